@@ -28,7 +28,7 @@ QUOTA_ENTITY_NAME_DEFAULT: Final = ""
 a name, so a user called ``<default>`` stays apart from the default user."""
 
 DEFAULT_TIMEOUT_MS: Final = 30_000
-"""How long a call may take unless its options say otherwise, as kafka-configs waits."""
+"""How long a call may take unless its options say otherwise; kafka-configs waits as long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +189,7 @@ class AsyncAlterQuotasResult(_Altered["asyncio.Future[None]", "asyncio.Future[No
 
 
 class ConfigSynonym(NamedTuple):
-    """Where a broker setting's value could come from, strongest first."""
+    """One place that a setting's value could come from."""
 
     source: str
     name: str
@@ -198,12 +198,13 @@ class ConfigSynonym(NamedTuple):
 
 class ConfigEntry(NamedTuple):
     """
-    One broker setting.
+    One setting of a broker or other resource.
 
     Args:
         source: ``DYNAMIC_BROKER_CONFIG``, ``DYNAMIC_DEFAULT_BROKER_CONFIG``,
             ``STATIC_BROKER_CONFIG``, ``DEFAULT_CONFIG`` …
         value: None when it is sensitive.
+        synonyms: where the value could come from, the one in force first.
     """
 
     name: str

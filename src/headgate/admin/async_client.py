@@ -75,7 +75,7 @@ class AsyncAdminClient(
 
     def _future(self) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        # A failure nobody asks about isn't news: `all()` or its sister tells it too.
+        # Asking for the exception keeps asyncio from logging it: a caller may look at `all()` only.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return future
 
@@ -102,7 +102,7 @@ class AsyncAdminClient(
     async def describe_user_scram_credentials(
         self, users: Sequence[str] = ()
     ) -> dict[str, list[tuple[str, int]] | ApiError]:
-        """Return each user's SCRAM mechanisms and iterations; all users for no names."""
+        """Return each user's SCRAM mechanisms and iterations; without names, of all users."""
         return await self.calls.call(None, lambda backend: backend.describe_scram(users))
 
     async def alter_user_scram_credentials(
@@ -122,22 +122,24 @@ class AsyncAdminClient(
         Return what goes on now at the gateways in front of all brokers.
 
         Args:
-            user: a principal, raw: what it is charged to; None: everybody, for administrators.
-            client_id: of that principal; None: any.
+            user: a principal, raw: only quota-ids that it is charged to. None: all quota-ids, which
+                only administrators may ask for.
+            client_id: a client-id of that principal; None: any.
             most: quota-ids of each broker at most.
             timeout_ms: of the call.
 
         Raises:
             ApiError: CLUSTER_AUTHORIZATION_FAILED.
-            StoreError: nobody can be reached, or it is no gateway.
+            StoreError: no server can be reached, or none is a gateway.
+            InvalidQuota: the client was pointed at a store.
         """
         request = LiveRequest(user, client_id, most)
         return await self.calls.call(timeout_ms, lambda backend: backend.live(request))
 
     async def close(self) -> None:
         """Wait for calls under way, then close the connections."""
-        # A call that has ended stays in `_tasks` until the loop comes round to forget it, and to
-        # gather only such calls doesn't let the loop come round (since Python 3.12).
+        # A task that has ended stays in `_tasks` until the loop calls its callback. To gather only
+        # ended tasks doesn't let the loop run (since Python 3.12), so they are left out.
         while under_way := [task for task in self._tasks if not task.done()]:
             await asyncio.gather(*under_way)
         await self.calls.close()

@@ -72,7 +72,7 @@ class Backend(Protocol):
     async def describe_scram(
         self, users: Sequence[str]
     ) -> dict[str, list[tuple[str, int]] | ApiError]:
-        """Return each user's SCRAM mechanisms and iterations; every user's for no names."""
+        """Return each user's SCRAM mechanisms and iterations; without names, of all users."""
         ...
 
     async def alter_scram(

@@ -83,19 +83,19 @@ class AdminClient(
         return self._run(self._async.names(resource))
 
     def describe_configs(self, name: str, resource: str = "brokers") -> list[ConfigEntry]:
-        """Return the settings of a broker ("" for the default), sorted by name."""
+        """Return the settings of a broker ("": the default) or other resource, sorted by name."""
         return self._run(self._async.describe_configs(name, resource))
 
     def alter_configs(
         self, name: str, ops: Mapping[str, str | None], resource: str = "brokers"
     ) -> None:
-        """Set or remove (None) settings of a broker ("" for the default)."""
+        """Set or remove (None) settings of a broker ("": the default) or other resource."""
         self._run(self._async.alter_configs(name, ops, resource))
 
     def describe_user_scram_credentials(
         self, users: Sequence[str] = ()
     ) -> dict[str, list[tuple[str, int]] | ApiError]:
-        """Return each user's SCRAM mechanisms and iterations; all users for no names."""
+        """Return each user's SCRAM mechanisms and iterations; without names, of all users."""
         return self._run(self._async.describe_user_scram_credentials(users))
 
     def alter_user_scram_credentials(

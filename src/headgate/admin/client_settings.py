@@ -48,10 +48,10 @@ _NAMES = """
     ssl.truststore.location ssl.truststore.password ssl.truststore.type
 """
 KAFKA_SETTINGS: Final = frozenset(_NAMES.split())
-"""What Kafka's AdminClientConfig takes (4.3.1); what isn't needed here is left alone."""
+"""What Kafka's AdminClientConfig takes (4.3.1); what isn't needed here is ignored."""
 _OURS: Final = frozenset({"sasl.username", "sasl.password", "sasl.oauthbearer.token"})
 _OUR_PREFIXES: Final = ("zookeeper.", "headgate.")
-"""Settings of a store, which looks at them itself."""
+"""How a store's settings begin; they are checked when the store is opened."""
 _SPELLINGS: Final[Mapping[str, str]] = {
     "metadata.broker.list": "bootstrap.servers",
     "sasl.mechanisms": "sasl.mechanism",
@@ -62,7 +62,7 @@ _SPELLINGS: Final[Mapping[str, str]] = {
     "ssl.key.location": "ssl.keystore.key",
     "ssl.key.pem": "ssl.keystore.key",
 }
-"""librdkafka's names, so confluent-kafka's too, and Kafka's."""
+"""librdkafka's name (so confluent-kafka's too) of a setting: Kafka's name of it."""
 _READ: Final = frozenset({"ssl.certificate.location", "ssl.key.location"})
 """Their values name files; Kafka's hold the PEM text itself."""
 

@@ -65,7 +65,7 @@ class DraftBackend:
         self._released: ReleasedBackend | None = None
 
     async def describe(self, query: Query) -> Entities:
-        """Return the entities that match; ask again in the released words for fractions."""
+        """Return the entities that match; if there are fractions, ask by the released APIs."""
         connection = await self._nodes.any()
         filters, exact = _for_the_wire(query)
         answer: d.DescribeQuotasResponse = await _ask(
@@ -196,7 +196,7 @@ def _for_the_wire(query: Query) -> tuple[tuple[d.Filter, ...], bool]:
     exact = not query.strict
     for component in query.components:
         if component.match_type is MatchType.ANY:
-            # The draft can't ask for "any name, the default included": ask wider, narrow here.
+            # The draft can't ask for "any name, the default included": ask for more, filter here.
             exact = False
         else:
             filters.append(_filter(component))

@@ -69,6 +69,8 @@ class OpenHome:
         """
         Return a store to read history from: the one opened, or the one that servers keep.
 
+        The servers' store is then used for every further call, in place of the client.
+
         Raises:
             StoreError: the servers keep none.
         """
@@ -239,7 +241,7 @@ def _half_done(changed: QuotaAlteration, rest: QuotaAlteration, error: Exception
 
 def with_way_out(error: ApiError, keys: Iterable[QuotaKey]) -> ApiError:
     """
-    Add to Kafka's refusal of a key that only Headgate has: where such a key can be kept.
+    Return the refusal; if Kafka refused a key that only Headgate has, say where it can be kept.
 
     Args:
         error: the refusal.

@@ -16,7 +16,7 @@ from headgate.live.picture import Picture, decode, joined
 from headgate.wire.messages.live import LiveRequest, decode_response, encode_request
 
 MOST_QUOTA_IDS: Final = 500
-"""Quota-ids of each broker, unless asked otherwise."""
+"""Quota-ids of each broker at most, unless the caller gives another number."""
 
 
 async def ask_brokers(nodes: Nodes, request: LiveRequest) -> Picture:
@@ -36,7 +36,7 @@ async def ask_brokers(nodes: Nodes, request: LiveRequest) -> Picture:
         try:
             return await ask_one(await nodes.at(broker_id, where), request)
         except HeadgateError as error:
-            return error  # the others are waited for: nobody closes their connections meanwhile
+            return error  # so that gather waits for the others before connections are closed
 
     answers = await asyncio.gather(*(ask(*broker) for broker in sorted(brokers.items())))
     for answer in answers:
@@ -77,5 +77,5 @@ async def ask_one(connection: Connection, request: LiveRequest) -> Picture:
 
 
 def no_gateway(what: str) -> Exception:
-    """Return the error of a store or a Kafka: it holds quotas, but can't say who is throttled."""
+    """Return the error of a store: it holds quotas, but doesn't know which clients wait."""
     return unsupported(f"{what} doesn't say what goes on now", "give the address of a gateway")

@@ -123,5 +123,5 @@ def store_settings(config: Mapping[str, str]) -> Settings | None:
     return Settings.from_properties(found)
 
 
-# A client's settings serve a cluster that is altered as a client and one that is the store.
+# Client settings are used for the gateway's own connections and for a kafka:// store.
 _SIDES: Final = ("headgate.upstream.admin.", "headgate.store.kafka.")

@@ -40,7 +40,7 @@ class _Settable(Protocol):
 
 
 def _settle(future: _Settable, outcome: object) -> None:
-    """Set a future to a result or, given an exception, to that; a cancelled one stays so."""
+    """Set a future's result or exception; one that was cancelled stays cancelled."""
     if future.done():
         return
     if isinstance(outcome, BaseException):
@@ -218,7 +218,7 @@ class QuotaOperations(abc.ABC, Generic[DescribedT, EffectiveT, AlteredT]):
         wanted, validate_only = entries_of(entries), options.validate_only
 
         async def action(backend: Backend) -> Mapping[QuotaEntity, object]:
-            # Of an entity given twice the last result counts, as in Kafka: the refusal.
+            # For an entity given twice the last result counts, as in Kafka; that is the refusal.
             results = await backend.alter(wanted, validate_only)
             return {result.entity: result.error for result in results}
 

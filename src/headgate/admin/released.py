@@ -220,7 +220,7 @@ class ReleasedBackend:
 
 
 def _for_the_wire(query: Query) -> tuple[FilterComponent, ...]:
-    """Return components a broker takes: one per type, no prefix."""
+    """Return the components to send; of KIP-546's, one per type and no prefix, as Kafka takes."""
     by_type: dict[str, FilterComponent] = {}
     for component in query.components:
         if query.draft and component.match_type is MatchType.PREFIX:

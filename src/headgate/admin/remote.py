@@ -1,10 +1,9 @@
 """
 Connect to servers, and find out whether they have the released quota APIs or KIP-546's draft.
 
-Draft 48 and 49 (version 0) and released 48 and 49 (version 0) have the same key and version. A
-gateway's admin listener advertises only 17, 18, 36, 48, 49 and 50; the absence of Metadata, with
-48 there, is what tells them apart. A KRaft controller has no Metadata either, but
-no 48.
+The draft's APIs 48 and 49 have the same keys and version 0 as the released ones. A gateway's admin
+listener advertises only 17, 18, 36, 48, 49 and 50. So a peer with 48 and without Metadata (3) is an
+admin listener. A KRaft controller has no Metadata either, but no 48.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ async def alter_scram(
     Set and remove a user's SCRAM credentials.
 
     Raises:
-        ApiError: the broker's refusal; or an empty password's, which Java's client refuses.
+        ApiError: the broker's refusal; or a password is empty, which Java's client refuses too.
     """
     if not all(upsertion.password for upsertion in upsertions):
         raise ApiError(_UNACCEPTABLE_CREDENTIAL, "Password must not be empty")

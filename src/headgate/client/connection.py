@@ -55,7 +55,7 @@ class Connection:
         self._security = security
         self._dialogue = Dialogue(address, security.client_id)
         self._settled = False
-        """Whether it answered what a port of another protocol doesn't: more than its versions."""
+        """Whether it answered more than ApiVersions, so that the security protocol is right."""
         self._lock = asyncio.Lock()
         self._broken = False
 
@@ -65,7 +65,7 @@ class Connection:
         Connect and authenticate.
 
         Args:
-            where: the broker; no host is this machine.
+            where: the broker; without a host, this machine.
             security: how.
             greet: ask for the broker's API versions first (``versions``).
 
@@ -169,8 +169,8 @@ class Connection:
         async with self._lock:
             if self._broken or self._writer.is_closing():
                 raise StoreError(f"the connection to {self.address} is closed", retriable=True)
-            # A stream left in the middle of an answer (a timeout, say) is no use to anybody: the
-            # next request would read the rest. Being asked meanwhile is no harm: calls queue.
+            # After an answer that was read in part (a timeout, say) the connection is unusable: the
+            # next request would read the rest. Calls made meanwhile wait for the lock.
             whole = False
             try:
                 frame = next(question)
@@ -199,11 +199,11 @@ class Connection:
 
     def detach(self) -> asyncio.WriteTransport:
         """
-        Hand the authenticated transport over; nothing more is asked here.
+        Hand the authenticated transport over to the caller; this object sends nothing more.
 
         Raises:
-            StoreError: the broker has closed the connection, and the transport won't report it
-            again.
+            StoreError: the broker has closed the connection, which the transport won't report
+                again.
         """
         transport = self._writer.transport
         if transport.is_closing() or self._reader.at_eof():

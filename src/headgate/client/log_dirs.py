@@ -16,7 +16,7 @@ from headgate.wire.messages.log_dirs import DescribeLogDirsRequest, DescribeLogD
 
 
 class Replica(NamedTuple):
-    """A replica of a partition, bytes; ``is_future``: a copy that is moving to another folder."""
+    """A replica's size in bytes; ``is_future``: a copy that is being moved to another folder."""
 
     broker_id: int
     log_dir: str
@@ -50,7 +50,7 @@ async def log_dirs(bootstrap: str, config: Mapping[str, str]) -> list[Replica]:
                 apis.DESCRIBE_LOG_DIRS, (1, 5), DescribeLogDirsRequest()
             )
             raise_error(answer.error_code, None)
-            if not answer.results:  # as a broker before 3.2 refuses: KIP-784
+            if not answer.results:  # how a broker before 3.2 refuses: KIP-784
                 raise StoreError(f"broker {broker_id} names no log folder; DESCRIBE on the cluster "
                                  "is needed")  # fmt: skip
             for result in answer.results:

@@ -149,7 +149,7 @@ class Nodes:
         """
         Do something that a ZooKeeper-mode cluster lets only its controller do.
 
-        KRaft brokers forward it; others answer NOT_CONTROLLER, and then it is done there.
+        KRaft brokers forward it. Others answer NOT_CONTROLLER; then the controller is asked.
         """
         try:
             return await action(await self.any())

@@ -90,14 +90,14 @@ _NUMBERS = {
     MatchType.EXACT: q.MATCH_EXACT,
     MatchType.DEFAULT: q.MATCH_DEFAULT,
     MatchType.ANY: q.MATCH_ANY,
-    # A broker has no prefixes, and refuses the request for what else is wrong with it.
+    # Kafka has no prefixes. For KIP-546's queries the admin client asks for any name instead.
     MatchType.PREFIX: q.MATCH_EXACT,
 }
 
 
 def cut(alterations: Iterable[QuotaAlteration]) -> list[list[QuotaAlteration]]:
     """
-    Cut alterations into requests that a controller takes; an entity is never cut.
+    Divide alterations into requests that a controller takes; an entity is never divided.
 
     Args:
         alterations: one per entity; each of its ops is a record.
@@ -139,5 +139,5 @@ def draft_op_of(op: d.AlterOp) -> Op:
 
 
 def draft_int64(value: float) -> int:
-    """Return a whole number; Kafka's "no limit", 2^63 - 1, is 2^63 as a double."""
+    """Return a value as int64; Kafka's "no limit", 2^63 - 1, is 2^63 as a double."""
     return min(int(value), 2**63 - 1)

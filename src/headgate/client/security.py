@@ -57,7 +57,7 @@ class Security:
         Read Kafka's client settings.
 
         Args:
-            config: by Kafka's names; those that need nothing here are left alone.
+            config: by Kafka's names; those that this client doesn't need are ignored.
             client_id: used unless ``client.id`` is set.
 
         Raises:
@@ -92,7 +92,7 @@ class Security:
         cls, given: ClientSecurity, tls: ssl.SSLContext | None, client_id: str, setting: str
     ) -> Security:
         """
-        Take a group of settings of ``headgate.properties``.
+        Make it from a group of settings of ``headgate.properties``.
 
         Args:
             given: the group.
@@ -101,7 +101,7 @@ class Security:
             setting: where the protocol is set, for messages.
 
         Raises:
-            ConfigError: the mechanism isn't one for name and password.
+            ConfigError: the mechanism isn't one that takes a name and a password.
         """
         spoken = Spoken(setting, given.security_protocol)
         if not given.security_protocol.sasl:
@@ -118,10 +118,10 @@ class Security:
 
 def librdkafka_config(bootstrap: str, security: ClientSecurity | None) -> dict[str, str]:
     """
-    Return a confluent-kafka client's settings for the same connection.
+    Return the settings with which a confluent-kafka client connects.
 
     Raises:
-        ConfigError: a file can't be read, or librdkafka lacks what is set.
+        ConfigError: a file can't be read, or librdkafka has no such setting.
     """
     config = {"bootstrap.servers": bootstrap}
     if security is None:

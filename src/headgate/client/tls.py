@@ -53,7 +53,7 @@ class _Pem(NamedTuple):
 
 def tls_of(config: Mapping[str, str]) -> Tls:
     """
-    Read ``ssl.*`` from settings by Kafka's names; names that mean nothing here are left alone.
+    Read ``ssl.*`` from settings by Kafka's names; other names are ignored.
 
     Args:
         config: such as a tool's ``--command-config``.
@@ -143,7 +143,7 @@ class ClientContexts:
         Return the context of these ``ssl.*``. To make one takes too long for an event loop.
 
         Raises:
-            ConfigError: a store can't be read, and nothing from before stays in force.
+            ConfigError: a store can't be read, and no earlier context stays in use.
         """
         with self._making:
             context = self.ready(tls)
@@ -166,10 +166,10 @@ class ClientContexts:
 
 def librdkafka_tls(tls: Tls) -> dict[str, str]:
     """
-    Return the same as settings of librdkafka.
+    Return these ``ssl.*`` as settings of librdkafka.
 
     Raises:
-        ConfigError: a store can't be read, or librdkafka can't be held to the limits set.
+        ConfigError: a store can't be read, or librdkafka has no setting for a limit.
     """
     key, trusted = _key(tls), _trusted(tls)
     try:
@@ -305,7 +305,7 @@ def _explained(setting: str, where: str) -> Iterator[None]:
     try:
         yield
     except ssl.SSLError as error:
-        # OpenSSL says "PEM lib" of all of these.
+        # OpenSSL's own text is "PEM lib" for all of these.
         raise ConfigError(
             f"{setting}: {where} can't be used: it isn't PEM with what is wanted (a private key "
             f"and its certificate; trusted certificates), or ssl.key.password is wrong ({error})"
@@ -317,7 +317,7 @@ def _explained(setting: str, where: str) -> Iterator[None]:
 
 
 def _looks(tls: Tls) -> tuple[Look, ...]:
-    """Return what identifies the content of these ``ssl.*``' files: times, sizes and inodes."""
+    """Return times, sizes and inodes of the files that ``ssl.*`` name; new content changes them."""
     return tuple(
         _look(path) for path in (tls.keystore_location, tls.truststore_location) if path is not None
     )

@@ -62,10 +62,10 @@ def limit(context: ssl.SSLContext, protocols: Sequence[str], suites: Sequence[st
 
 def librdkafka_limits(protocols: Sequence[str], suites: Sequence[str]) -> dict[str, str]:
     """
-    Return the same as settings of librdkafka, which has none for TLS versions.
+    Return these limits as settings of librdkafka, which has none for TLS versions.
 
     Raises:
-        ValueError: a name isn't known, or librdkafka couldn't be held to it.
+        ValueError: a name isn't known, or librdkafka has no setting for the limit.
     """
     limit(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), protocols, suites)
     versions = _versions(protocols)
@@ -95,7 +95,7 @@ def _versions(protocols: Sequence[str]) -> list[ssl.TLSVersion]:
 
 
 def _openssl_name(suite: str) -> str:
-    """Return what OpenSSL calls a suite of TLS 1.2 that has its standard name, as Java's have."""
+    """Return OpenSSL's name of a TLS 1.2 suite, given its standard name, which Java uses."""
     keys, with_, cipher = suite.removeprefix("TLS_").partition("_WITH_")
     if not with_:
         return suite

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-# Java's String.trim drops every character up to the blank.
+# Java's String.trim drops every character up to the space (U+0020).
 JAVA_BLANK: Final = "".join(map(chr, range(33)))
 
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?", re.ASCII)

@@ -18,7 +18,7 @@ from headgate.errors import ConfigError
 
 _PREFIX = "listener.name."
 QUEUED_BYTES = 134_217_728
-"""Least bound of what is held in memory where none is set: the longest frame and a quarter more."""
+"""Default of ``queued.max.request.bytes``: the default longest frame, and a quarter more."""
 _CREDENTIALS = (
     "headgate.upstream.admin.",
     "headgate.upstream.shared.",
@@ -37,7 +37,7 @@ ssl.protocol ssl.provider ssl.secure. ssl.trustmanager.
 """
 _BROKER_ONLY: Final = tuple(_BEGINNINGS.split())
 """
-How Kafka's settings begin that mean nothing to a gateway.
+How the names of those Kafka settings begin that mean nothing to a gateway.
 
 A copied server.properties gets a warning for each, not an error.
 """

@@ -14,8 +14,8 @@ class PortPlan:
     Where each broker is found on each listener; a mapping never changes while the gateway runs.
 
     Args:
-        id_min: broker at the listeners' own ports.
-        id_max: greatest broker exposed.
+        id_min: id of the broker at the listeners' own ports.
+        id_max: greatest id of a broker that is exposed.
         listeners: by upper-case name.
         listed: ports given one by one, by listener name; they replace the counting.
     """
@@ -56,7 +56,8 @@ class PortPlan:
             ports = self.listed[listener]
             if broker_id not in ports:
                 return None
-            # Told ports that differ from the bound ones move by as much as the bound ones do.
+            # If the advertised port differs from the bound one, each broker's is shifted by as much
+            # as its bound port is from the lowest.
             port = ports[broker_id]
             if told:
                 port = start.port + port - min(ports.values())

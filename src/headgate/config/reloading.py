@@ -44,8 +44,8 @@ def take_over(before: Settings, fresh: Settings) -> tuple[Settings, tuple[str, .
     Return what is in force after a reload.
 
     Args:
-        before: in force now.
-        fresh: of the file, as it is now.
+        before: the settings in force now.
+        fresh: the settings that the file gives now.
 
     Returns:
         The settings: fresh where `is_taken`, else as before; and the names, with their listener's

@@ -30,7 +30,7 @@ class Settings:
     """
     Everything `headgate.properties` says, defaults filled in.
 
-    Quantities keep the unit of their name.
+    Quantities have the unit that their names say.
 
     Attributes beyond the table:
         listener_list: the listeners with protocol and addresses, in the file's order.
@@ -144,8 +144,8 @@ class Settings:
         "producer ids); `observe` measures and reports, and throttles nobody.",
         shown="all; missing if the store is the fronted cluster")
     quota_rules: str = row("headgate.quota.rules", k.one_of("4", "3.9"), "4",
-        "Whose way of choosing a client's quota level: in Kafka 4 a level goes with its last quota, in 3.9 "
-        "it stays in use until restart.")
+        "Which Kafka's way of choosing a client's quota level: Kafka 4 stops considering a level when its last quota "
+        "is removed, 3.9 considers it until restart.")
     fetch: str = row("headgate.fetch", k.one_of("deliver", "kafka"), "deliver",
         "`deliver` gives a violating fetch its records, then mutes, and holds the next ones of its "
         "quota-id until that is paid; `kafka` empties it as a broker does.")

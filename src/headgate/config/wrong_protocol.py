@@ -45,13 +45,13 @@ class Spoken(NamedTuple):
         return self.protocol.startswith("SASL")
 
     def answered(self, begin: bytes) -> str | None:
-        """Return what is wrong when an answer begins so, or None."""
+        """Return what is wrong when an answer begins with these bytes, or None."""
         if self._tls or begin[:2] not in _TLS_RECORDS:
             return None
         return f"it speaks TLS and was spoken to without: {self._set(tls=True)}"
 
     def handshake_failed(self, error: OSError) -> str | None:
-        """Return what may be wrong when a TLS handshake ended so, or None."""
+        """Return what may be wrong when a TLS handshake ended in this error, or None."""
         if isinstance(error, ssl.SSLCertVerificationError):
             return None
         other = isinstance(error, ssl.SSLError) and getattr(error, "reason", "") in _OTHER_SPEECH

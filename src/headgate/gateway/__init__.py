@@ -1,7 +1,7 @@
 """
 The gateway: a proxy between Kafka's clients and its brokers that enforces quotas.
 
-In the order bytes meet them:
+A client's bytes pass through the first three of its packages:
 
 - ``connection``: a client's connection on the event loop: two transports and a session.
 - ``session``: decides, without sockets, what is passed on, what is held, and when the client waits.
@@ -12,13 +12,13 @@ In the order bytes meet them:
 - ``cluster``: all brokers; which of them are fronted here, and the quotas in force on them.
 - ``upstream``: the gateway's own questions to the cluster.
 - ``kept``: the store, and the copy of its quotas on disk.
-- ``splits``: how cluster-wide quotas are divided over brokers.
+- ``splits``: divides cluster-wide quotas over brokers.
 - ``usage``: the usage journal, the record of every charge.
 - ``fleet``: several workers of one gateway, and their supervisor's view of them.
 - ``loop``: the gateway's own work on its event loop.
 - ``following``: the periodic work of a running gateway.
 - ``shown``: a gateway's health and metrics.
-- ``http``: where they are served.
+- ``http``: serves them over HTTP.
 - ``server``: the gateway itself; it makes these objects and gives each what it uses.
 - ``worker``: a gateway that answers its supervisor.
 - ``thread``: a gateway on a loop and thread of its own.

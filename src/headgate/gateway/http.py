@@ -43,7 +43,10 @@ class _Quiet(uvicorn.Server):
 
 
 class _Few(H11Protocol):
-    """One of a bounded number of connections. A further one closes the oldest that is idle."""
+    """
+    One of a bounded number of connections. A further one closes the oldest idle one, or itself if
+    none is idle.
+    """
 
     _numbers = itertools.count()
 
@@ -60,7 +63,7 @@ class _Few(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what isn't HTTP; just hang up where an answer is under way already."""
         if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # what it still says goes nowhere
+            self.cycle.disconnected = True  # the rest of that answer isn't sent
             self.cycle.message_event.set()
         with contextlib.suppress(LocalProtocolError):
             super().send_400_response(msg)
@@ -154,7 +157,7 @@ class HttpListener:
         return _said(await self._shown.ready(), "ready" if note is None else f"ready\n{note}")
 
     async def _metrics(self, request: Request) -> Response:
-        # Those who ask while it is being drawn get the same text: it is there only once.
+        # Scrapes that come while a page is being drawn get that page: it is drawn once.
         if self._drawing is None:
             self._drawing = asyncio.get_running_loop().create_task(self._draw())
         return Response(await asyncio.shield(self._drawing), media_type=CONTENT_TYPE)

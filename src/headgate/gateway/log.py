@@ -28,7 +28,7 @@ _FIELDS: Final = "headgate"
 """Attribute of a log record that holds our event and its fields."""
 LIBRDKAFKA: Final = "librdkafka"
 _PER_MINUTE: Final = 10
-"""Lines of librdkafka per minute: it says the same of every attempt to connect."""
+"""Lines a minute of librdkafka and of uvicorn.error: each repeats the same line over and over."""
 _KEPT: Final = frozenset("\n\t")
 _NEEDS_QUOTES: Final = re.compile(r'[\s"=]|^$')
 
@@ -51,7 +51,7 @@ def get_logger(name: str) -> BoundLogger:
 
 
 tells_all: Final = partial(_GATEWAY.isEnabledFor, logging.DEBUG)
-"""Says whether debug lines of the gateway's are shown: asked where making one would cost."""
+"""Says whether the gateway's debug lines are shown: asked where making one takes time."""
 
 
 def set_up(
@@ -94,7 +94,7 @@ def set_up(
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(logging.INFO)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it starts and stops, we say
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we log its start and end
     for name in (LIBRDKAFKA, "uvicorn.error"):  # a line for each request that can't be read
         logging.getLogger(name).filters[:] = [_Sparing(_PER_MINUTE)]
     logging.getLogger("headgate").setLevel(logging.DEBUG if verbose else logging.INFO)
@@ -102,7 +102,7 @@ def set_up(
 
 
 class _Sparing(logging.Filter):
-    """Lets ``per_minute`` records of a logger pass in each minute of their own time."""
+    """Lets ``per_minute`` records of a logger pass in each minute, by the records' timestamps."""
 
     def __init__(self, per_minute: int) -> None:
         super().__init__()

@@ -34,16 +34,16 @@ class Shown:
         in_force: what is in force.
         brokers: those fronted now.
         ports: their ports.
-        splits: of cluster-wide quotas.
+        splits: the splits of cluster-wide quotas.
         kept: the store.
         following: counts files of the usage journal.
-        pool: of what connections hold.
-        work: of the gateway's own.
+        pool: the bytes that connections hold.
+        work: the gateway's own slices, and the watcher that measures them.
         trouble: says why the store can't be read or changed now, or returns None.
 
     Attributes:
         started: whether the gateway serves, and isn't draining.
-        journal: of the process.
+        journal: the process's usage journal.
         worker: the gateway's name.
     """
 
@@ -141,7 +141,7 @@ class Shown:
         return views
 
     def info(self) -> dict[str, str]:
-        """Return what is the same in all of a gateway's metrics: labels of ``headgate_info``."""
+        """Return the labels of ``headgate_info``, the same for all brokers of a gateway."""
         settings = self._in_force.settings
         runs = build()
         return {
@@ -154,9 +154,9 @@ class Shown:
         }
 
     def _complete(self, view: BrokerView, *, first: bool) -> None:
-        """Add to what a broker shows what the process does."""
+        """Add the process's figures to a broker's view."""
         meters = view.meters
-        # The process has one journal, and one pool: at one broker, so that sums are right.
+        # One journal and one pool a process: only the first broker shows theirs, for right sums.
         written, dropped = self.journal.events if first else (0, 0)
         meters.usage_events, meters.usage_dropped = written, dropped
         meters.usage_damaged = self._following.usage_damaged if first else 0

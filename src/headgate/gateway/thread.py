@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = get_logger("headgate.gateway")
 
 JOIN_S: Final = 30.0
-"""How long the thread may take to end when what is in flight has had its time."""
+"""How long the thread may take to end after the drain timeout."""
 
 
 class GatewayThread:

@@ -41,11 +41,11 @@ CLIENT_ID: Final = "headgate"
 _METADATA_VERSION: Final = 8
 """The newest not flexible version; every broker since 2.3 has it."""
 _TOPIC_VERSIONS: Final = (12, 10, 8)
-"""What topics are asked with."""
+"""Versions of Metadata that ask for topics, the best first."""
 _ASKS_IDS: Final = 12
-"""Metadata takes topic ids in its request; before, all topics are asked for."""
+"""From this version on a Metadata request can name topic ids; before, it asks for all topics."""
 _HAS_IDS: Final = 10
-"""Metadata answers with topic ids; DeleteTopics takes them since the same Kafka (2.8)."""
+"""From this version on (Kafka 2.8) Metadata answers with topic ids; DeleteTopics takes them."""
 _CONFIGS_VERSION: Final = 1
 """Every broker from 1.1 to 4.x has it."""
 _TOKENS_VERSION: Final = 1
@@ -73,7 +73,7 @@ class Cluster:
         cluster_id: its id.
         brokers: broker id to the address this listener has there.
         controller_id: -1 if none is known.
-        kraft: any broker takes what is the controller's, and hands it on.
+        kraft: any broker takes the controller's requests, and passes them on to it.
     """
 
     cluster_id: str
@@ -100,7 +100,7 @@ async def connect(
         setting: where the protocol is set, for messages.
 
     Raises:
-        UpstreamError: it can't be reached or refuses us.
+        UpstreamError: it can't be reached, or refuses the gateway.
     """
     if security.security_protocol.sasl and None in (security.sasl_username, security.sasl_password):
         raise UpstreamError(
@@ -135,7 +135,7 @@ async def metadata(
     Args:
         connection: to any broker.
         asked: the topics; empty: brokers only; None: every topic.
-        version: of the question.
+        version: of Metadata.
     """
     frame = await connection.swap(
         lambda cid: build_metadata_request(version, cid, CLIENT_ID, asked)
@@ -198,10 +198,10 @@ async def api_versions(connection: Connection) -> Mapping[int, tuple[int, int]]:
 
 async def delegation_tokens(connection: Connection) -> tuple[DescribedToken, ...]:
     """
-    Ask for every delegation token that one may see, secrets included.
+    Ask for every delegation token that the gateway's own user may see, secrets included.
 
     Raises:
-        UpstreamError: the broker doesn't tell; says why and the way out.
+        UpstreamError: the broker refuses; says why.
     """
     request = DescribeDelegationTokenRequest()
     answer = await connection.ask(apis.DESCRIBE_DELEGATION_TOKEN, _TOKENS_VERSION, request)
@@ -233,7 +233,7 @@ async def discover(
     setting: str = "headgate.upstream.security.protocol",
 ) -> Cluster:
     """
-    Ask the first bootstrap server that answers for all brokers.
+    Ask the bootstrap servers, one after the other until one answers, which brokers there are.
 
     Raises:
         UpstreamError: none answers; names each and why.
@@ -248,7 +248,7 @@ async def discover(
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 answer = await metadata(connection, (), _METADATA_VERSION)
-                while not answer.brokers:  # it has just started, and will know itself soon
+                while not answer.brokers:  # it has just started, and names itself soon
                     await asyncio.sleep(_ASK_AGAIN_S)
                     answer = await metadata(connection, (), _METADATA_VERSION)
                 kraft = apis.DESCRIBE_QUORUM in await api_versions(connection)

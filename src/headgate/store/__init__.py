@@ -1,12 +1,14 @@
 """
-Where quotas live: one contract, and three homes behind one URL.
+Stores of quotas: one contract, and three homes for it; the URL of a store chooses one.
+
+A home is what keeps a store's data: a SQLite file, ZooKeeper or a KRaft cluster.
 
 - ``base``: the contract, and the words it uses.
 - ``opening``: opens a store by its URL.
 - ``identity``: which store it is, and which stores it took over from.
-- ``hub``: hands changes to those who watch, each change once and in order.
+- ``hub``: calls watches back with each change, once and in order.
 - ``leases``: the rules of leases; a home keeps their records.
-- ``watched``: what the homes share: the table last known, the watches, the thread that tells them.
+- ``watched``: what the homes share: the table last read, the watches, the thread that calls them.
 - ``broker_rules``: which broker settings a store keeps, and what values they take.
 - ``synonyms``: where a broker setting's value comes from, and from where else it could.
 - ``sqlite``: the embedded home, one file on one host.

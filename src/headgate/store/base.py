@@ -1,8 +1,8 @@
 """
-What a quota store promises, whatever keeps the quotas: one contract, three homes.
+What a quota store promises, whichever home keeps the quotas.
 
-``tests/contract`` holds every home to this page. A store is used from several threads; it is not
-used across a fork. Names of entities are raw here and sanitised only inside a home.
+``tests/contract`` checks every home against this contract. A store may be used from several
+threads, but not across a fork. Names of entities are raw here and sanitised only inside a home.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ QuotaCallback = Callable[[QuotaTable, TableDelta], None]
 BrokerConfigs = Mapping[str, Mapping[str, str]]
 BrokerCallback = Callable[[BrokerConfigs], None]
 
-#: Where a change came from when nobody told: another tool wrote to the home directly.
+#: Principal and tool of a change that another tool made in the home directly.
 UNKNOWN = "unknown"
 
 
@@ -37,8 +37,8 @@ class Origin(NamedTuple):
     Args:
         who: the principal.
         tool: the program.
-        change: what the keys that one call of ``alter`` changed have in common.
-        message: why, in the words of who made the change.
+        change: id of the call of ``alter``; all keys that it changed have the same.
+        message: why, as given with the change.
     """
 
     who: str
@@ -47,13 +47,13 @@ class Origin(NamedTuple):
     message: str = ""
 
     def told(self) -> dict[str, str]:
-        """Return it for JSON, without empty fields, except for ``who`` and ``tool``."""
+        """Return it for JSON: ``who`` and ``tool``, and the other fields that aren't empty."""
         more = {"change": self.change, "message": self.message}
         return {"who": self.who, "tool": self.tool, **{k: v for k, v in more.items() if v}}
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Origin:
-        """Read what ``told`` returned; the version before wrote who and tool only."""
+        """Read what ``told`` returned; earlier releases wrote ``who`` and ``tool`` only."""
         return cls(
             str(told["who"]),
             str(told["tool"]),
@@ -62,12 +62,12 @@ class Origin(NamedTuple):
         )
 
 
-#: Of a change that came past Headgate.
+#: The origin of a change that was made without Headgate.
 FOREIGN = Origin(UNKNOWN, UNKNOWN)
 
 
 def new_change() -> str:
-    """Return the name of one more change."""
+    """Return a new random id for ``Origin.change``."""
     return secrets.token_hex(6)
 
 
@@ -77,14 +77,14 @@ class HistoryEntry:
     One change of one key of one entity.
 
     Args:
-        t_ms: when the store acknowledged it, epoch milliseconds.
-        who: the principal, ``unknown`` where the change came past Headgate.
+        t_ms: when it was made, epoch milliseconds; when it was noticed, if made without Headgate.
+        who: the principal; ``unknown`` where the change was made without Headgate.
         tool: the program that asked, such as ``kafka-configs``.
         before: the value until then; None where the key wasn't set.
         after: the value since; None where the key was removed.
-        change: the same for all keys that one call of ``alter`` changed; "" in entries of
-            versions before and of changes that came past Headgate.
-        message: why, in the words of who made the change.
+        change: id of the call of ``alter``; all keys that it changed have the same. "" for changes
+            made without Headgate or by an earlier release.
+        message: why, as given with the change.
     """
 
     t_ms: int
@@ -114,7 +114,7 @@ def history_entry(
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
     """
-    Something that was tried or done beside quotas: a refused attempt, a broker's setting changed.
+    An audit line: an attempt that was refused, or a change of something other than a quota.
 
     Args:
         who: the principal that tried.
@@ -123,7 +123,7 @@ class AuditEvent:
         outcome: ``refused`` or ``done``.
         subject: what it was about, such as an entity or ``broker 1``.
         detail: one line for a reader.
-        t_ms: epoch milliseconds; 0 lets the store put its own clock's.
+        t_ms: epoch milliseconds; 0: the store puts in the time.
     """
 
     who: str
@@ -137,10 +137,10 @@ class AuditEvent:
 
 def number(value: Any) -> float | None:
     """
-    Return a value of a quota as the history has it, from JSON.
+    Return a quota's value from the JSON of a history entry; None: not set.
 
     Raises:
-        ValueError, TypeError: it is none.
+        ValueError, TypeError: it is no number.
     """
     found = None if value is None else float(value)
     if found is not None and math.isnan(found):
@@ -149,13 +149,13 @@ def number(value: Any) -> float | None:
 
 
 def json_bytes(value: object) -> bytes:
-    """Return JSON; half of a surrogate pair, which UTF-8 has no bytes for, is escaped in it."""
+    """Return JSON in UTF-8; a lone surrogate, which UTF-8 can't encode, is escaped."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return text.encode(errors="backslashreplace")
 
 
 def read_audit(line: bytes) -> AuditEvent | None:
-    """Read an audit line; None for what isn't one. What a newer Headgate adds is left out."""
+    """Read an audit line; None for what isn't one. Fields of newer releases are ignored."""
     try:
         told = json.loads(line)
         known = {field.name: told[field.name] for field in fields(AuditEvent) if field.name in told}
@@ -186,21 +186,21 @@ class Lease(Protocol):
     epoch: int
 
     def renew(self) -> bool:
-        """Extend by the lease's ttl; False when somebody else has it, and then for ever."""
+        """Extend it by its ttl; False once it was taken by another or released: it is over then."""
         ...
 
     def held(self) -> bool:
-        """Return whether this holder's epoch is still the store's latest and not run out."""
+        """Return whether its epoch is still the store's latest, and it hasn't run out."""
         ...
 
     def release(self) -> None:
-        """Give it up at once; does nothing when it is no longer ours."""
+        """Give it up at once; does nothing if another holder has it."""
         ...
 
 
 @runtime_checkable
 class QuotaStore(Protocol):
-    """Where quotas live: SQLite, ZooKeeper or a KRaft cluster."""
+    """What keeps quotas: SQLite, ZooKeeper or a KRaft cluster."""
 
     url: str
 
@@ -227,7 +227,7 @@ class QuotaStore(Protocol):
         Set and clear keys, each entity all or nothing.
 
         Args:
-            alterations: one per entity; a second one of the same entity is refused as Kafka does.
+            alterations: one per entity; a second one for an entity is refused, as in Kafka.
             validate_only: check, and change nothing.
             who: the principal, for the history.
             tool: the program, for the history.
@@ -239,34 +239,35 @@ class QuotaStore(Protocol):
 
         Raises:
             StoreMovedOn: the store is at another revision.
-            StoreReplaced: another store is found where this one was; nothing was changed.
-            StoreError: the home can't be reached or took nothing; ``retriable`` says which.
+            StoreReplaced: another store is found where this one was; it wasn't changed.
+            StoreError: the home can't be reached, or refused; ``retriable``: trying again may help.
+                Except in SQLite, some entities may have been changed.
         """
         ...
 
     def identity(self) -> StoreIdentity | None:
         """
-        Return which store it is as of now, whatever was there before; writes nothing.
+        Return the identity that the home has now, even if it is another store's; writes nothing.
 
         Returns:
-            None where it has no identity: emptied, or kept by the version before.
+            None where there is none: the home was emptied, or an earlier release made it.
         """
         ...
 
     def identify(self) -> StoreIdentity:
-        """Make what a home that is changed needs: its layout, and an identity if it has none."""
+        """Prepare the home for changes: make its layout, and an identity if it has none."""
         ...
 
     def succeed(self, previous: StoreIdentity) -> StoreIdentity:
-        """Write that this store took over from another one as of that one's revision."""
+        """Write down that this store took over from another, and at which of its revisions."""
         ...
 
     def accept(self, identity: StoreIdentity) -> None:
-        """Take this identity for the known one from now on, where another store was found."""
+        """Regard an identity that was found as the known one from now on."""
         ...
 
     def trouble(self) -> str | None:
-        """Say what keeps the quotas from being read and watched, or None."""
+        """Return why the quotas can't be read and watched, or None if they can."""
         ...
 
     def watch(self, callback: QuotaCallback) -> Watch:
@@ -275,7 +276,7 @@ class QuotaStore(Protocol):
 
         Args:
             callback: called once before this returns, with the whole table and the delta from an
-                empty one; after that from a thread of the store, in order, never twice at a time.
+                empty one; after that from a thread of the store, in order, one call at a time.
                 It must not wait for another thread that uses this store.
         """
         ...
@@ -293,7 +294,7 @@ class QuotaStore(Protocol):
         ...
 
     def broker_configs(self) -> BrokerConfigs:
-        """Return the gateway's dynamic broker settings; "" is the cluster's default."""
+        """Return the gateway's dynamic broker settings, by id; "" is the cluster's default."""
         ...
 
     def alter_broker_configs(
@@ -316,7 +317,7 @@ class QuotaStore(Protocol):
             tool: the program, for the audit.
 
         Raises:
-            ApiError: INVALID_CONFIG, naming the setting and what it takes.
+            ApiError: INVALID_CONFIG or INVALID_REQUEST (``broker_rules``).
         """
         ...
 
@@ -336,13 +337,13 @@ class QuotaStore(Protocol):
         """
         Take a lease, or None while somebody else may hold it.
 
-        One that isn't renewed can be taken once this store has been asked for it again and again
-        for as long as it lasts, and found it unchanged each time.
+        If its holder doesn't renew it, another owner gets it by asking repeatedly: once this store
+        has seen it unchanged for as long as it lasts.
 
         Args:
             name: what only one may do.
-            owner: who asks; the same owner takes its own lease over with a new epoch (it
-                restarted), which fences the older holder.
+            owner: the worker that asks. A worker that restarted takes its own lease over at once,
+                with a new epoch, which fences the older holder.
             ttl_ms: how long it lasts unless renewed.
         """
         ...
@@ -353,7 +354,7 @@ class QuotaStore(Protocol):
 
 
 def whole(table: QuotaTable) -> TableDelta:
-    """Return the delta from an empty table: what a watch is given first."""
+    """Return the delta from an empty table, with which a watch is called first."""
     changes = tuple(
         Change(entity, key, None, value)
         for entity, values in table.entities.items()

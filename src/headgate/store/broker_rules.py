@@ -22,8 +22,8 @@ def broker_event(
     return AuditEvent(who, tool, "alter_broker_configs", "done", subject, detail)
 
 
-#: Broker settings that belong to the gateway (KIP-612, KIP-402, socket server): least value, or
-#: None for a list of host:count.
+#: Broker settings that belong to the gateway (KIP-612, KIP-402, socket server), each with its least
+#: value, or None for a list of host:count.
 BROKER_SETTINGS: Mapping[str, int | None] = {
     "max.connection.creation.rate": 0,
     "max.connections": 0,
@@ -49,7 +49,7 @@ def validate_broker_configs(
     stored: Mapping[str, Mapping[str, str]],
 ) -> None:
     """
-    Check broker settings as Kafka does those that change while it runs.
+    Check broker settings as Kafka checks dynamic ones.
 
     Args:
         broker: its id as text, or "" for the default of all.
@@ -57,7 +57,7 @@ def validate_broker_configs(
         stored: what is set now, by broker.
 
     Raises:
-        ApiError: INVALID_REQUEST for a broker that is no id or a value that can't be,
+        ApiError: INVALID_REQUEST for a broker that isn't an id or a value that isn't allowed,
             INVALID_CONFIG for a setting that isn't the gateway's.
 
     Source: SocketServerConfigs (INT, at least 0), SocketServer.validateReconfiguration (above 0:
@@ -96,7 +96,7 @@ def validate_broker_configs(
 def _check_addresses(
     broker: str, ops: Mapping[str, str | None], stored: Mapping[str, Mapping[str, str]]
 ) -> None:
-    """See that somebody may connect: 0 for each address makes sense with exceptions only."""
+    """Refuse 0 connections for each address without exceptions: nobody could connect."""
     per_ip, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
     if not {per_ip, overrides} & set(ops):
         return

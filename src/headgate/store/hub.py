@@ -1,5 +1,5 @@
 """
-Hands changes to those who watch: in order, each change once, one call at a time per watch.
+Calls watches back with changes: in order, each change once, one call at a time per watch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Event = TypeVar("Event")
 
 
 class HubWatch(Generic[Event]):
-    """One callback, and the version it has seen."""
+    """One callback, and the latest version it was called with."""
 
     def __init__(self, hub: Hub[Event], callback: Callable[[Event], None]) -> None:
         self._hub = hub
@@ -44,10 +44,10 @@ class HubWatch(Generic[Event]):
 
 class Hub(Generic[Event]):
     """
-    The watches of one store over one kind of event.
+    The watches of one store for one kind of event.
 
-    ``push`` only queues, so it may be called with a store's locks held; ``deliver`` calls back
-    and is called by the store's thread without any.
+    ``push`` only queues, so it may be called with a store's locks held. ``deliver`` calls back; the
+    store's thread calls it while it holds no lock.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Hub(Generic[Event]):
                 self._watches.remove(watch)
 
     def push(self, version: int, event: Event) -> None:
-        """Queue an event; versions grow."""
+        """Queue an event, if anybody watches. Each has a higher version than the last."""
         with self._lock:
             if self._watches:
                 self._queue.append((version, event))

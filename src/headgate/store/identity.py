@@ -1,5 +1,5 @@
 """
-A store's identity: a random id inside it, a growing revision, and the stores it succeeded.
+A store's identity: a random id, a growing revision, and the stores that it took over from.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ class StoreIdentity(NamedTuple):
     """
     Which store it is, and how often it was changed.
 
-    The id stands inside the store (SQLite row, znode, record of the topic), so that another file,
-    chroot or topic of the same name isn't taken for it.
+    It is kept inside the store (SQLite row, znode, record of the topic), so that another file,
+    chroot or topic of the same name isn't taken for this one.
 
     Args:
         id: random, made with the store.
         revision: grows with every change of quotas or broker settings made through Headgate.
-        succeeds: stores it took over from, latest first: id, and the revision it has all of.
+        succeeds: stores it took over from, latest first: the id of each, and the revision up to
+            which this store has its changes.
     """
 
     id: str
@@ -38,12 +39,13 @@ class StoreIdentity(NamedTuple):
         return f"{self.id}, revision {self.revision}"
 
 
-#: Takeovers a store remembers: a gateway that was away for more has to be told.
+#: Takeovers that a store remembers. A gateway that missed more takes it for an unknown store, until
+#: an operator accepts it (``headgate store accept``).
 MOST_SUCCEEDED = 16
 
 
 def new_identity() -> StoreIdentity:
-    """Return what a new store is called."""
+    """Return the identity of a new store."""
     return StoreIdentity(secrets.token_hex(8), 0)
 
 
@@ -60,7 +62,7 @@ def moved_on(url: str, expected: int, found: StoreIdentity | None, done: int = 0
 
 
 def replaced(url: str, known: StoreIdentity, found: StoreIdentity | None) -> StoreReplaced:
-    """Return the error of a home that isn't the store it was."""
+    """Return the error for a home that is no longer the known store."""
     if found is None:
         what = "now there is none there: it was emptied, or is another one"
     elif found.id == known.id:

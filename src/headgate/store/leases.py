@@ -1,16 +1,17 @@
 """
 Leases: the right to be the only one doing something, with an epoch that only grows.
 
-The rules stand here. A home keeps a record for each lease, and changes it only if it is still what
-was looked at.
+The rules are here. A home keeps a record for each lease, and changes it only if nobody else has
+since it was read.
 
-No two clocks have to agree. A worker that wants another's lease watches its record: each renewal
-leaves another mark there. Once the mark has stayed the same for as long as the lease lasts, by the
-watcher's own monotonic clock, its holder didn't renew it in time, and it may be taken. The holder
-counts from before it asked for the renewal, so it knows of the end first.
+No two clocks have to agree. A worker that wants another's lease reads its record repeatedly: each
+renewal changes the mark there. Once the mark has stayed the same for as long as the lease lasts, by
+the worker's own monotonic clock, the holder didn't renew it in time, and it may be taken. The
+holder counts from before it asked for the renewal, so for the holder the lease ends first.
 
-Where another store, or an older copy, takes the store's place, an epoch is lower than before. A
-worker that saw the higher one waits as well: its holder may not have heard of the change yet.
+If another store or an older copy takes the store's place, an epoch may be lower than before. A
+worker that saw the higher epoch then waits for the whole ttl too, even if the lease is free there:
+the holder with the higher epoch may not have noticed the change yet.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from headgate.errors import StoreError
 
 class LeaseRecord(NamedTuple):
     """
-    What a home has of a lease.
+    What a home keeps about a lease.
 
     Args:
-        owner: who holds it; "" where it was given up or never taken.
+        owner: the worker that holds it; "" where it was given up or never taken.
         epoch: of its latest holder; 0 where it was never taken.
-        mark: a higher one after each change of the record.
-        ttl_ms: how long it lasts unless renewed; 0 where a release before this one wrote it.
+        mark: a number that grows with each change of the record.
+        ttl_ms: how long it lasts unless renewed; 0 where nobody holds it, or an earlier release
+            wrote it.
     """
 
     owner: str
@@ -43,7 +45,7 @@ NOBODYS = LeaseRecord("", 0, 0, 0)
 
 
 class NewRecord(NamedTuple):
-    """What is to be kept of a lease."""
+    """What a home is to write about a lease; the home adds the mark."""
 
     owner: str
     epoch: int
@@ -62,16 +64,16 @@ class LeaseHome(Protocol):
 
     def change(self, name: str, decide: Decide) -> bool:
         """
-        Keep what ``decide`` returns for a lease as it is now.
+        Read a lease as of now, and write what ``decide`` returns for it.
 
         Returns:
-            False where ``decide`` returned None, or somebody else was quicker.
+            False where ``decide`` returned None, or another process changed the lease meanwhile.
         """
         ...
 
 
 class HeldLease:
-    """A lease that was taken; every call looks into the home."""
+    """A lease that was taken; every call reads or changes its record in the home."""
 
     def __init__(
         self,
@@ -88,7 +90,7 @@ class HeldLease:
         self._monotonic = monotonic
 
     def renew(self) -> bool:
-        """Extend by the ttl; a lease that ran out but that nobody took is ours again."""
+        """Extend it by its ttl, even after it ran out, unless another owner has taken it."""
         asked_at = self._monotonic()
         renewed = NewRecord(self.owner, self.epoch, self.ttl_ms)
         done = self._home.change(self.name, lambda held: renewed if self._mine(held) else None)
@@ -133,15 +135,15 @@ class LeaseTaker:
         self._home = home
         self._monotonic = monotonic
         self._seen: dict[str, _Seen] = {}
-        """By name: a worker asks for one of each broker, and a standby's."""
+        """By name: a worker asks for each broker's, and for the one that shows that it waits."""
 
     def take(self, name: str, owner: str, ttl_ms: int) -> HeldLease | None:
         """
-        Take a lease; None while another owner's may run, or where another was quicker.
+        Take a lease; None while another owner may hold it, or where another took it first.
 
         Args:
             name: what only one may do.
-            owner: who asks.
+            owner: the worker that asks.
             ttl_ms: how long it lasts unless renewed.
         """
         asked_at = self._monotonic()
@@ -160,7 +162,7 @@ class LeaseTaker:
         return HeldLease(self._home, name, taken, asked_at, self._monotonic)
 
     def _may_run(self, name: str, owner: str, held: LeaseRecord, ttl_ms: int) -> bool:
-        """Whether a lease as it was just read may have time left for somebody else."""
+        """Whether another owner may still hold a lease, given its record as just read."""
         seen = self._seen.get(name)
         free = held.owner in ("", owner)
         if free and seen is None:

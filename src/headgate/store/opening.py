@@ -18,9 +18,9 @@ def open_store(url: str, settings: Settings | None = None, *, create: bool = Tru
     Args:
         url: ``sqlite:PATH``, ``zookeeper://HOST:PORT[,HOST:PORT]/CHROOT``, ``kafka://HOST:PORT``.
         settings: how to connect (``zookeeper.*``, ``headgate.store.*``); None for plaintext.
-        create: make the store when it is missing, as a caller that will change it needs. Without it
-            nothing is written before the first change, and a file or chroot that is missing is an
-            error.
+        create: make the store when it is missing, for a caller that is going to change it. Without
+            it nothing is written before the first change, and a file or chroot that is missing is
+            an error.
 
     Raises:
         ConfigError: the URL names no store.

@@ -1,5 +1,5 @@
 """
-Where the value of a broker setting comes from, and from where else it could: Kafka's synonyms.
+Where a broker setting's value comes from, and where else it could come from: Kafka's synonyms.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def broker_synonyms(
     broker: str, dynamic: BrokerConfigs, static: Mapping[str, str] | None = None
 ) -> dict[str, tuple[Synonym, ...]]:
     """
-    Return each setting of a broker with where its value comes from, first what is in force.
+    Return each setting of a broker with the places that give it a value, the one in force first.
 
     Args:
-        broker: its id as text; "" asks for the cluster's dynamic defaults, which shows these alone.
-        dynamic: the store's, "" being the cluster's default.
-        static: what a settings file gives and the built-in defaults come in too; None where there
-            is no file, and only what the store has is shown.
+        broker: its id as text; "" for the cluster's dynamic defaults, and nothing else.
+        dynamic: the store's settings by broker; "" is the cluster's default.
+        static: what a settings file gives; then settings that only have a built-in default are
+            returned too. None: there is no file, and only settings that the store has are returned.
 
     Source: DynamicBrokerConfig.brokerConfigSynonyms and ConfigHelper.configSynonyms in Apache
         Kafka: place by place, and in each a listener's own setting before the broker's.

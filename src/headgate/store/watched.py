@@ -1,5 +1,5 @@
 """
-What every home shares: the table it last knew, those who watch it, and the thread that tells them.
+What all homes share: the table last read, the watches, and the thread that calls them back.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class WatchedStore(abc.ABC):
         self._clock_ms = clock_ms
         self._resolve = resolve
         self._closed = False
-        # Held while the table is read again; a change and its version belong together.
+        # Held while the table is read again, so that a table and its version change together.
         self._state_lock = threading.RLock()
         self._thread_lock = threading.Lock()
         self._table: QuotaTable | None = None
@@ -69,15 +69,15 @@ class WatchedStore(abc.ABC):
 
     @abc.abstractmethod
     def _read_identity(self) -> StoreIdentity | None:
-        """Return what the home says it is as of now. Under ``_state_lock``."""
+        """Return the identity that the home has now. Called with ``_state_lock`` held."""
 
     @abc.abstractmethod
     def _make_whole(self) -> None:
-        """Make what a home lacks that is to be changed: its layout, an identity."""
+        """Make what the home lacks before it can be changed: its layout, an identity."""
 
     @abc.abstractmethod
     def _succeed(self, succeeds: tuple[tuple[str, int], ...]) -> None:
-        """Write which stores this one took over from; counts as a change."""
+        """Write which stores this one took over from; the revision grows."""
 
     @abc.abstractmethod
     def _refresh(self) -> QuotaTable:
@@ -102,13 +102,13 @@ class WatchedStore(abc.ABC):
     # --- which store it is
 
     def identity(self) -> StoreIdentity | None:
-        """Return which store it is as of now; writes nothing."""
+        """Return the identity that the home has now; writes nothing."""
         self._check_open()
         with self._state_lock:
             return self._read_identity()
 
     def identify(self) -> StoreIdentity:
-        """Make what a home that is changed needs: its layout, and an identity if it has none."""
+        """Prepare the home for changes: make its layout, and an identity if it has none."""
         self._check_open()
         with self._state_lock:
             if not self._whole:
@@ -119,24 +119,26 @@ class WatchedStore(abc.ABC):
             return self._identity
 
     def succeed(self, previous: StoreIdentity) -> StoreIdentity:
-        """Write that this store took over from another one as of that one's revision."""
+        """Write down that this store took over from another, and at which of its revisions."""
         self.identify()
         self._succeed(succeeded(previous))
         return self.identify()
 
     def accept(self, identity: StoreIdentity) -> None:
-        """Take this identity for the known one from now on, where another store was found."""
+        """Regard an identity that was found as the known one from now on."""
         with self._state_lock:
             self._identity = identity
         self._poke.set()
 
     def trouble(self) -> str | None:
-        """Say what keeps the quotas from being read and watched, or None."""
+        """Return why the quotas can't be read and watched, or None if they can."""
         return self._trouble
 
     def _check_identity(self, found: StoreIdentity | None) -> None:
         """
-        See that the home is still the store it was. Under ``_state_lock``, with what was just read.
+        See that the home is still the same store, by the identity just read from it.
+
+        Called with ``_state_lock`` held.
 
         Raises:
             StoreReplaced: it is another one, an older state of it, or nothing.
@@ -147,7 +149,7 @@ class WatchedStore(abc.ABC):
         self._identity = found
 
     def _prepare(self) -> None:
-        """Get ready to change something; what only reads never gets here."""
+        """Prepare the home for a change, once. Calls that only read don't do this."""
         self._check_open()
         if not self._whole:
             self.identify()
@@ -157,7 +159,7 @@ class WatchedStore(abc.ABC):
         """Let go of the home; called once."""
 
     def _look(self) -> None:
-        """Find what changed, as the watching thread does now and then."""
+        """Find what changed; the thread calls this every ``poll_s``, and when it is woken."""
         self._refresh()
 
     def _after_delivery(self) -> None:  # noqa: B027 - a home that needs it overrides it
@@ -259,7 +261,7 @@ class WatchedStore(abc.ABC):
                     log.warning("watching goes on, but: %s", exc)
                 self._trouble = str(exc)
             except Exception as exc:
-                # The thread must outlive what nobody thought of: without it no change is seen.
+                # The thread must survive errors that nobody foresaw: without it no change is seen.
                 log.exception("watching %s goes on after an unexpected error", self.url)
                 self._trouble = repr(exc)
             self._quota_hub.deliver()

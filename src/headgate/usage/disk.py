@@ -85,7 +85,7 @@ class OpenFile:
                 at += count
                 raw = raw[count:]
         except OSError:
-            with contextlib.suppress(OSError):  # what failed first is what is told
+            with contextlib.suppress(OSError):  # the first error is the one to report
                 os.ftruncate(self._fd, self.size)
             raise
         self.size = at
@@ -138,7 +138,7 @@ def create(path: Path) -> IO[bytes]:
 
 def write_closed(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
     """
-    Write a whole closed file under another name first, so that it is there whole or not.
+    Write a closed file under another name and rename it: so it is there whole, or not at all.
 
     Returns:
         How many rows it has; without any there is no file.
@@ -169,14 +169,14 @@ def write_closed(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
 
 def recover(directory: Path, worker_id: str) -> Iterator[Recovered]:
     """
-    Close what a killed worker left open, a batch at a time in memory.
+    Close the files that a killed worker left open; one batch at a time is in memory.
 
     Args:
         directory: the journal's.
         worker_id: only its files: other workers may be writing theirs.
 
     Yields:
-        What was found, each when it is done. A file without a complete batch is removed.
+        Each file, once it is closed. A file without a complete batch is removed.
     """
     for path in sorted(directory.glob(f"*{files.OPEN}")):
         name = files.parse_name(path)

@@ -28,7 +28,7 @@ CLOSED: Final = ".arrow"
 OPEN: Final = ".open"
 PARQUET: Final = ".parquet"
 BAD: Final = ".bad"
-"""What a closed file that turned out damaged is set aside as."""
+"""Suffix of a closed file that was set aside because it is damaged."""
 SUFFIXES: Final = (CLOSED, OPEN, PARQUET)
 _BECOMES: Final = {
     OPEN: (OPEN, CLOSED, PARQUET),
@@ -36,8 +36,8 @@ _BECOMES: Final = {
     PARQUET: (PARQUET,),
 }
 _SEQ_DIGITS: Final = 16
-# Every reader of Arrow files knows LZ4; names repeat so much that it saves most of the disk. On a
-# pool of threads it would cost more in waking them than in compressing.
+# Every reader of Arrow files knows LZ4. Names repeat so much that it saves most of the disk. One
+# thread compresses: waking a pool of threads would cost more than the compression.
 WRITE_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 
@@ -150,7 +150,7 @@ class ClosedBatches:
         path: the file.
 
     Attributes:
-        damage: after all was given: why that isn't the whole file; None: it is.
+        damage: after all batches were given: why they aren't the whole file; None: they are.
     """
 
     def __init__(self, path: Path) -> None:

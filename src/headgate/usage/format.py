@@ -4,8 +4,8 @@ The journal's columns, and what an event is.
 An event is what differs each time (``Event``) and an ``Origin``, which holds what many events
 share: who, through which listener, charged to which quota. ``rows`` packs events and makes columns.
 
-Times are epoch milliseconds exactly as the manager saw them, so that a replay of the events gives
-the same throttle times to the millisecond.
+Times are epoch milliseconds exactly as the quota manager used them, so that a replay of the events
+gives the same throttle times to the millisecond.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ QUOTA_TYPES: Final = tuple(dict.fromkeys([*(key.name for key in KEYS), ""]))
 
 _WORD: Final = pa.dictionary(pa.int8(), pa.string())
 
-#: Grain: one event of one worker. Null where a column doesn't apply.
+#: A row is one event of one worker. Null where a column doesn't apply.
 SCHEMA: Final = pa.schema(
     [
         pa.field("seq", pa.int64(), nullable=False),  # 1, 2, 3 … per worker; a gap is a loss
@@ -128,7 +128,7 @@ class Origin:
 
 class Event(NamedTuple):
     """
-    What differs from event to event. A plain tuple in this order does as well.
+    What differs from event to event. A plain tuple in this order may be used as well.
 
     Attributes:
         origin: the rest of the columns.

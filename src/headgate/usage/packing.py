@@ -8,7 +8,7 @@ import struct
 from typing import Final
 
 PACK: Final = struct.Struct("=qdddqqqqdq").pack_into
-"""Buffer, offset, the origin's index, then the fields of ``format.Event`` after ``origin``."""
+"""Takes buffer, offset, the origin's index, then ``format.Event``'s fields after ``origin``."""
 ROW: Final = 80
 """Bytes of an event."""
 NOTHING: Final = -(2**63)

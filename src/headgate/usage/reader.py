@@ -66,7 +66,7 @@ def list_files(paths: Paths) -> list[files.JournalFile]:
 
 def read_batches(paths: Paths) -> Iterator[pa.RecordBatch]:
     """
-    Read events batch by batch, by worker and sequence; a file at a time is in memory.
+    Read events batch by batch, by worker and sequence; at most one file is in memory.
 
     Args:
         paths: journal files or directories of them. Of an open file the complete batches are read.
@@ -78,12 +78,12 @@ def read_batches(paths: Paths) -> Iterator[pa.RecordBatch]:
         try:
             yield from files.read_batches(file)
         except FileNotFoundError:
-            continue  # removed since it was listed, for the journal was too large
+            continue  # removed since it was listed, because the journal was too large
 
 
 def read_until(paths: Paths, until_ms: float) -> Iterator[pa.RecordBatch]:
     """
-    Read events as ``read_batches`` does, without batches that begin after a time.
+    Read events as ``read_batches`` does, each worker's up to a batch that begins after a time.
 
     Args:
         paths: journal files or directories of them.
@@ -223,7 +223,7 @@ def _compact(root: Path, on_damaged: Callable[[Damaged], None] | None) -> list[P
             target, damaged = _compact_file(path)
         except (OSError, pa.ArrowException) as exc:
             if path.exists():  # else it was removed meanwhile, because the journal was too large
-                failed.append(f"{path.name}: {exc}")  # the others aren't to blame
+                failed.append(f"{path.name}: {exc}")  # the others can be compacted
             continue
         if target is not None:
             made.append(target)

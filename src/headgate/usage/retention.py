@@ -38,7 +38,7 @@ class Removed(NamedTuple):
 
 
 class _Stored(NamedTuple):
-    """A closed file: its name taken apart, its size, and from when it is."""
+    """A closed file: the parts of its name, its size, and when it was last written."""
 
     file: files.JournalFile
     size: int
@@ -47,11 +47,11 @@ class _Stored(NamedTuple):
 
 def remove_oldest(directory: Path, retention_bytes: int) -> Removed:
     """
-    Remove the oldest files while all closed ones together are larger.
+    Remove the oldest files while all closed ones together are larger than the bound.
 
     Args:
         directory: the journal's.
-        retention_bytes: so large they may be, in bytes.
+        retention_bytes: the bound, in bytes.
 
     Returns:
         What was removed; nothing while another process compacts this directory or removes from it.
@@ -83,7 +83,7 @@ def _remove_oldest(directory: Path, retention_bytes: int) -> Removed:
             try:
                 note_number(directory, one.file.worker_id, _next_number(one))
             except OSError:
-                continue  # on a full disk: younger ones make room for it
+                continue  # on a full disk: removing other files makes room for the note
         one.file.path.unlink(missing_ok=True)
         total -= one.size
         removed += 1
@@ -148,7 +148,7 @@ def _stored_files(directory: Path) -> list[_Stored]:
 
 
 def _oldest_first(stored: list[_Stored]) -> list[_Stored]:
-    """Order files by age: none is younger than what its worker wrote after it."""
+    """Order files by age; each worker's files stay in the order of their numbers."""
     aged: list[tuple[int, int]] = []
     younger = 0
     for at in range(len(stored) - 1, -1, -1):
@@ -160,7 +160,7 @@ def _oldest_first(stored: list[_Stored]) -> list[_Stored]:
 
 
 def _next_number(one: _Stored) -> int:
-    """Return the number behind a file's last one; if nobody can tell, one that is far behind."""
+    """Return the number after a file's last one; if that isn't known, one far higher."""
     file = one.file
     try:
         if file.suffix == files.PARQUET:

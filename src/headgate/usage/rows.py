@@ -2,7 +2,7 @@
 Events packed into memory as they come, and made into Arrow columns many at a time.
 
 An event is 80 bytes: the place of its ``Origin`` in a list, and nine numbers. Packing them costs
-the event loop no more than making a tuple would, leaves nothing behind for the collector, and a
+the event loop no more than making a tuple would, and leaves no objects to the garbage collector. A
 column is every tenth number. One thread appends; another may make batches of what is there.
 """
 
@@ -21,7 +21,7 @@ from headgate.usage.packing import NOTHING, PACK, ROW
 
 NAN: Final = float("nan")
 MALFORMED: Final = (struct.error, TypeError, ValueError, OverflowError, AttributeError)
-"""What is raised for an event that can't be one."""
+"""What packing a malformed event raises, or making columns of it."""
 
 _FLOATS: Final = {"t_ms": 1, "amount": 2, "bound": 3, "handler_ms": 8}
 _WHOLE: Final = {
@@ -40,14 +40,14 @@ class Rows:
     Some events, packed.
 
     Args:
-        room: for how many.
+        room: how many events fit.
         gap: events that were dropped before the first one.
 
     Attributes:
         buffer: the memory.
         at: bytes of it that hold events; only the appending thread moves it.
-        end: an event that would begin here or later goes elsewhere.
-        token: what the origins of these events bear.
+        end: an event that would begin here or later goes to other rows.
+        token: marks the origins that have their place in these rows.
         done: events already written; only the writing thread moves it.
     """
 
@@ -68,7 +68,7 @@ class Rows:
         return self.at // ROW
 
     def enter(self, origin: Origin) -> None:
-        """Give an origin its place."""
+        """Give an origin its place in these rows."""
         origin.index = len(self.origins)
         self.origins.append(origin)
         origin.token = self.token
@@ -81,7 +81,7 @@ class Rows:
             event: a tuple as ``format.Event``.
 
         Raises:
-            struct.error: the event isn't of that form.
+            MALFORMED: the event isn't of that form.
         """
         origin, t_ms, amount, bound, ms, told, upstream, size, handler_ms, ids = event
         if origin.token is not self.token:
@@ -147,7 +147,7 @@ class Rows:
         return pa.RecordBatch.from_arrays([arrays[name] for name in SCHEMA.names], schema=SCHEMA)
 
     def _origins(self, indices: pa.Array) -> tuple[pa.Array, list[Origin]]:
-        """Return the origins of some events, and each one's place among them."""
+        """Return the place of each event's origin, and the origins in these places."""
         used = indices.unique()
         if len(used) * 2 > len(self.origins):
             return indices, self.origins

@@ -1,7 +1,7 @@
 """
 The messages that carry splits of cluster-wide quotas from `headgate splits` to gateways.
 
-Topic ``__headgate_splits`` (compacted). Key: who and where, as JSON::
+Topic ``__headgate_splits`` (compacted). Key: the quota and the broker, as JSON::
 
     {"broker":1,"entity":{"client-id":"etl","user":"alice"},"key":"producer_byte_rate:bps"}
 
@@ -9,11 +9,11 @@ Topic ``__headgate_splits`` (compacted). Key: who and where, as JSON::
 
     {"computed_ms":1795261549304,"epoch":7,"quota":1048576.0,"split":262144.0,"valid_ms":15000}
 
-``split`` is units per second for that broker, from ``computed_ms`` on for ``valid_ms``, as a part
-of ``quota``; a gateway that knows of another quota meanwhile takes the same part of that. After
-that the limit is the quota divided by the number of brokers. For ``shares`` it is the rate that a
-weight gives while capacity is contested; null means that it isn't contested and no client is
-limited.
+``split`` is that broker's limit in units per second, for ``valid_ms`` from ``computed_ms`` on. It
+is a part of ``quota``: a gateway where the quota has changed since takes the same part of the new
+one. When the split has expired, the limit is the quota divided by the number of brokers. For
+``shares`` it is the rate that a weight gives while capacity is contested; null means that it isn't
+contested and no client is limited.
 
 Each round ends with a heartbeat, key ``{"heartbeat":"splits"}``, value as above without ``split``:
 it says that splits are computed even while there is nothing to split. One writer at a time: each
@@ -32,7 +32,7 @@ from headgate.errors import MALFORMED
 
 TOPIC: Final = "__headgate_splits"
 MOST_VALID_MS: Final = 3_600_000
-"""A split that expired so long ago is taken out of the topic, whatever clocks say."""
+"""A split that expires this long before the newest one is removed from the topic."""
 
 
 class Split(NamedTuple):
@@ -44,11 +44,11 @@ class Split(NamedTuple):
         client_id: raw client-id tag, "" = not part.
         key: quota key with its unit, ``producer_byte_rate:bps``.
         broker: broker id.
-        split: units per second; infinite: nothing holds it (shares of uncontested capacity).
+        split: units per second; infinite: no limit (shares of uncontested capacity).
         epoch: of the writer.
         computed_ms: when it was computed, epoch ms.
         valid_ms: for how long it holds from then on.
-        quota: that it is a part of, units per second; None: not known, or a weight.
+        quota: the quota that this is a part of, units per second; None: not known, or a weight.
     """
 
     user: str
@@ -135,7 +135,7 @@ def decode(key: bytes | None, value: bytes | None) -> Split | Heartbeat | None:
         return None
     if split.quota is not None and not 0 < split.quota < inf:
         return None
-    return split if split.split >= 0 else None  # NaN would limit nobody, and poison every sum
+    return split if split.split >= 0 else None  # NaN would limit nobody, and spoil every sum
 
 
 class Fence:

@@ -2,7 +2,7 @@
 Keep the journal in a Kafka topic (``headgate.usage=kafka:TOPIC``) and read it back.
 
 A message is one batch as an Arrow IPC stream, keyed by the worker's id, so that a worker's events
-stay in order in one partition. The same numbers, the same gaps as in files.
+stay in order in one partition. Numbers and gaps are the same as in files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DELIVERY_S: Final = 10.0
 _POLL_S: Final = 1.0
 # A header of the last message of a run that ended normally; its value is the last number.
 _CLOSED: Final = "closed"
-# A worker that ran lately is found in its partition's last messages; one a second.
+# A worker that ran lately is found in its partition's last messages; it sends one a second.
 _RECENT: Final = 300
 
 
@@ -62,7 +62,7 @@ def messages(batch: pa.RecordBatch, most_bytes: int | None = None) -> list[bytes
 
 
 def _batches_of(message: Any) -> list[pa.RecordBatch]:
-    """Return the batches of a message; of one that isn't the journal's, none, and say so."""
+    """Return the batches of a message; none, and a warning, for one that isn't the journal's."""
     try:
         return decode(message.value() or b"")
     except (pa.ArrowException, OSError) as exc:  # OSError: what LZ4 can't unpack
@@ -198,7 +198,7 @@ class TopicWriter(EventWriter):
             raise OSError(f"topic {self.topic}: {error if outcome else 'no confirmation'}")
 
     def _renew(self, error: KafkaError | None) -> None:
-        """Make another producer after an error that the one there is can't recover from."""
+        """Replace the producer after an error that it can't recover from."""
         if error is not None and error.fatal():
             log.error("journal %s: another producer, after: %s", self.worker_id, error.str())
             self._producer = self._make_producer()

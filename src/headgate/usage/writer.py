@@ -53,7 +53,7 @@ class EventWriter(ABC):
     Take events on one side, write batches on the other.
 
     One thread appends to rows in memory. The writing thread takes the events from these rows. It
-    changes no state of the appending thread, except to give it other rows to continue in.
+    sets ``rows.end`` to 0 when the appending thread is to continue in other rows.
 
     Args:
         worker_id: whose journal this is.
@@ -86,8 +86,8 @@ class EventWriter(ABC):
         batch_of([Event(Origin("start"), 0.0)], worker_id, 1)
         self.rows = Rows(0)
         self._chunks: deque[Rows] = deque((self.rows,))  # oldest first; the last one is ``rows``
-        self._before = 0  # events appended to rows before the last ones
-        self._taken = 0  # events that wait no more
+        self._before = 0  # events appended to earlier rows than ``rows``
+        self._taken = 0  # events that were written, or dropped as malformed
         self._lost = 0
         self._next_seq = first_seq
         self._staged = 0  # events in front that are in a batch not yet written
@@ -120,7 +120,7 @@ class EventWriter(ABC):
             before = rows.count
             rows = Rows(room, self._lost)
             self._lost = 0
-            # In this order, so that the writing thread never believes in more than there is.
+            # In this order, so that the writing thread never counts more events than there are.
             self._chunks.append(rows)
             self.rows = rows
             self._before += before
@@ -128,7 +128,7 @@ class EventWriter(ABC):
             rows.append(event)
         except MALFORMED:
             log.exception("journal %s: an event is malformed", self.worker_id)
-            rows.end = 0  # the gap is noted with what comes next
+            rows.end = 0  # the next event goes to other rows, which note the gap
             self._lost += 1
             self.dropped += 1
 
@@ -177,7 +177,7 @@ class EventWriter(ABC):
         try:
             self._drain()
         except Exception as exc:
-            # The thread must outlive what nobody thought of: without it no event is written.
+            # The thread must survive errors that nobody foresaw: without it no event is written.
             if not self._complained:
                 log.exception("journal %s: an unexpected error", self.worker_id)
             self._complain(exc)
@@ -196,7 +196,7 @@ class EventWriter(ABC):
                 self._next_seq += rows.gap
                 log.error("journal %s: %d events were dropped", self.worker_id, rows.gap)
                 rows.gap = 0
-            last = rows is self.rows  # asked first: others don't change any more
+            last = rows is self.rows  # asked first: earlier rows don't change any more
             until = min(rows.count, rows.done + MAX_BATCH_ROWS)
             if until == rows.done:
                 if last:
@@ -220,7 +220,7 @@ class EventWriter(ABC):
             self._staged = 0
             self._complained = False
             if last:
-                rows.end = 0  # what comes next goes elsewhere: origins of long ago shall go
+                rows.end = 0  # the next event goes to other rows, so that old origins are freed
         self._idle()
         return True
 
@@ -229,7 +229,7 @@ class EventWriter(ABC):
         self._taken += count
 
     def _batch(self, rows: Rows, until: int) -> pa.RecordBatch | None:
-        """Make a batch; events that can't be one are a mistake of ours and leave a gap."""
+        """Make a batch; malformed events, which are a bug of Headgate's, leave a gap."""
         try:
             return rows.batch(rows.done, until, self.worker_id, self._next_seq)
         except MALFORMED:
@@ -265,7 +265,7 @@ class EventWriter(ABC):
 
     @abstractmethod
     def _idle(self) -> None:
-        """Nothing is waiting."""
+        """Do what is to be done when no event waits."""
 
     @abstractmethod
     def _end(self, lost: int) -> None:
@@ -289,8 +289,8 @@ class JournalWriter(EventWriter):
         ConfigError: the directory can't be made.
 
     Attributes:
-        recovered: files that an earlier run of this worker left open, now closed; on a full disk
-            only later.
+        recovered: files that an earlier run of this worker left open, and that are closed now. On a
+            full disk that happens later.
     """
 
     def __init__(
@@ -317,10 +317,10 @@ class JournalWriter(EventWriter):
         self._max_file_ms = max_file_ms
         self._monotonic_ms = monotonic_ms
         self._file: OpenFile | None = None
-        self._unclosed = False  # a file of ours stays open, for it couldn't be closed
+        self._unclosed = False  # a file stays open because it couldn't be closed
         try:
             self._next_seq = self._begin()
-        except OSError as exc:  # a full disk keeps nobody from starting
+        except OSError as exc:  # a full disk doesn't prevent a start
             self._complain(exc)
 
     def _begin(self) -> int:
@@ -348,7 +348,7 @@ class JournalWriter(EventWriter):
             file = self._file = OpenFile(path, self._monotonic_ms())
         try:
             file.stage(batch)
-        except BaseException:  # half of it may be among the bytes: they can't go on in this file
+        except BaseException:  # part of it may be in the bytes: this file can't be continued
             self._file, self._unclosed = None, True
             file.abandon()
             raise
@@ -388,7 +388,7 @@ class JournalWriter(EventWriter):
             try:
                 note_number(self.directory, self.worker_id, self._next_seq + lost)
             except OSError:
-                if self._file is not None:  # left open it says at least that something is missing
+                if self._file is not None:  # left open, it shows at least that events are missing
                     self._file.abandon()
                     self._file = None
                     raise
@@ -436,6 +436,6 @@ def _next_seq(directory: Path, worker_id: str, most: int, *, gap: bool) -> int:
             damaged = []
     noted = noted_number(directory, worker_id)
     if damaged:
-        log.error("journal %s: its last file is damaged; numbers go on far behind it", worker_id)
+        log.error("journal %s: its last file is damaged; its next number is far higher", worker_id)
         return max(last + 1, damaged[0], noted) + most
     return max(last + (2 if gap else 1), noted)

@@ -25,7 +25,7 @@ log = get_logger("headgate.gateway")
 _AVOID_S: Final = 5.0
 """How long a broker that couldn't be reached is passed over."""
 _LOOK_MS: Final = 100
-"""How often it is looked for a slot, where no broker has one."""
+"""Wait before the next attempt when no broker has a free slot, or accepting failed."""
 
 
 class BootstrapListener:
@@ -84,7 +84,7 @@ class BootstrapListener:
 
     def _take(self) -> None:
         if self._next is not None and self._next.clients.ending:
-            self._next = None  # charged in vain: another gateway fronts that broker now
+            self._next = None  # it was charged in vain: another gateway fronts it now
         broker = self._next or self._choose()
         if broker is None or not broker.quotas.slot_available(self.name):
             self._next = None

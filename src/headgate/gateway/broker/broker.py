@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _SLOW_REQUEST_MS: Final = 300_000
 """A request whose bytes trickle in for longer is a slow-loris; at 100 MB it is 350 kB/s."""
 _CLOCK_SET_MS: Final = 1_000
-"""The wall clock was set if it moved by this much; less is how it is slowed down or sped up."""
+"""The wall clock was set if it jumped by this much; less is a clock that runs slow or fast."""
 
 
 class Broker:
@@ -58,15 +58,15 @@ class Broker:
         buffer: the loop's read buffer.
         hangup: the loop's watch.
         answer: answers an ``Ask`` of a link of this broker.
-        start_ms: epoch milliseconds.
-        address: of a host that a connection limit names, once it is known.
+        start_ms: now, epoch milliseconds.
+        address: returns the address of a host that a connection limit names; None: not known yet.
         hosts: knows the addresses of brokers' hosts.
 
     Attributes:
         listeners: by name, those whose ports are open.
-        quotas: count its clients' connections (KIP-612).
+        quotas: limit its clients' connections (KIP-612).
         clients: its clients' connections.
-        links: the same, one by one.
+        links: ``clients.links``.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Broker:
         self.refusals = Refusals(settings.connection_failed_authentication_delay_ms)
         self.listeners: dict[str, BrokerListener] = {}
         self._expire_ms = start_ms + EXPIRY_PERIOD_MS
-        self._skew_ms: int | None = None  # when links were last dated by it
+        self._skew_ms: int | None = None  # by which the links' times were set last
         self.quotas = ConnectionQuotas(
             (),
             settings.inter_broker_listener_name,
@@ -159,7 +159,7 @@ class Broker:
 
         Args:
             settings: of the gateway.
-            parts: what of each listener comes from its settings.
+            parts: by listener, what is made from its settings.
         """
         self.settings = settings
         self.rules.reload(settings)
@@ -286,7 +286,7 @@ class Broker:
         for side in leaving:
             side.abort()
         await asyncio.sleep(0.001 if gone or leaving else 0)
-        # Those whose TLS handshake isn't over, or whose broker is still being reached.
+        # Connections in their TLS handshake, or on their way to the broker.
         opening = list(self.clients.opening)
         for task in opening:
             task.cancel()

@@ -34,7 +34,7 @@ log = get_logger("headgate.gateway")
 
 
 class BrokerEnds(Exception):
-    """Nobody is taken any more: this gateway ends, or another one fronts the broker now."""
+    """No client is taken any more: this gateway ends, or another one fronts the broker now."""
 
 
 class Clients:
@@ -57,7 +57,7 @@ class Clients:
     Attributes:
         links: the connections there are, in the order in which they came.
         opening: tasks of those whose TLS handshake or way to the broker isn't done.
-        ending: nobody is taken any more; another gateway may front the broker already.
+        ending: no client is taken any more; another gateway may front the broker already.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Clients:
         self._numbers = 0
         self.links: dict[Link, None] = {}
         self.opening: set[asyncio.Task[None]] = set()
-        # Of ended links: over TLS a broker's side stays until the broker has said goodbye too.
+        # Of ended links: over TLS a broker's side stays until the broker has closed it too.
         self.leaving: WeakSet[BrokerSide] = WeakSet()
         self.ending = False
         self.closes = LogLimit("connections closed")  # which of them are logged
@@ -125,7 +125,7 @@ class Clients:
                 link = await self._after_handshake(listener, sock, address)
                 link.task = asyncio.current_task()
             else:
-                # The list's own pop gives the loop our protocol without a call in Python.
+                # ``pop`` returns our protocol to the loop without a call in Python.
                 await asyncio.get_running_loop().connect_accepted_socket([link.client].pop, sock)
         except BaseException as error:
             self._not_taken(listener, sock, address, link, error)
@@ -134,13 +134,13 @@ class Clients:
             raise  # cancelled: the client has gone, or the broker isn't fronted any more
         if link.closed is not None:
             return
-        task = link.task  # a link that closes cancels it: who goes needs no way to the broker
+        task = link.task  # a link that closes cancels it
         try:
             if len(self._listeners) > 1:
                 self._make_room(listener)
             await self._dialer.way(listener, link)
         except Exception as error:
-            # Whatever it was: a client left alone with nobody behind would wait for ever.
+            # Close it, whatever failed: a client without a broker would wait for ever.
             log.exception("the connection to a broker failed", broker=self._broker_id,
                           listener=listener.name)  # fmt: skip
             link.close("upstream-unreachable", f"broker {self._broker_id}: {error!r}")
@@ -167,7 +167,7 @@ class Clients:
             transport.set_protocol(link.client)
             link.client.connection_made(transport)
             transport.resume_reading()
-            if waiting.lost or transport.is_closing():  # nobody else would tell the link
+            if waiting.lost or transport.is_closing():  # while it had no link yet
                 link.close("client-gone", "hung up after its TLS handshake")
         except Exception as error:
             transport.abort()  # it has the descriptor: closing the socket wouldn't
@@ -228,7 +228,7 @@ class Clients:
         self._count_close(listener, _why(error), address, str(error))
 
     def _make_room(self, listener: BrokerListener) -> None:
-        """Close the least recently used connection if a protected one needed its place."""
+        """Close another listener's least recently used link if max.connections is exceeded."""
         for other in self._listeners.values():
             if other is not listener and self._quotas.max_connections_exceeded(other.name):
                 idle = [link for link in self.links if link.listener is other]
@@ -296,11 +296,11 @@ class Clients:
 
 
 def _why(error: BaseException) -> str:
-    """Return the reason for which a connection ended before it was one."""
+    """Return why a connection ended before it had a link."""
     if isinstance(error, asyncio.CancelledError | BrokerEnds):
         return "drained"
     if isinstance(error, ConnectionAbortedError):
-        return "handshake-timeout"  # so says the loop of a TLS handshake that takes too long
+        return "handshake-timeout"  # the loop's error for a TLS handshake that takes too long
     if isinstance(error, HeadgateError):
         return str(getattr(error, "reason", "tls-failed"))
     return "tls-failed"

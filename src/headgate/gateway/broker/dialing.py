@@ -1,5 +1,5 @@
 """
-The way from a client's connection to its broker: reached in time, with lent credentials if need be.
+Connect a client's link to its broker in time, with lent credentials for mTLS clients.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Dialer:
         self.failed_at = float("-inf")
 
     def way(self, listener: BrokerListener, link: Link) -> Coroutine[Any, Any, None]:
-        """Return what connects a link to the broker, in its task, or closes it if that fails."""
+        """Return what connects a link to the broker, or closes it on failure, in its task."""
         where = listener.upstream
         if where is None:
             return self._stay(link)
@@ -52,7 +52,7 @@ class Dialer:
         return self._connect(listener, where, link)
 
     async def _stay(self, link: Link) -> None:
-        """Lead a client nowhere: the gateway answers everything itself."""
+        """Connect to no broker: the gateway answers everything itself."""
         link.upstream_ready()
 
     async def _connect(self, listener: BrokerListener, where: HostPort, link: Link) -> None:
@@ -69,7 +69,7 @@ class Dialer:
             addresses = self._hosts.known(where.host) or await self._hosts.look_up(where.host)
             for address in addresses:
                 try:
-                    # The list's own pop gives the loop our protocol without a call in Python.
+                    # ``pop`` returns our protocol to the loop without a call in Python.
                     await loop.create_connection([link.broker].pop, address, where.port, **more)
                     break
                 except OSError:

@@ -28,7 +28,7 @@ class ListenerParts(NamedTuple):
         make_identity: makes a new connection's identity, from its address and TLS.
         server_tls: for clients, or None.
         upstream_tls: for the broker, or None.
-        lending: with what clients that show a certificate go upstream; None: nobody does.
+        lending: the credentials upstream of clients that show a certificate; None: no client does.
     """
 
     settings: Settings
@@ -48,7 +48,7 @@ class BrokerListener:
             gateway answers everything itself.
         addresses: what clients are told.
         parts: made of the settings.
-        on_unknown: called for brokers whose addresses clients can't be given yet.
+        on_unknown: called when an answer names brokers that have no address for clients yet.
         plans: how requests are handled, instead of the broker's own.
 
     Attributes:

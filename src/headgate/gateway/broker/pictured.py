@@ -41,7 +41,7 @@ Pair = tuple[str, str]
 
 
 class QuotaId(NamedTuple):
-    """A quota-id under a quota key; of connections the address stands in the first tag's place."""
+    """A quota-id under a quota key; for connection rates the first tag is the address."""
 
     key: QuotaKey
     tags: Tags
@@ -72,7 +72,7 @@ class _Client:
 
 class Connected:
     """
-    Who is connected to a broker at one moment.
+    The clients connected to a broker at one moment.
 
     Args:
         at_ms: the moment, epoch ms.
@@ -80,8 +80,8 @@ class Connected:
     Attributes:
         clients: by principal and client-id.
         client_ids: by principal.
-        drinkers: who is charged to a quota-id, or connects from a limited address.
-        held: quota-ids by which somebody waits.
+        drinkers: the clients charged to a quota-id, or connected from a limited address.
+        held: quota-ids by which a client waits.
         connections, muted: by listener.
     """
 
@@ -95,14 +95,20 @@ class Connected:
         self.muted: Counter[str] = Counter()
 
     def pairs(self, user: str, client_id: str | None) -> list[Pair]:
-        """Return who of a principal, and of a client-id if one is given, is connected."""
+        """
+        Return a principal's clients: the connected ones, or one, connected or not.
+
+        Args:
+            user: the principal's name.
+            client_id: of the one client; None: all that are connected, or client-id "" if none is.
+        """
         if client_id is not None:
             return [(user, client_id)]
         return [(user, name) for name in self.client_ids.get(user, ("",))]
 
 
 def connected_steps(broker: Broker, now_ms: int) -> Work[Connected]:
-    """Return who is connected to a broker now."""
+    """Return the clients connected to a broker now."""
     found = Connected(now_ms)
     for link in list(broker.links):
         yield
@@ -168,7 +174,7 @@ def picture_steps(
 
     Args:
         broker: the broker.
-        connected: who is connected to it.
+        connected: the clients connected to it.
         user: a principal's name, raw: what it and its client-ids are charged to; None: everybody.
         client_id: with a user: this client-id only, connected or not.
         most: quota-ids to name.
@@ -219,7 +225,7 @@ def picture_steps(
 def _rank(
     broker: Broker, connected: Connected, quota_id: QuotaId, rates: dict[str, float], now_ms: int
 ) -> _Rank:
-    """Return what sorts those held last, and others by utilisation, then by rate."""
+    """Return a sort key: by whether a client waits, then by utilisation, then by rate."""
     key, tags = quota_id
     if key == CONNECTION:
         rate, limit = rates.get(tags[0], 0.0), float(broker.quotas.ip_bound(tags[0]))
@@ -233,7 +239,7 @@ def _rank(
 
 
 def _everybody(broker: Broker, connected: Connected) -> Iterator[QuotaId | None]:
-    """Yield the quota-ids that have a sensor, and limited addresses that somebody comes from."""
+    """Yield quota-ids with a sensor, and limited addresses in use; None for what is passed over."""
     for key, manager in broker.rules.managers.by_key.items():
         for sensor in manager.sensors():
             yield QuotaId(key, (sensor.user_tag, sensor.client_tag))
@@ -242,7 +248,7 @@ def _everybody(broker: Broker, connected: Connected) -> Iterator[QuotaId | None]
 
 
 def _of_pairs(broker: Broker, connected: Connected, pairs: Iterable[Pair]) -> Iterator[QuotaId]:
-    """Yield each quota-id that one of these is charged to, once."""
+    """Yield each quota-id, or limited address, that one of these clients is charged to, once."""
     seen: set[QuotaId] = set()
     for pair in pairs:
         client = connected.clients.get(pair)

@@ -1,5 +1,5 @@
 """
-All brokers of the upstream cluster, and which of them this gateway fronts: it holds their ports.
+All brokers of the upstream cluster. A gateway fronts a broker when it has the broker's ports open.
 
 In the order a gateway starts:
 

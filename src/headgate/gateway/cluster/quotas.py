@@ -25,7 +25,7 @@ log = get_logger("headgate.gateway")
 
 _SHARES: Final = (PRODUCER_SHARES, CONSUMER_SHARES)
 _MOST_SAID: Final = 20
-"""Changes of quotas that come together and are logged one by one."""
+"""How many changes of quotas that come together are logged one by one, at most."""
 
 
 class Quotas:
@@ -35,8 +35,8 @@ class Quotas:
     Args:
         in_force: what is in force; changed here.
         brokers: those fronted now.
-        work: of the gateway's own; larger changes are put in force by it.
-        save_soon: keeps on disk what is in force.
+        work: the gateway's own tasks and slices; they put larger changes in force.
+        save_soon: has what is in force kept on disk soon.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Quotas:
         self._ip_rates: dict[str | None, float] = {}
         self._not_enforced: set[QuotaKey] = set()
         self._seen_store = False
-        self._shares_seen = False  # whether it was looked for shares that nothing enforces
+        self._shares_seen = False  # whether shares that nothing enforces were looked for
 
     def put_on(self, broker: Broker) -> None:
         """Put the limits of connections in force on a broker that is fronted from now on."""
@@ -72,7 +72,7 @@ class Quotas:
     def changed(self, table: QuotaTable, delta: TableDelta) -> None:
         """The store's quotas have changed: put them in force."""
         before = self._in_force.coming
-        # The first word of a store, or of one that was away: what differs from what we have.
+        # A store's first table, or one after a gap: its delta isn't from our table, so compare.
         compare = delta.from_version != before.version or not self._seen_store
         self._seen_store = True
         self._in_force.coming = table
@@ -99,7 +99,7 @@ class Quotas:
                       old=change.old, new=change.new)  # fmt: skip
 
     def _looks_up(self, delta: TableDelta) -> bool:
-        """Whether ``_all_in_force`` will look for all quotas of some key."""
+        """Whether ``_all_in_force`` will use the table's index by key (``for_key``)."""
         return not self._shares_seen or any(
             change.key == CONNECTION or change.key in _SHARES for change in delta.changes
         )

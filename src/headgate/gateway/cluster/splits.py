@@ -32,7 +32,7 @@ class Splits:
         in_force: the settings.
         brokers: those fronted now.
         broker_ids: returns all brokers of the cluster.
-        work: of the gateway's own; what concerns many quota-ids is done in its slices.
+        work: the gateway's own tasks and slices; what concerns many quota-ids is done in slices.
         supervised: whether a supervisor divides.
     """
 

@@ -37,7 +37,7 @@ CLIENTS_PROTOCOL: Final = "headgate.upstream.security.protocol"
 
 class Ways:
     """
-    The listeners' ways.
+    The protocol, credentials and TLS of each listener, on both sides.
 
     Args:
         in_force: the settings.
@@ -59,7 +59,7 @@ class Ways:
         self._admin = in_force.settings.upstream_admin if admin is None else admin
         self._owner_of = owner_of
         self._contexts = ClientContexts()
-        # Every listener, and the one whose way to the broker it goes.
+        # Every listener, and the one whose way to the broker it uses.
         self._listeners: dict[str, tuple[Listener, str | None]] = {
             listener.name: (listener, listener.name) for listener in in_force.settings.listener_list
         }
@@ -149,12 +149,12 @@ class Ways:
         return security, context
 
     def _own_ssl(self, listener: str) -> tuple[Tls, str | None]:
-        """Return ``ssl.*`` of our own questions, and where they are set if that needs saying."""
+        """Return ``ssl.*`` of our own questions, and a prefix of names in errors, or None."""
         own = self._admin.ssl
         given = own.keystore_location or own.keystore_key or own.truststore_location
         if given or own.truststore_certificates:
             return own, None
-        # Without stores of its own it has the clients'; its other settings count.
+        # Without stores of its own it uses the clients'; its other ``ssl.*`` settings still count.
         settings = self._in_force.settings
         said = {
             field: getattr(own, field)
@@ -168,10 +168,10 @@ class Ways:
 
     def own_setting(self, listener: str) -> str:
         """
-        Return the setting that says in which protocol a listener's own questions are asked.
+        Return the setting that has the protocol of the gateway's own questions on a listener.
 
-        Its own where it is given; but not for a listener that has servers of its own: they are
-        asked as its clients come to them.
+        It is ``OWN_PROTOCOL`` if that is given. But a listener with servers of its own is asked in
+        the protocol of its clients' connections.
         """
         prefix = f"listener.name.{listener.lower()}."
         given = self._in_force.settings.given

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = get_logger("headgate.gateway")
 
 _AGAIN_MS: Final = 100
-"""Wait after a failure that the next connection may well have too."""
+"""Wait after a failure to accept: the next attempt may fail too."""
 MOST_PARKED: Final = 1_000
 """Connections of addresses that come too fast and wait to be closed; if more come the one that
 waits longest is closed early, for each holds a descriptor."""
@@ -42,8 +42,8 @@ class Acceptor:
         sock: listening, not blocking.
         listener: its name.
         broker_id: for the journal.
-        quotas: of the broker.
-        meters: of the listener.
+        quotas: the broker's.
+        meters: the listener's.
         journal: notes every connection.
         on_accept: called with the socket and the client's address as Java spells it.
         now_ms: the clock.
@@ -117,7 +117,7 @@ class Acceptor:
             self._go_on()
 
     def _ready(self) -> None:
-        """Take one connection. Only one that is there is charged, and makes others wait."""
+        """Take one connection. Nothing is charged, and no wait begins, before one is there."""
         try:
             now = self._now_ms()
             if self._reserve(now):
@@ -131,7 +131,7 @@ class Acceptor:
     def _reserve(self, now: int) -> bool:
         """Charge the next connection; False when it has to wait."""
         delay_ms = 0 if self._reserved else self.rate(now)
-        # Asked again of who waited: another listener's connection may have taken the slot.
+        # Also after a wait: another listener's connection may have taken the slot.
         if delay_ms <= 0 and self._quotas.slot_available(self.listener):
             self._reserved = True
             self._delay_ends_ms = 0
@@ -166,7 +166,7 @@ class Acceptor:
 
     def _go_on(self) -> None:
         now = self._now_ms()
-        # A clock that was set back behind the delay's begin would make it as long as it was set.
+        # If the clock was set back to before the delay began, the delay counts as over.
         if self.blocked_since_ms <= now < self._delay_ends_ms:
             if self._timer is not None:
                 self._timer.cancel()
@@ -201,7 +201,7 @@ class Acceptor:
             raise
 
     def admit(self, sock: socket.socket, address: str, now: int) -> None:
-        """Take over a connection that was rated, unless its address has too many or too fast."""
+        """Take a rated connection over, unless its address has too many or opens them too fast."""
         outcome, throttle_ms = self._quotas.admit(self.listener, address, now)
         self._journal.connection(self._broker_id, self.listener, address, now, throttle_ms)
         if outcome is Outcome.THROTTLED:
@@ -248,8 +248,8 @@ class Accepted(socket.socket):
     """
     A client's socket that tells its family and type as numbers.
 
-    The loop asks for them some five times while it takes a connection over, and making an enum's
-    member of the number each time costs more than all else of it here. Then it detaches the socket.
+    The loop asks for them some five times while it takes a connection over, then it detaches the
+    socket. ``socket.socket`` makes an enum member each time, which costs more than all the rest.
     """
 
     __slots__ = ()
@@ -260,7 +260,7 @@ class Accepted(socket.socket):
 
 def accept(listening: socket.socket) -> tuple[Accepted, Any]:
     """
-    Take a connection, as ``socket.accept`` does, that isn't blocking.
+    Accept a connection as ``socket.accept`` does; the new socket isn't blocking.
 
     Raises:
         OSError: as of ``socket.accept``.

@@ -2,8 +2,8 @@
 Answers to a client with many unanswered requests are read in fewer, larger pieces.
 
 The kernel is told to wake us when about half of the answers due have come (SO_RCVLOWAT), and not at
-each answer. The other half is left for the broker to work on meanwhile. A timer fetches what is
-stuck below the mark because the next answer takes its time.
+each answer. While we read these, the broker works on the other half. If the next answer takes long,
+a timer lowers the mark, and those that have come are read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ import sys
 from typing import Any, Final
 
 MANY_UNANSWERED: Final = 8
-"""With this many or more, answers may wait for each other a moment; producers have 5 by default."""
+"""
+With this many or more, answers may wait for each other a moment. A producer has 5 at most by
+default (``max.in.flight.requests.per.connection``).
+"""
 SMALL_ANSWER_BYTES: Final = 512
 """Larger answers are worth a read of their own."""
 MOST_GATHERED_BYTES: Final = 16_384
@@ -26,7 +29,7 @@ GATHER_S: Final = 0.001
 
 class Gathering:
     """
-    The low-water mark of one broker's connection.
+    The low-water mark (SO_RCVLOWAT) of one connection to a broker.
 
     Args:
         raw: a copy of its socket; closed by ``close``.
@@ -46,7 +49,7 @@ class Gathering:
 
     @classmethod
     def of(cls, transport: Any) -> Gathering | None:
-        """Return the mark of a connection; None where there is none to set."""
+        """Return the mark of a connection; None where the system has none."""
         sock = None if transport is None else transport.get_extra_info("socket")
         if sock is None or sys.platform != "linux":
             return None
@@ -73,11 +76,11 @@ class Gathering:
 
     def gather(self, answers: int, size: int) -> None:
         """
-        Read again when half of the answers due are here; 0: at the next one.
+        Set the mark so that the next read waits for half of the answers due.
 
         Args:
-            answers: how many are due.
-            size: of one, about, in bytes.
+            answers: how many are due; 0: the next read waits for none.
+            size: of one answer, about, in bytes.
         """
         if size > SMALL_ANSWER_BYTES:
             answers = 0

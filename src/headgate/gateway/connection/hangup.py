@@ -2,8 +2,8 @@
 Notice clients that hang up while nothing is read from them.
 
 A transport that doesn't read doesn't see its peer's FIN. Linux tells it apart from data
-(EPOLLRDHUP), so one epoll descriptor, itself watched by the event loop, covers all muted
-connections. On other systems such a connection ends when its mute is over.
+(EPOLLRDHUP), so one epoll descriptor, itself watched by the event loop, covers all such
+connections. On other systems a client's end is seen when its connection is read again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HangupWatch:
             loop.add_reader(self._epoll.fileno(), self._ready)
 
     def watch(self, link: Unread, transport: asyncio.BaseTransport) -> None:
-        """Look after a link that isn't read from now on, by its client's transport."""
+        """Watch the client's socket of a link that isn't read from now on."""
         sock = transport.get_extra_info("socket")
         if self._epoll is None or sock is None:
             return

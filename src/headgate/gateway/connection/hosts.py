@@ -2,8 +2,8 @@
 Addresses of hosts, looked up off the loop: those that connection limits name, and brokers'.
 
 ``connection_creation_rate`` of an ``ip`` entity and ``max.connections.per.ip.overrides`` may name a
-host. As in Kafka it is looked up once. Its limit is in force once its address is known; one that
-can't be found is asked for again. A broker's host may move, so its addresses are kept for a while.
+host. As in Kafka it is looked up once. Its limit is in force once its address is known; a look-up
+that fails is repeated. A broker's host may move, so its addresses are only kept for a while.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Hosts:
         self._known: dict[str, str | None] = {}
 
     def address(self, host: str) -> str | None:
-        """Return a host's address as Java spells it; None: it isn't known yet, and is asked for."""
+        """Return a host's address as Java spells it; None: it isn't known yet, and is looked up."""
         if _is_address(host):
             return host_address(host)
         if host not in self._known:
@@ -76,7 +76,7 @@ class Hosts:
 
 class BrokerHosts:
     """
-    Addresses of brokers' hosts, asked for once for all connections that want them.
+    Addresses of brokers' hosts; connections that need the same one share a look-up.
 
     Args:
         clock: seconds that never go back.
@@ -105,7 +105,7 @@ class BrokerHosts:
             task = asyncio.get_running_loop().create_task(self._ask(host))
             self._asking[host] = task
             task.add_done_callback(lambda _: self._asking.pop(host))
-        return await asyncio.shield(task)  # who gives up leaves the others their answer
+        return await asyncio.shield(task)  # a caller that gives up doesn't end it for others
 
     async def _ask(self, host: str) -> tuple[str, ...]:
         where = host or "127.0.0.1"
@@ -118,7 +118,7 @@ class BrokerHosts:
         return addresses
 
     def forget(self, host: str) -> None:
-        """Ask again for the next connection: none of a host's addresses takes one."""
+        """Look a host up again for the next connection: no connection could be made to it."""
         self._known.pop(host, None)
 
 

@@ -42,13 +42,15 @@ if TYPE_CHECKING:
 log = get_logger("headgate.gateway")
 
 LATE_ANSWER_S: Final = 10.0
-"""How long the answer to a fetch is waited for whose client has gone, to be charged; clients let
-brokers wait half a second for records. Until then the connection counts as open."""
+"""
+How long a link waits for the answer to a fetch whose client has gone, so that the fetch is charged.
+A broker answers within half a second by default (``fetch.max.wait.ms``). The link counts as open.
+"""
 _NOWHERE: Final[Any] = None
 
 
 class Way(Protocol):
-    """What a link, and who asks the broker for its client, need of the listener it came to."""
+    """What a link, and requests made on its client's behalf, need of the client's listener."""
 
     name: str
     settings: Settings
@@ -63,19 +65,19 @@ class Link:
     A client's connection and its upstream twin.
 
     Args:
-        session: decides everything.
+        session: decides what is passed on, held and answered.
         buffer: the loop's read buffer.
         hangup: notices clients that close while nothing is read from them.
         on_ask: answers an ``Ask``; called with the link and the question.
         on_closed: called once, with the link, the reason and a detail.
-        refusals: where a client that is refused waits for that; None: it is told at once.
-        listener: of the broker, that it came to.
-        address: of the client, as Java spells it.
+        refusals: where a refused client waits for its answer; None: it is told at once.
+        listener: the broker's listener that the client came to.
+        address: the client's, as Java spells it.
         opened_ms: when the client was accepted, epoch ms.
 
     Attributes:
-        task: what is done for the client off its callbacks: the way to its broker, then an answer
-            of the gateway's own. It is cancelled when the link closes.
+        task: connects to the broker, later makes an answer of the gateway's own. It is cancelled
+            when the link closes.
     """
 
     __slots__ = (
@@ -124,7 +126,7 @@ class Link:
         self.opened_ms = opened_ms
         self.closed: str | None = None
         self.task: asyncio.Task[None] | None = None
-        self.kept: Any = None  # lives as long as the link
+        self.kept: Any = None  # an object that must live as long as the link
         self._paused = self._broker_paused = False
         self._buffer = buffer
         self._account: Account | None = None  # of the pool, once it holds something
@@ -144,7 +146,7 @@ class Link:
             return
         if self.client.transport is None:
             self.client_gone(self._left)
-        elif self._paused:  # what it said last isn't read yet; its end is seen once more
+        elif self._paused:  # its last bytes aren't read yet: see its end again
             self._hangup.watch(self, self.client.transport)
 
     def settle(self) -> None:
@@ -213,7 +215,7 @@ class Link:
             self._read_or_not()
 
     def _read_or_not(self) -> None:
-        """The pool has no room for more, or has it again."""
+        """Stop reading, because the pool has no room for more, or read again."""
         self.client_reading()
         if self.session.collects_answer or not self._starved:
             self.broker_reading(not self.client.full)
@@ -230,7 +232,7 @@ class Link:
             self._read_or_not()
 
     def _give_up(self) -> None:
-        """The pool is full, and this one holds much of it and does nothing."""
+        """Close for the pool, which is full: this link holds much of it without progress."""
         held = 0 if self._account is None else self._account.size
         self.close("memory", f"{held} bytes held for {STUCK_MS} ms while others waited for room")
 
@@ -248,7 +250,7 @@ class Link:
             return False
         self._waits = True
         session = self.session
-        # What lies in the loop's buffer is another's by then.
+        # Copied: until it is sent, the loop's buffer serves other links.
         session.to_client[:] = [b"".join(session.to_client)]
         session.to_broker.clear()
         self.broker.abort()
@@ -263,7 +265,7 @@ class Link:
         self.settle()
 
     def refuse(self, reason: str, detail: str) -> None:
-        """Refuse the client for what isn't its session's to see."""
+        """Refuse the client for something outside its session, such as missing credentials."""
         session = self.session
         if self.closed is None and session.state.closed is None:
             session.close(reason, detail, now_ms())
@@ -288,11 +290,11 @@ class Link:
 
     def clock_set(self, by_ms: int, now_ms: int) -> None:
         """
-        Date what came before the wall clock was set as if it had always shown this time.
+        Move this link's times with the wall clock, which was set.
 
         Args:
-            by_ms: how far it was set forward, or back if negative. What came before it was set
-                back isn't told from what came since, so only what lies ahead is dated to now.
+            by_ms: how far it was set forward, or back if negative. Times from before and after it
+                was set back can't be told apart, so only times in the future are moved, to now.
             now_ms: the wall clock as it is now, epoch ms.
         """
         state, by_ms = self.session.state, max(by_ms, 0)
@@ -302,7 +304,7 @@ class Link:
             state.partial_since_ms = min(state.partial_since_ms + by_ms, now_ms)
 
     def client_reading(self) -> None:
-        """Read from the client unless the session or the broker's side is full."""
+        """Read from the client unless the session, the pool or the broker's side forbids it."""
         transport = self.client.transport
         if transport is None or transport.is_closing():
             return
@@ -312,7 +314,7 @@ class Link:
             transport.resume_reading()
 
     def broker_reading(self, on: bool) -> None:
-        """Read from the broker unless the client's side is full."""
+        """Read from the broker if ``on``, unless the session or the pool forbids it."""
         transport = self.broker.transport
         if transport is None or transport.is_closing():
             return
@@ -331,7 +333,7 @@ class Link:
             self.settle()
 
     def stalled(self, on: bool) -> None:
-        """The client's side is full, or was: no answers are read meanwhile."""
+        """The client's side is full (``on``), or has drained: no answers are read meanwhile."""
         session = self.session
         if session.state.closed is None:
             session.stalled(on, now_ms())
@@ -363,10 +365,10 @@ class Link:
 
     def client_gone(self, detail: str) -> None:
         """
-        The client has hung up: close, once all is known that it is charged for.
+        The client has hung up: close, once every charge of it is known.
 
-        What it said before its broker was reached is passed on first, as a broker reads what came
-        before the end of a connection.
+        Requests that it sent before its broker was reached are passed on first: a broker, too,
+        reads what came before a connection's end.
         """
         session = self.session
         if self.closed is not None or session.state.gone:
@@ -405,7 +407,7 @@ class Link:
         try:
             if reason == "client-gone":
                 self.client.abort()
-                self.broker.close()  # the rest of what it said is on its way, and was charged
+                self.broker.close()  # sends the requests that are left: they were charged
             else:
                 if reason == "drained":
                     self.client.say_goodbye()

@@ -8,11 +8,11 @@ that need more aren't read any further, and all others are read in pieces of the
 at most ``limit + one read + 2 * minimum * connections`` bytes are held.
 
 Two kinds of connections may take a part of the pool only: those that haven't authenticated an
-eighth, and those that the gateway itself makes wait (muted, or asking) half. Neither can fill it.
+eighth, and those that the gateway itself makes wait (``Kind.OURS``) half. Neither can fill it.
 
-Nobody waits for a peer that isn't sending or reading: where others wait, the largest holder that
-has made no progress for ``STUCK_MS`` is closed, and the next, until an eighth is free. Progress is
-giving bytes back, or being granted ``PROGRESS_BYTES``; a byte now and then is none.
+No connection waits for a peer that neither sends nor reads. While connections wait, the largest
+holder that has made no progress for ``STUCK_MS`` is closed, then the next one, until an eighth is
+free. A holder makes progress by giving bytes back, or by being granted ``PROGRESS_BYTES``.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from collections.abc import Callable
 from typing import Final
 
 MINIMUM_BYTES: Final = 8_192
-"""Of every connection: SASL tokens and small requests get through a full pool."""
+"""What each connection has besides the pool, for SASL tokens and small requests."""
 STUCK_MS: Final = 5_000
 PROGRESS_BYTES: Final = 65_536
 
 
 class Kind(enum.IntEnum):
-    """Whose bytes they are."""
+    """Which kind of connection holds bytes."""
 
     KNOWN = 0
     UNKNOWN = 1
@@ -39,7 +39,7 @@ class Kind(enum.IntEnum):
 
 class Account:
     """
-    What one connection has of the pool.
+    The bytes that one connection holds.
 
     Args:
         go_on: called when it may be read again.
@@ -55,7 +55,7 @@ class Account:
         self.go_on = go_on
         self.give_up = give_up
         self.size = 0
-        self._over = 0  # beyond the minimum: what is of the pool
+        self._over = 0  # beyond the minimum: these count in the pool
         self._kind = Kind.KNOWN
         self._granted = 0  # since it last made progress
         self._moved_ms = 0  # when that was
@@ -67,10 +67,10 @@ class Pool:
 
     Args:
         limit: ``queued.max.request.bytes``.
-        on_full: called with True when all are to read in small pieces, with False when not.
+        on_full: called with True when all connections are to read in small pieces, else with False.
 
     Attributes:
-        used: bytes of it that are taken.
+        used: bytes that count in it now.
         closed: how many connections were closed for being stuck.
     """
 
@@ -96,7 +96,7 @@ class Pool:
         Args:
             account: the connection's.
             size: bytes in all.
-            kind: whose they are.
+            kind: of the connection.
             now_ms: of a clock that is never set.
 
         Returns:
@@ -144,7 +144,7 @@ class Pool:
         self._wake()
         kinds = {waiting._kind for waiting in self._waiting}
         if self.used < self._enough(self.limit):
-            # Room is lacking for some kinds only; those that we make wait are bounded by the other.
+            # Only a kind's own part is full. Connections that we make wait are never closed here.
             kinds &= {Kind.UNKNOWN}
         elif kinds:
             kinds = {Kind.KNOWN, Kind.UNKNOWN}
@@ -174,11 +174,11 @@ class Pool:
 
     @staticmethod
     def _enough(bound: int) -> int:
-        """Below this there is room again: a little lower, so that it isn't full at once."""
+        """Return the use below which there is room again: lower, so that it isn't full at once."""
         return bound - bound // 16
 
     def _look(self) -> None:
-        """Have all read in small pieces, or no more."""
+        """Have all connections read in small pieces while the pool is full."""
         if self._full:
             if self.used < self._enough(self.limit):
                 self._full = False
@@ -188,7 +188,7 @@ class Pool:
             self.on_full(True)
 
     def _wake(self) -> None:
-        """Let as many go on as there is room for, the smallest first."""
+        """Let as many connections go on as there is room for, the smallest first."""
         left = self._enough(self.limit) - self.used
         if left <= 0:
             return

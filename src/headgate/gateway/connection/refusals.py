@@ -2,13 +2,14 @@
 Clients that the gateway itself refuses wait for their answer, so that they don't come back at once.
 
 As a broker does it (KIP-306): the answer to a failed authentication, and the closing of its
-connection, wait for ``connection.failed.authentication.delay.ms``. What the broker upstream refuses
-it has delayed itself, and its answer passes as it comes; the gateway delays what it refuses in the
-broker's place (``DELAYED``). As in Kafka a failed TLS handshake isn't delayed, nor is what can't be
-read: delaying either would keep no determined client away.
+connection, wait for ``connection.failed.authentication.delay.ms``. A refusal by the broker has been
+delayed there, so it passes at once; the gateway delays what it refuses in the broker's place
+(``DELAYED``). As in Kafka neither a failed TLS handshake nor a request that doesn't parse is
+delayed: a delay would keep no determined client away.
 
-A refused connection needs its upstream no more, and counts as a connection as long as it waits.
-Only so many wait (``MOST``): if more come the one that waits longest is let go early.
+A refused client's connection to the broker is closed at once. The client's own counts as a
+connection as long as it waits. If more than ``MOST`` wait, the one that has waited longest is told
+and closed early.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ DELAYED: Final = frozenset(
         "sasl-state",
         "unauthenticated",
         "unreadable",
-        # What only a gateway refuses, as it would look from a broker.
+        # Only a gateway refuses these; to the client it looks like a broker's refusal.
         "delegation-token",
         "gssapi",
         "name",
@@ -37,7 +38,7 @@ DELAYED: Final = frozenset(
         "principal",
     }
 )
-"""Reasons of closes that wait."""
+"""A close for one of these reasons waits."""
 MOST: Final = 1_000
 """Waiting connections of one broker: at the default delay 10,000 refusals a second."""
 
@@ -47,7 +48,7 @@ class Refusals:
     Connections that were refused and wait to be told, oldest first.
 
     Args:
-        delay_ms: ``connection.failed.authentication.delay.ms``; 0: nobody waits.
+        delay_ms: ``connection.failed.authentication.delay.ms``; 0: no connection waits.
         most: how many may wait.
         clock: monotonic, in seconds.
         later: the loop's ``call_later``; by default the running one's.

@@ -1,5 +1,5 @@
 """
-The two ends of a client's connection on the event loop: reading, writing, letting buffers go.
+The two ends of a client's connection on the event loop: reading, writing, lending buffers.
 
 These are protocol callbacks, never streams. Both sides read into the loop's one buffer, which is
 handed on as it is. Nearly every write is done at once, and the buffer is used again. A write that
@@ -29,7 +29,7 @@ LINGER_S: Final = 5.0
 
 _perf_ns: Final = time.perf_counter_ns
 _wall_ns: Final = time.time_ns
-"""Used where every read passes: a call of ``headgate.clock`` would cost as much again."""
+"""Used for every read: calling ``headgate.clock`` would cost as much again."""
 
 
 class ReadBuffer:
@@ -54,7 +54,7 @@ class ReadBuffer:
         self.small = self.view[:MINIMUM_BYTES]
 
     def _narrow(self, full: bool) -> None:
-        """Read in pieces that are small, while the pool is full."""
+        """Read in small pieces while the pool is full."""
         self._size = MINIMUM_BYTES if full else READ_BUFFER_BYTES
         self._spare.clear()
         self._use(bytearray(self._size))
@@ -126,7 +126,7 @@ class _Side(asyncio.BufferedProtocol):
         self.lent: list[bytearray] = []
         self.owed = 0  # bytes that wait to be sent
         self.tls = False
-        # One side's each. Constructors of their own would cost every connection two calls.
+        # Used by one side each. Constructors of their own would cost every connection two calls.
         self.freely = False  # the client's: what comes need not be read in small pieces
         self.gathering: Gathering | None = None  # the broker's, once many answers were due
 
@@ -142,7 +142,7 @@ class _Side(asyncio.BufferedProtocol):
         return self.buffer.memory
 
     def send(self, pieces: list[Any]) -> None:
-        """Write pieces and empty the list; the read buffer goes along if it has to wait."""
+        """Write pieces and empty the list; a write that has to wait borrows the read buffer."""
         transport = self.transport
         if transport is None or transport.is_closing():
             pieces.clear()
@@ -209,7 +209,7 @@ class _Side(asyncio.BufferedProtocol):
             link.lost(self, exc)
         self.release()
         if self is link.client and link.broker.transport is None and link.closed is not None:
-            link.broker.release()  # it never was, or went before
+            link.broker.release()  # it was never connected, or went before
 
     def release(self) -> None:
         """
@@ -239,7 +239,7 @@ class ClientSide(_Side):
         Read into the loop's buffer.
 
         Only a small piece of it is used before the client is known. The same holds for a client
-        that is made to wait, while such clients hold much already: what it sends is held then.
+        that is made to wait, since what it sends is held, if such clients hold much already.
         """
         if self.freely:
             return self.buffer.memory

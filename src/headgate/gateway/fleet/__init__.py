@@ -1,5 +1,5 @@
 """
-Several workers of one gateway: who fronts which broker, and what a supervisor knows of them.
+Several workers of one gateway: which one fronts a broker, and what their supervisor knows.
 
 - ``instance``: a worker's name, held by a lock while it lives.
 - ``leases``: each broker is fronted by one live worker; the others stand by.

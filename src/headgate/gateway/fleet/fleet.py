@@ -168,7 +168,7 @@ class Fleet:
             question: of ``headgate.gateway.fleet.questions``.
             decoder: of the answer.
             bodies: what goes with it, by broker; a broker left out isn't asked. None: nothing.
-            answer_s: the longest wait, seconds; None: as for every question.
+            answer_s: the longest wait, seconds; None: the fleet's.
 
         Returns:
             The answers of those that gave one, in time and understood.

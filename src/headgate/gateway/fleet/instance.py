@@ -1,7 +1,7 @@
 """
 A worker's name, which no other live worker has; and the names of dead ones that it may take over.
 
-A worker's name in leases and in its journal is drawn once and kept in a file of
+A worker's name in leases and in its journal is made once and kept in a file of
 ``headgate.data.dir`` that the worker holds locked while it lives. The kernel releases the lock when
 the process ends, in whatever way, and not before. So a worker that gets a file's lock knows that
 its last holder is dead. It may use the name, and under that name it takes the leases at once, with
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class _Written(msgspec.Struct):
-    """What a file says: the name, who has it, and which kernel the lock is one of."""
+    """What a file says: the name, the process that has it, and the boot that it runs under."""
 
     owner: str
     pid: int
@@ -47,7 +47,7 @@ class _Written(msgspec.Struct):
 
 
 def boot_id() -> str:
-    """Return this kernel's boot, "" where it can't be told: then nobody is known to be dead."""
+    """Return this kernel's boot id; "" where it has none: then no worker is known to be dead."""
     try:
         return _BOOT.read_text(encoding="ascii").strip()
     except OSError:
@@ -60,7 +60,7 @@ class Instance:
 
     Args:
         folder: where workers of this host keep their names; None: nowhere.
-        label: what the name begins with, for people: ``headgate.worker.id`` or host and process.
+        label: what the name begins with, for people: ``headgate.worker.id`` or the host's name.
         boot: of this kernel.
 
     Attributes:
@@ -92,10 +92,10 @@ class Instance:
         Try something in this worker's name, then in the name of each worker known to be dead.
 
         Args:
-            take: called with a name that no other process can use meanwhile; None: it wasn't free.
+            take: called with a name that no other process can use meanwhile; None: it failed.
 
         Returns:
-            The first thing that was had; the name stays this worker's as long as it lives.
+            The first result; its name stays this worker's as long as it lives. None: there is none.
         """
         with self._mutex:
             for owner in self._names:
@@ -127,7 +127,7 @@ class Instance:
             self._names.append(owner)
             try:
                 self._write(path, owner)
-            except OSError as error:  # what was had is ours; only a kill would cost its ttl
+            except OSError as error:  # it is taken all the same
                 log.warning("a name can't be kept; after a kill its lease must run out",
                             file=str(path), error=error.strerror)  # fmt: skip
         return found

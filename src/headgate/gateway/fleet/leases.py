@@ -2,17 +2,17 @@
 Each broker is fronted by exactly one live worker: leases with fencing, and standbys that wait.
 
 A worker takes the lease of a broker before it opens the broker's ports, and renews it three times
-per ttl. One that can't have it is a standby: it asks again until the lease is free, which it is at
-once if its holder is known to be dead (``instance``), and else when the standby has seen it
-unchanged for its whole length (``store.leases``).
+per ttl. A worker that can't have it is a standby: it asks again until the lease is free. If the
+holder is known to be dead (``instance``), the lease is free at once. Otherwise it is free when the
+standby has seen it unchanged for its whole length (``store.leases``).
 
 When a worker loses its lease it stops fronting the broker at once. When the store can't be asked, a
-worker can't know whether somebody else takes its lease. If it has seen a standby lately, it stops
-after one ttl, so that two gateways never serve one broker. If it is alone, it goes on with the last
-known quotas. A worker that stood still for longer than its lease lasts can't know who came
-meanwhile: it stops if the store doesn't say at once that the lease is still its own. A store that
-doesn't answer counts as one that can't be asked: a worker waits for a renewal only until the end of
-the lease that it should renew.
+worker can't know whether another worker takes its lease. If it has seen a standby lately, it stops
+before the lease runs out, so that two gateways never serve one broker. If it is alone, it goes on
+with the last known quotas. A worker that stood still for longer than its lease lasts can't know
+whether another took the lease meanwhile: it stops if the store doesn't say at once that the lease
+is still its own. A store that doesn't answer counts as one that can't be asked: a worker waits for
+a renewal only until shortly before the lease runs out.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _STOP_AT: Final = 0.9
 """Part of a ttl after which a renewal that hangs is given up: what is left is for closing."""
 _ASKS: Final = 10
 """
-How often per ttl a standby asks. It sees the last renewal a tenth late, and its end another tenth:
-so it takes over within 1.2 ttl of the last renewal.
+How often per ttl a standby asks. It sees the last renewal up to a tenth of a ttl late, and the
+lease's end up to another tenth late. So it takes over within 1.2 ttl of the last renewal.
 """
 _SHOWS: Final = 5
-"""How often per ttl a standby shows that it waits; that lasts for two."""
+"""How often per ttl a standby shows that it waits; each time counts for two ttl."""
 _PROOF_S: Final = 0.05
-"""For how long one that stood still goes on without knowing that its lease is its own."""
+"""How long a worker that stood still goes on, at least, before its lease must be renewed."""
 _STANDBYS: Final = "standby"
-"""Who holds the lease that shows it: all of them, so that one needn't wait for another's end."""
+"""Owner of the lease that shows it: the same for all standbys, so that none waits for another."""
 
 
 class Leases:
@@ -119,7 +119,7 @@ class Leases:
         def take() -> Lease | None:
             found = self._instance.take(lambda owner: self._store.lease(name, owner, self._ttl_ms))
             if found is not None and not self._held:
-                # Now: the store may not answer any more when it is time to renew.
+                # Look now: the store may not answer any more when it is time to renew.
                 self._others = True
                 with contextlib.suppress(StoreError):
                     self._look()
@@ -137,11 +137,11 @@ class Leases:
 
     def _stop_in_time(self, broker_id: int, lease: Lease, due_s: float = math.inf) -> None:
         """
-        Stop fronting before a lease runs out if somebody waits, whatever is asked meanwhile.
+        Stop fronting before a lease runs out if a standby waits, also while the store is asked.
 
         Args:
             broker_id: whose lease.
-            lease: it; another one may be held by now.
+            lease: the lease; another one may be held by now.
             due_s: when this was to be called.
         """
         if self._held.get(broker_id) is not lease:
@@ -155,7 +155,7 @@ class Leases:
         tick_s = ttl_s * (1 - _STOP_AT) / 2
         loop = asyncio.get_running_loop()
         if now_s >= end_s and now_s - due_s >= tick_s and self._reachable:
-            # This worker stood still. The renewal that is due as well tells whether somebody came.
+            # This worker stood still. The renewal that is due tells if another took the lease.
             soon_s = max(_PROOF_S, ttl_s / 100)
             loop.call_later(soon_s, self._lose_if_over, broker_id, lease)
         again_s = left_s if left_s > 0 else tick_s
@@ -178,17 +178,17 @@ class Leases:
             except StoreError as error:
                 self._say_reachable(False, error)
             except Exception as error:
-                # Nobody else would ever take over: whatever it was, ask again.
+                # Ask again after any error: a standby that gives up never takes over.
                 self._fell(error)
             await asyncio.sleep(self._ttl_ms / 1000 / _ASKS)
 
         try:
             await self._stand_down()
         except Exception as error:
-            self._fell(error)  # it runs out; the broker's lease is ours
+            self._fell(error)  # that lease runs out; the broker's is ours
 
     async def _stand_by(self) -> None:
-        """Let an active worker know that somebody waits."""
+        """Let an active worker know that a standby waits."""
         now = self._monotonic()
         if self._standby is not None and (now - self._shown_at) * _SHOWS < self._ttl_ms / 1000:
             return
@@ -213,7 +213,7 @@ class Leases:
                 self._fell(error)  # nothing may end the renewals: others would serve as well
 
     async def renew(self) -> None:
-        """Renew every lease once, and find out before who waits: the store may be gone after it."""
+        """Renew every lease once. Look for standbys first: later the store may not answer."""
         for broker_id in list(self._held):
             self._lose_if_hung(broker_id)
         looked = bool(self._held) and self._reachable and await self._look_for_others()
@@ -266,7 +266,7 @@ class Leases:
             self._lose(broker_id, "the store can't be asked and a standby waits")
 
     def _answered_late(self, broker_id: int, lease: Lease, kept: bool) -> None:
-        """Hear that a lease is lost though the answer isn't waited for: a worker may have hung."""
+        """Stop fronting if an answer that isn't waited for any more says that the lease is lost."""
         if not kept and self._held.get(broker_id) is lease:
             self._lose(broker_id, "another worker has it")
 
@@ -277,12 +277,12 @@ class Leases:
         late: Callable[[T], None] | None = None,
     ) -> T:
         """
-        Ask the store, no longer than a lease lasts that was renewed at a time.
+        Ask the store, and wait until shortly before a lease runs out.
 
         Args:
             function: asks it.
             renewed_at: when the lease was renewed.
-            late: called with an answer that comes after that.
+            late: called with an answer that comes later.
 
         Raises:
             StoreError: it can't be asked, or doesn't answer.
@@ -301,7 +301,7 @@ class Leases:
         raise StoreError("the store doesn't answer", retriable=True)
 
     async def _look_for_others(self) -> bool:
-        """Find out in time whether a standby waits; return whether the store told."""
+        """Find out in time whether a standby waits; return whether the store answered."""
         try:
             await self._soon(self._look, min(self._renewed_at.values()))
         except StoreError as error:
@@ -327,7 +327,7 @@ class Leases:
             lease.release()
 
     def _fell(self, error: Exception) -> None:
-        """Say that a store failed in a way that it shouldn't."""
+        """Log that a store raised something other than StoreError."""
         log.error("a lease couldn't be asked for", error=repr(error), exc_info=error)
         self._say_reachable(False, StoreError(str(error)))
 
@@ -348,7 +348,7 @@ class Leases:
 
     @property
     def trouble(self) -> str | None:
-        """Say why the store couldn't be changed when a lease was to be renewed last, or None."""
+        """Say why the store couldn't be asked about leases the last time, or None."""
         return self._trouble
 
     async def give_up(self, broker_id: int) -> None:

@@ -20,7 +20,7 @@ from headgate.gateway.log import get_logger
 log = get_logger("headgate.gateway")
 
 _MOST_BYTES: Final = 1 << 28
-"""A report of a million series is about 200 MB; what claims more isn't one of ours."""
+"""A report of a million series is about 200 MB; a frame that claims more isn't valid."""
 _LENGTH: Final = 4
 
 

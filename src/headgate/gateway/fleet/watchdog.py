@@ -80,7 +80,7 @@ async def until_stuck(
         silent: says True when the worker hangs, False when its line has ended (``until_hung``).
         stopping: set when all workers were told to end.
         exit_s: how long one may take to end, from then on or from the end of its line; seconds, or
-            what says them then.
+            a function that is called at that time and returns them.
 
     Returns:
         Why, of ``KILLS``.

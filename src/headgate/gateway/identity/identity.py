@@ -3,8 +3,8 @@ Who a client is: from its address, its certificate, or the authentication it wen
 
 An ``Identity`` belongs to one connection. The session shows it the SASL requests and answers that
 pass; ``principal`` is the name part of Kafka's ``User:name``, and it counts once ``authenticated``.
-A class of the operator's may make other principals of the same facts
-(``principal.builder.class=module:Class``), on PLAINTEXT as well (KIP-55).
+An operator's own class (``principal.builder.class=module:Class``) may make other principals from
+the same facts, on PLAINTEXT as well (KIP-55).
 
 Source: KIP-55, KIP-189; Apache Kafka's ``DefaultKafkaPrincipalBuilder``,
 ``SaslServerAuthenticator``.
@@ -116,7 +116,7 @@ class Identity:
 
     Attributes:
         principal: the principal's name; ANONYMOUS until there is one.
-        authenticated: whether anything but authentication may pass.
+        authenticated: whether requests other than authentication may pass.
         close_reason: why the connection must be closed after the refusal was sent; None if it
             needn't be.
         close_text: the same in words; never holds anything secret.
@@ -287,14 +287,14 @@ class Identity:
             principal = self._builder.build(context)
         except RemoteProtocolError:
             raise
-        except (Exception, SystemExit) as exc:  # an operator's class ends no gateway
+        except (Exception, SystemExit) as exc:  # an operator's class must not end us
             raise RemoteProtocolError(
                 f"the principal builder refuses {context.peer_address}: {exc}", reason="principal"
             ) from exc
         if not isinstance(principal, str) or not principal:
             raise RemoteProtocolError("the principal builder returned no name", reason="principal")
-        # A plain text that can be written down, whatever it is: half a surrogate pair can't, and
-        # one's own kind of str may be equal to another's name.
+        # Made a plain str that UTF-8 can hold. Half a surrogate pair can't be encoded, and a
+        # subclass of str may compare equal to another's name.
         encoded = str.__str__(principal).encode("utf-8", "replace")
         if len(encoded) > MAX_NAME_BYTES:
             raise RemoteProtocolError(
@@ -360,7 +360,7 @@ def make_identity(
         builder = DefaultPrincipalBuilder(PrincipalMapper(settings.ssl_principal_mapping_rules))
     sasl = protocol.startswith("SASL_")
     if protocol == "PLAINTEXT" and isinstance(builder, DefaultPrincipalBuilder):
-        # All are ANONYMOUS, and without SASL nothing of an identity ever changes: one for all.
+        # All are ANONYMOUS, and without SASL an identity never changes: all clients share one.
         anonymous = Identity(builder, AuthenticationContext(listener.name, protocol, ""))
         return lambda address, tls: anonymous
 

@@ -57,10 +57,10 @@ class Lending:
 
     Args:
         settings: of the listener.
-        protocol: of the upstream.
+        protocol: of clients' connections to the broker.
 
     Attributes:
-        contexts: TLS for what is lent.
+        contexts: TLS contexts for the credentials lent.
 
     Raises:
         ConfigError: the file can't be read, every mistake at once.

@@ -194,8 +194,8 @@ class SaslObserver:
         A client sent a token of its mechanism.
 
         Raises:
-            Refusal: nobody could say whose it is, or it is another's than before, or of another
-                mechanism.
+            Refusal: it doesn't parse, its user can't be known, or user or mechanism is another
+                than before.
             RemoteProtocolError: it isn't a token's turn, or it is too big.
         """
         if self.state is not SaslState.CHOSEN or self._asked is not None:
@@ -357,8 +357,8 @@ def jwt_claim(token: str, claim: str) -> str | None:
         claim: the claim's name.
 
     Returns:
-        The claim as the broker will have it; None if the token isn't a JWT or hasn't the claim as
-        a text that isn't blank.
+        The claim as the broker will have it; None if the token isn't a JWT, or the claim isn't
+        there, isn't text or is blank.
     """
     parts = token.split(".")
     if len(parts) != 3:
@@ -378,5 +378,5 @@ def jwt_claim(token: str, claim: str) -> str | None:
     trimmed = value.strip(_JAVA_BLANK)
     if not trimmed:
         return None
-    # JSON may name half a surrogate pair, which no UTF-8 can hold: neither journal nor Java's.
+    # JSON may name half a surrogate pair, which UTF-8 can't hold, in the journal or in Java.
     return (trimmed if parts[2] else value).encode("utf-8", "replace").decode()

@@ -23,7 +23,7 @@ class Current:
         settings: of the file; a reload puts others in their place.
         table: the quotas that every broker's rules follow.
         store: where quotas live; None: there is none, or the guard lets none in yet.
-        coming: the quotas that the store told last; all of them are in force a moment later.
+        coming: the quotas that the store sent last, which are being put in force; else ``table``.
         broker_configs: settings of brokers by id as text; "" is the default of all.
     """
 

@@ -45,10 +45,10 @@ class StoreGuard:
         self._settings = settings
         self._accepted = acceptance_path(settings)
         self._saving = threading.Lock()
-        """Held while a store says what it holds and who it is: no other one is accepted then."""
+        """Held while a store's content and identity are read: no other is accepted meanwhile."""
 
     def last(self) -> Snapshot:
-        """Return what was in force last; nothing where that can't be told."""
+        """Return what was in force last; no quotas where there is no snapshot that can be read."""
         try:
             return load_snapshot(self._settings) or Snapshot(QuotaTable())
         except StoreError as error:
@@ -96,16 +96,16 @@ class StoreGuard:
             save_snapshot(self._settings, Snapshot(table, brokers, store.identify()))
 
     def _why_not(self, store: QuotaStore, found: StoreIdentity | None) -> str | None:
-        """Say what speaks against a store, or None."""
+        """Say why a store mustn't be let in, or None."""
         try:
             known = load_snapshot(self._settings)
         except StoreError as error:
-            # Nobody can tell any more. Quotas are better than none.
+            # It can't be compared any more. A store with quotas is better than none.
             log.error("the last known quotas are lost", error=str(error))
             return None if len(store.snapshot()) else f"{error}, and the store {store.url} is empty"
         if known is None:
             return None
-        if known.identity is None:  # of the version before
+        if known.identity is None:  # of an older Headgate
             now = store.snapshot()
             if not len(known.table) or led_to(known.table, now, store.history()):
                 return None
@@ -119,7 +119,7 @@ class StoreGuard:
         return None
 
     def _is_accepted(self, found: StoreIdentity) -> bool:
-        """Use up the acceptance of a store, if there is one."""
+        """Return whether a store is accepted, and use its acceptance up."""
         try:
             told = json.loads(self._accepted.read_text(encoding="utf-8"))
             accepted, until_ms = str(told["store"]), told.get("until_ms")

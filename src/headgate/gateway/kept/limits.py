@@ -2,7 +2,8 @@
 Connection limits in force for a broker: settings of the file, changed by the store's.
 
 Precedence as for Kafka's dynamic configs: per broker, then the cluster's default, then the file;
-within each a listener's own value is kept apart (``throttle.connection`` falls back).
+within each a listener's own value has a key of its own. For a listener without one
+``throttle.connection`` uses the plain value.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ def ip_rates(table: QuotaTable, address: Callable[[str], str | None]) -> dict[st
 
     Args:
         table: where they are set.
-        address: of a host; None while it isn't known. What is set for an address itself goes before
-            what is set for a host that has it.
+        address: returns a host's address; None while it isn't known. A rate set for an address has
+            precedence over one set for a host with that address.
     """
     named: dict[str | None, float] = {}
     plain: dict[str | None, float] = {}

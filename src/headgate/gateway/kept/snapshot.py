@@ -1,8 +1,8 @@
 """
 The last known quotas on disk, so that a gateway can start, and go on, without its store.
 
-A quotas file, with a note: which store they are of, and the settings of brokers. The version before
-wrote no note, and reads past ours.
+A quotas file, with a note: which store they are of, and the settings of brokers. An older Headgate
+wrote no note, and ignores one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Snapshot(NamedTuple):
     Args:
         table: the quotas.
         brokers: settings of brokers by id as text; "" is the default of all.
-        identity: the store they are of; None in a snapshot of the version before.
+        identity: the store they are of; None in a snapshot of an older Headgate.
     """
 
     table: QuotaTable

@@ -22,13 +22,13 @@ from headgate.gateway.log import get_logger
 log = get_logger("headgate.gateway")
 
 YOUNG: Final = 250
-"""New objects after which the collector looks at those alone. Python counts an object that is freed
-as one that was never made, be it old or new; so where objects replace others, it sees many more."""
+"""New objects after which the collector looks at those alone. Python takes one off this count for
+each object that is freed, old or new. So where new objects replace old ones, it looks at more."""
 TIMES: Final = 1
 """After two such looks the next one takes in what they left, so it is at three times ``YOUNG``.
 What is left then is old."""
 OLD: Final = 200
-"""After 200 of those looks one is at all objects, where memory can't be measured."""
+"""Where memory can't be measured, one look in 200 of those is at all objects."""
 _NEVER: Final = 1 << 30
 GROWN: Final = 1.5
 """Old objects are looked at when memory is 1.5 times what it was after the last time. So circles
@@ -42,8 +42,8 @@ def look_at_young() -> None:
     """
     Look at what was made since the last look, unless the collector is switched off.
 
-    Work that replaces many objects, as a changed default quota does, calls it now and then: by its
-    own count the collector would never look, and then at all of them.
+    Work that replaces many objects, as a changed default quota does, calls it now and then. By its
+    own count (``YOUNG``) the collector would look late, and then at all the new objects at once.
     """
     if gc.isenabled():
         gc.collect(1)

@@ -1,10 +1,10 @@
 """
 Long work on the event loop, in slices: between two of them other connections are served.
 
-Such work is a generator that yields wherever it may be left for a while. All of a loop's takes
-turns, one slice to each turn of the loop, so that twenty large questions cost everybody else no
-more at a time than one. (A thread would be no help: it holds the interpreter for five milliseconds
-at a time, and all of it while a library's function runs.)
+Such work is a generator that yields wherever it may be left for a while. All work of a loop takes
+turns, one slice in each turn of the loop. So twenty large questions hold other connections up for
+no longer at a time than one. (A thread would be no help: it holds the interpreter for five
+milliseconds at a time, and as long as a library's function runs.)
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from headgate.gateway.loop.watcher import Watcher
 from headgate.steps import Work
 
 SLICE_NS: Final = 250_000
-"""A slice ends with the step that takes it so far; no step may take much longer than this."""
+"""The longest slice: it ends with the step that reaches this. No step may take much longer."""
 
 LEAST_NS: Final = 25_000
 """
-How long a slice is at least. A request and its answer may each wait for a slice, so a client that
-is alone with the work notices this; a turn of the loop without anything to do takes a fifth of it.
+The shortest slice. A request and its answer may each wait for a slice, so even a client that is
+alone with the work is delayed by this. An empty turn of the loop takes a fifth of it.
 """
 
 YOUNG_NS: Final = 1_000_000
 """Work after which the garbage collector looks at what it made."""
 
 SHARE: Final = 4
-"""A slice takes a quarter of what others took since the last one: work ends while they go on."""
+"""A slice takes a quarter of the time that others had since the last: both sides get on."""
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Slices:
         slice_ns: how long a slice may take at most, in nanoseconds.
         clock: nanoseconds that never go back.
         watcher: measures every slice.
-        look: called whenever as much was done as makes some thousand objects.
+        look: called after each ``YOUNG_NS`` of work, which makes some thousand objects.
 
     Attributes:
         count: slices so far.

@@ -2,8 +2,8 @@
 How long each piece of our own work holds the event loop, in CPU time of the loop's thread.
 
 Relaying is bounded by what one read brings; this is about everything else: what runs again and
-again, answers, slices, changes of quotas. CPU time, so that a machine that is busy with other
-things doesn't count.
+again, answers, slices, changes of quotas. CPU time leaves out the time that the machine spends on
+other processes.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ What the gateway answers itself, in a broker's place.
 - ``answers``: answers client quotas (48, 49), and passes the other questions to those below.
 - ``draft_answers``: answers KIP-546's own calls on the admin listener.
 - ``live``: answers what goes on now: administrators learn all, other users what concerns them.
-- ``broker_settings``: answers for the broker settings that are the gateway's (32, 33, 44).
+- ``broker_settings``: answers about the broker settings that the gateway enforces (32, 33, 44).
 - ``mutations``: charges topics created, deleted or grown.
 - ``topics``: asks the cluster how many partitions topics have.
 - ``token_owners``: asks the cluster which user owns a delegation token.
 - ``denials``: refuses the requests of users without permission.
-- ``attempts``: describes for the audit what such users tried.
+- ``attempts``: describes for the audit log what such users tried.
 """

@@ -23,9 +23,9 @@ names, and 50 to another API."""
 
 def admin_plans() -> dict[int, Plan]:
     """
-    Return how the admin listener handles its six APIs, and ours, which it doesn't advertise.
+    Return how the admin listener handles its six APIs, and ``LIVE``, which it doesn't advertise.
 
-    Whatever else is refused.
+    Any other API is refused.
     """
     plans: dict[int, Plan] = {}
     for key in ADMIN_APIS:

@@ -2,9 +2,10 @@
 What the gateway answers itself: client quotas (48, 49), broker settings (32, 33, 44), mutations.
 
 Client quotas and the gateway's broker settings are for ``super.users`` and
-``headgate.admin.principals``; anyone else gets CLUSTER_AUTHORIZATION_FAILED and leaves an audit
-line, before the request is read. Requests of users with permission are read and answered in slices
-(``slices``). The store is asked on a thread of its own, never on the event loop.
+``headgate.admin.principals``. Anyone else gets CLUSTER_AUTHORIZATION_FAILED and leaves an audit
+line; of their requests the event loop reads only small ones. (DescribeConfigs shows them what the
+broker shows.) Requests of users with permission are read and answered in slices (``slices``). The
+store is asked on threads of its own, never on the event loop.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ class Answers:
     Answers questions of every link of a gateway.
 
     Args:
-        current: whose store, table and settings are used.
+        current: the store, table and settings in force.
         slices: of the loop.
         threads: where the store is asked.
         topics: knows how many partitions topics have.
-        token_owners: knows whose delegation tokens are.
+        token_owners: knows which users own delegation tokens.
         trouble: returns why the store can't be read or changed now, or None.
         live: knows what goes on.
     """
@@ -150,7 +151,7 @@ class Answers:
         link.close("answer-failed", f"{ask.plan.name}: {error}")
 
     async def refused(self, ask: Ask, tool: str) -> None:
-        """Leave a log and an audit line about a principal that may not, ten a minute of a kind."""
+        """Leave a log and an audit line about a refused principal, ten a minute of each kind."""
         if not self.refusals.passes(
             ask.plan.name, ask.principal, api=ask.plan.name, principal=f"User:{ask.principal}"
         ):
@@ -294,7 +295,7 @@ def describe(table: QuotaTable, request: Any) -> Work[tuple[quotas.DescribedEntr
     Return the entities that a released filter selects.
 
     Raises:
-        ApiError: the filter can't be, with Kafka's text.
+        ApiError: the filter isn't valid; with Kafka's text.
     """
     components = [component_of(component) for component in request.components]
     validate_filter(components)

@@ -1,5 +1,5 @@
 """
-What users without permission tried, for the audit: which entities, which values, from where.
+What users without permission tried, for the audit log: which entities, values and address.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def attempted(ask: Ask) -> tuple[str, str]:
         return "", _joined([f"a request of {len(ask.frame)} bytes", origin], " ")
     try:
         subject, values = _named(ask)
-    except HeadgateError:  # its connection is about to be closed for that
+    except HeadgateError:  # it doesn't parse: its connection will be closed
         subject, values = (), ()
     return _joined(subject), _joined([_joined(values), origin], " ")
 

@@ -71,7 +71,7 @@ _SOURCES: Final[Mapping[str, int]] = {
 }
 _TWICE: Final = "Each resource must appear at most once."
 _COMMON: Final = b"max.connection"
-"""What every setting of ours has in its name: a request without it has none."""
+"""Part of the name of every setting of ours: a request without these bytes names none."""
 _INT: Final = 3
 _LONG: Final = 5
 _STRING: Final = 2
@@ -145,7 +145,7 @@ def _describe(
 
     def merge(frame: bytes) -> bytes | Ask:
         if not asked and not any(name in frame for name in _ADDRESS_BYTES):
-            return frame  # of topics, nearly always
+            return frame  # nearly always about topics
         return answers.merge(link, ask, merged(frame), frame)
 
     link.forward(ask, ask.frame, merge)
@@ -153,10 +153,10 @@ def _describe(
 
 def _without_addresses(result: Any) -> Any:
     """
-    Return a broker's answer without where brokers and controllers listen, as without passwords.
+    Return a broker's answer without the addresses of brokers and controllers, as without passwords.
 
-    Not rewritten: some can be altered while the broker runs, and a tool that writes back what it
-    read would put our addresses into the broker.
+    Our addresses don't take their place: a tool that writes back what it read would put them into
+    the broker, where some of these settings can be altered at any time.
     """
     return replace(
         result,
@@ -202,7 +202,7 @@ def our_values(
     Return our settings of one broker as DescribeConfigs shows them.
 
     Args:
-        broker: its id as text; "" asks for the cluster's defaults, which shows these alone.
+        broker: its id as text; "": the cluster's dynamic defaults, and only these.
         static: of the file.
         dynamic: of the store.
     """
@@ -330,7 +330,7 @@ class _Alteration:
         """
         ours = [c for c in resource.configs if is_ours(c.name)]
         theirs = tuple(c.name for c in resource.configs if not is_ours(c.name))
-        # AlterConfigs replaces the whole, the broker's settings also where none of them is named.
+        # AlterConfigs replaces all settings: the broker's also where it names none of them.
         forwarded = bool(theirs) or not self._incremental or not ours
         nothing = _Part({}, theirs, forwarded)
         if not self._may:

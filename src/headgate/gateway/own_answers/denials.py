@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SMALL_BYTES: Final = 2_048
 """Requests that are read at once: one or two milliseconds, answer included."""
 MOST_WAITING: Final = 8
-"""Large refusals that wait for each other, a mebibyte each. Beyond them connections are closed."""
+"""Large requests, up to a mebibyte each, that may wait. The connection of one more is closed."""
 _LONGEST_S: Final = 30.0
 _PROGRAM: Final = "from headgate.wire.messages.denied import main; main()"
 
@@ -65,8 +65,7 @@ class Denials:
             self._waiting -= 1
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(self._thread, _beside, calls, key, version, ask.frame)
-        # A client that closes its connection now makes no room for another request before this one
-        # is done.
+        # If the client hangs up now, its request must still be done before the next one begins.
         work.add_done_callback(lambda _: self._free.release())
         return await asyncio.shield(work)
 

@@ -1,9 +1,9 @@
 """
 KIP-546's own calls on the admin listener: describe 48, effective 49, alter 50, all version 0.
 
-On the draft wire names can't be null: "" is the default entity (KIP-546). Values are int64: a
-stored fraction is never rounded; it is answered with INVALID_REQUEST. A failure of the
-whole request goes into its entries, because the answer has no other place for it.
+In the draft's format names can't be null: "" is the default entity (KIP-546). Values are int64: a
+stored fraction is never rounded; it is answered with INVALID_REQUEST. A failure of the whole
+request goes into its entries, because the answer has no other place for it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ADMIN_APIS: Final = (
     draft.DESCRIBE_EFFECTIVE_QUOTAS,
     draft.ALTER_QUOTAS,
 )
-"""All the admin listener advertises; the absence of Metadata tells it from a broker."""
+"""All that the admin listener advertises; a broker would advertise Metadata too."""
 _DENIED: Final = ApiError(
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED.generic_message,
@@ -134,7 +134,7 @@ def describe(table: QuotaTable, request: Any) -> Work[tuple[draft.DescribedQuota
 
 
 def effective(table: QuotaTable, request: Any) -> Work[draft.EffectiveEntry]:
-    """Return what applies to an entity, per key, with what it overrides unless left out."""
+    """Return an entity's quota per key, and those it overrides unless they are left out."""
     entity = draft_entity_of(request.entity)
     fault = request_error(entity)
     if fault is not None:

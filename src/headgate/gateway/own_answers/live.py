@@ -1,5 +1,5 @@
 """
-Answer what goes on now (``wire.messages.live``): use, throttles and connections.
+Answer requests for what goes on now (``wire.messages.live``): use, throttles and connections.
 
 ``super.users`` and ``headgate.admin.principals`` may ask about everybody. Any other authenticated
 user may ask about itself; ``live.seen`` takes out what belongs to others. Refusing a request costs
@@ -42,7 +42,7 @@ FRESH_MS: Final = 500
 MOST: Final = 10_000
 """Quota-ids of each broker that an administrator gets at most."""
 MOST_OWN: Final = 500
-"""And anybody else."""
+"""Quota-ids of each broker that any other user gets at most."""
 _PAUSES: Final = 9
 """
 A pause, in multiples of the time that a picture took to make. For so long a picture of everybody
@@ -85,7 +85,7 @@ class Live:
 
     async def answer(self, answers: Answers, broker_id: int, ask: Ask) -> bytes:
         """
-        Answer a question: on the admin listener for all brokers of the process.
+        Answer a question: for all brokers of the process on the admin listener, else for one.
 
         Args:
             answers: of the gateway.

@@ -2,12 +2,13 @@
 Topic creations, deletions and growth: charged, and refused in the broker's place (KIP-599).
 
 A broker charges after it has validated a topic; a proxy can't wait for that, so it charges first
-and gives back what the broker then refused. Versions whose clients know error 89 get it for the
-topics over quota, and the others go on; older versions are told to wait.
+and gives back what the broker then refused. Where the request's version has error 89
+(THROTTLING_QUOTA_EXCEEDED), topics over quota get it and the other topics are passed on; clients of
+older versions are told to wait.
 
-The cluster is asked how many partitions a deleted topic has, and how many a new topic gets whose
-request leaves that open (``topics``). Without an answer a topic is charged as one mutation: Kafka
-charges at least as much.
+The cluster is asked how many partitions a deleted topic has, and how many a new topic gets by
+default if its request doesn't say (``topics``). Without an answer a topic is charged as one
+mutation: Kafka charges at least as much.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from headgate.steps import Work
 
 AT_LEAST: Final = 1
-"""Mutations a topic is charged whose partitions nobody can tell."""
+"""Mutations charged for a topic whose partitions aren't known."""
 
 
 async def charge(answers: Answers, rules: Enforcement, link: Link, ask: Ask) -> None:
@@ -106,7 +107,7 @@ async def charge(answers: Answers, rules: Enforcement, link: Link, ask: Ask) -> 
 async def _known(
     topics: Topics, broker_id: int, listener: Way, key: int, request: Any
 ) -> tuple[dict[Any, int], int | None]:
-    """Find out how many partitions topics have, or get that leave it open, where that matters."""
+    """Return the partitions of existing topics; ``num.partitions`` where a new topic needs it."""
     if key == apis.CREATE_TOPICS:
         if any(topic.num_partitions == -1 and not topic.assignments for topic in request.topics):
             return {}, await topics.default(broker_id, listener)

@@ -105,7 +105,7 @@ class TokenOwners:
         try:
             tokens = await self._describe(where, listener)
         except _FAILURES as error:
-            # Once a minute, however many come with made-up ids.
+            # Logged once a minute, however many clients come with made-up ids.
             problem = str(error) or type(error).__name__
             if self.failures.passes(where, problem, broker=str(where)):
                 log.warning(

@@ -3,7 +3,7 @@ What the cluster says about topics whose partitions are charged (KIP-599).
 
 A question that fails is asked once more, at another broker if there is one, with a bounded wait
 each time. If that fails too, the last known answer counts. Without one a topic is charged the least
-that Kafka would charge, and counted.
+that Kafka would charge, and a metric counts it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WAIT_S: Final = 3.0
 _MOST_TOPICS: Final = 100_000
 """Topics remembered, by name and by id: some 10 MB."""
 _DEFAULT_FOR_S: Final = 60.0
-"""How long the cluster's ``num.partitions`` is believed."""
+"""How long the cluster's ``num.partitions`` is used before it is asked for again."""
 _FAILURES: Final = (
     HeadgateError,
     OSError,
@@ -80,8 +80,8 @@ class Topics:
             refs: topics by name or id.
 
         Returns:
-            Partitions by what each was called: 0 if there is no such topic; nothing for topics of
-            which neither the cluster tells nor was ever heard.
+            Partitions by the name or id asked for: 0 if there is no such topic. Nothing for topics
+            that the answer leaves out or, without an answer, that aren't remembered.
         """
         if not refs:
             return {}
@@ -138,7 +138,7 @@ class Topics:
         return None
 
     def _whom(self, broker_id: int, listener: Way) -> list[tuple[int, HostPort]]:
-        """Return the broker itself and another one; itself again where it is alone."""
+        """Return the broker and another one; the broker twice where it is alone."""
         if listener.upstream is None:
             return []
         own = (broker_id, listener.upstream)

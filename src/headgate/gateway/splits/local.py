@@ -75,7 +75,7 @@ class LocalSplits:
             splits = yield from splitter.rounding(quotas, list(managers), observed)
             valid_until = now_ms + PERIODS_VALID * self._period_ms
             for broker, manager in managers.items():
-                # A quota that changed meanwhile has scaled the split that was in force.
+                # Left out: quotas that changed meanwhile. The change has scaled their splits.
                 bounds = (
                     (tags, by_broker[broker])
                     for tags, by_broker in splits.items()
@@ -101,16 +101,16 @@ def parts_of_quotas(
     splits: Iterable[tuple[Tags, float, float | None]], manager: BpsQuotaManager
 ) -> Iterator[tuple[Tags, float]]:
     """
-    Yield splits as parts of the quotas that are in force when they are asked for.
+    Yield splits, scaled to the quotas in force at each step.
 
-    Quotas may have changed since they were divided, or not be known yet where they are.
+    Quotas may have changed since they were divided, or not be in force here yet.
 
     Args:
-        splits: quota-ids, units per second, and the quota that was divided, None if it isn't told.
+        splits: quota-ids, units per second, and the quota that was divided; None if it isn't given.
         manager: knows the quotas.
     """
     for tags, split, divided in splits:
         quota = manager.quota(tags)
         if quota >= UNLIMITED:
-            continue  # none is in force here, not yet or no more
+            continue  # none is in force here: not yet, or not any more
         yield tags, min(split if divided is None else split * (quota / divided), quota)

@@ -53,7 +53,7 @@ class StreamedSplits:
         config: confluent-kafka's, for the upstream.
         take: called on the reader's thread with splits that count and haven't expired.
         clock_ms: epoch ms.
-        period_ms: ``headgate.splits.period.ms``: the first splits may take three.
+        period_ms: ``headgate.splits.period.ms``: the first splits may take three periods.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class StreamedSplits:
                     return
 
     def _look_at_clocks(self, messages: Sequence[Any]) -> None:
-        """Say so once when a split comes from the broker just written, and yet out of date."""
+        """Warn once if a split was written just now and is out of date: two clocks differ."""
         if self._skewed or not messages:
             return
         newest = decode(messages[-1].key(), messages[-1].value())
@@ -215,8 +215,8 @@ def put_in_force(
     """
     Assign splits to brokers' managers, in steps.
 
-    A split of another quota than the one in force here, for the quota has changed or the stream
-    doesn't know of it, becomes the same part of that.
+    The quota in force here may differ from the one that was divided, because it was changed or the
+    writer has another one. Then the split becomes the same part of the quota in force.
 
     Args:
         splits: in the order in which they came.
@@ -224,7 +224,7 @@ def put_in_force(
         clock: returns epoch ms.
 
     Returns:
-        How many were still valid, of a broker that is there, and of a key that is split.
+        How many were assigned: still valid, of a broker in ``managers``, of a key that is split.
     """
     now_ms = clock()
     last = {(s.broker, s.key, s.user, s.client_id): s for s in splits}
@@ -252,7 +252,7 @@ def put_in_force(
 
 
 def _manager(managers: Managers, key: str) -> BpsQuotaManager | SharesQuotaManager | None:
-    """Return the manager of quotas that are split; None: such a key isn't."""
+    """Return a key's manager; None: quotas of this key aren't split."""
     try:
         manager = managers.by_key.get(QuotaKey.parse(key))
     except HeadgateError:

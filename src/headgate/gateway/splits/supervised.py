@@ -235,7 +235,7 @@ class WorkersPart:
             return
         assigned = _ASSIGNED.decode(body)
         if assigned.valid_until_ms <= clock():
-            return  # it waited while this worker hung; others may have been given the rest since
+            return  # late, since this worker hung: others may have been given its part
         self.valid_until_ms = assigned.valid_until_ms
         for kind, manager in _bps(managers):
             told = (

@@ -69,11 +69,10 @@ compact(sys.argv[1], lambda damaged: print(json.dumps([str(part) for part in dam
 
 def _compact_beside(directory: Path) -> tuple[int, str | None]:
     """
-    Compact in a process of its own, on one core at the lowest priority: Parquet's buffers go with
-    it, and traffic has the right of way.
+    Compact in a process of its own, on one core at the lowest priority: traffic comes first.
 
-    In the gateway each thread that ever compacted kept some 20 MB. Returns how many were damaged,
-    and what went wrong.
+    Parquet's buffers are freed with that process; in the gateway each thread that ever compacted
+    kept some 20 MB. Returns how many files were damaged, and what went wrong.
     """
     done = subprocess.run(
         [sys.executable, "-P", "-c", _COMPACT, directory],

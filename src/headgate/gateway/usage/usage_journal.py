@@ -1,9 +1,9 @@
 """
 How the gateway's charges become events of the usage journal, in files or in a topic.
 
-On the event loop a charge costs packing ten numbers: what events have in common is an ``Origin``,
-made once per connection, API and quota, and kept with the connection. What connections have in
-common of it is worked out once for all of them.
+On the event loop a charge costs packing ten numbers. What events have in common is an ``Origin``,
+made once per connection, API and quota, and kept with the connection. The columns of an origin that
+are the same for a client's other connections are worked out once for all of them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class UsageJournal(Journal):
     Write events with a writer of ``headgate.usage``.
 
     Args:
-        writer: started by us.
+        writer: takes the events; started here.
         num_samples: ``quota.window.num``.
         window_ms: one sample, ms.
     """
@@ -60,7 +60,7 @@ class UsageJournal(Journal):
 
         self._writer = writer
         self._append = writer.append
-        # Where there is room; of a writer that only appends, never.
+        # A writer's rows, into which events are packed. A writer without rows never has room.
         self._packer: Any = writer if hasattr(writer, "rows") else _NO_PACKER
         self._origin = Origin
         self._columns = attrgetter(*ORIGIN_COLUMNS)
@@ -112,7 +112,7 @@ class UsageJournal(Journal):
     ) -> None:
         """See ``Journal``."""
         decided, planned, whose, origin, bound, ms = client.origin_seen.get(quota_type, _NONE_SEEN)
-        # As before: all decisions of a quota-id that isn't throttled are one object.
+        # Mostly as before: all decisions of a quota-id that isn't throttled are one object.
         if not (decided is decision and planned is plan and whose is context):
             ms, user, client_id, bound = decision
             key = (quota_type, plan, context, user, client_id, decision is UNCHARGED)
@@ -138,7 +138,7 @@ class UsageJournal(Journal):
                     size, handler_ns / 1e6 if handler_ns else 0.0, ids,
                 )  # fmt: skip
             except StructError:
-                pass  # appending says what is wrong with it
+                pass  # appending raises an error that says why
             else:
                 rows.at = at + ROW
                 return
@@ -290,7 +290,7 @@ class UsageJournal(Journal):
         self._append((origin, t_ms, float(waited_ms), None, None, *_NO_ANSWER))
 
     def _of(self, client: ClientConnection, key: tuple[Any, ...]) -> Any:
-        """Return a connection's own origin of what it shares with others of its client."""
+        """Return a connection's origin; most columns are shared by its client's connections."""
         at = self._own_columns
         shared = self._shared.get((client.broker_id, client.listener, key))
         if shared is None:
@@ -356,7 +356,7 @@ def open_journal(settings: Settings, worker_id: str) -> Journal:
 
     Args:
         settings: target, batch and file sizes.
-        worker_id: whose it is; nobody else alive may have it.
+        worker_id: the worker's name; no other live worker may have it.
     """
     target = settings.usage
     if target.kind == "none":

@@ -2,11 +2,11 @@
 Quotas in a KRaft cluster: Kafka's own through its APIs, all else in a compacted topic beside it.
 
 - ``client``: client quotas described and altered through any broker.
-- ``codec``: quotas of the two places: Kafka's own and the topic.
+- ``codec``: joins the quotas of the two places, Kafka and the topic.
 - ``reader``: a thread that reads the topic from its beginning.
-- ``state``: what the topic's records amount to, record by record.
+- ``state``: the state that the topic's records add up to.
 - ``topic``: reads the topic to its end and commits to it, one fenced writer at a time.
 - ``alter``: changes quotas, one change at a time over all processes.
-- ``lease``: leases: a record each.
+- ``lease``: leases, a record each.
 - ``store``: the store itself.
 """

@@ -39,11 +39,13 @@ from headgate.store.kafka.topic import Decide, QuotaTopic
 from headgate.store.watched import log
 from headgate.wire.messages.quotas import AlteredEntry
 
-#: A broker shows what the controller acknowledged within milliseconds; longer than this, we go on.
+#: How long a change waits for a broker to show what the controller acknowledged: it takes
+#: milliseconds.
 IMAGE_TIMEOUT_S: Final = 10.0
-#: As long, before a change: what Kafka shows then and the history doesn't tell came past Headgate.
+#: How long, before a change, Kafka's values may differ from the history's. If they still do after
+#: that, they were changed without Headgate.
 SETTLE_S: Final = 1.0
-#: A turn that nobody gives back for so long is a dead one's. Longer than a change takes.
+#: If a turn is neither given back nor renewed for this long, its process is taken for dead.
 TURN_S: Final = 20.0
 #: Up to this many entities are looked up one by one after an alteration; more, all at once.
 FEW: Final = 16
@@ -68,7 +70,7 @@ class _Held:
         self.since = 0.0
 
     def is_in(self, state: TopicState) -> bool:
-        """Whether the topic says that it is ours."""
+        """Whether the topic says that this is the current turn."""
         return state.turn is not None and state.turn.id == self.turn.id
 
 
@@ -78,11 +80,11 @@ class KafkaAlterer:
 
     Args:
         url: what errors call the store.
-        client: calls 48 and 49.
+        client: calls Kafka's APIs 48 and 49.
         topic: the topic, for reading.
         write: commits records; refuses where another store is found, and counts revisions.
         clock_ms: for the history.
-        turn_s: how long another one's turn is waited for.
+        turn_s: how long another process's turn is waited for.
     """
 
     def __init__(
@@ -148,7 +150,7 @@ class KafkaAlterer:
         def decide(state: TopicState) -> list[Record]:
             nonlocal overtaken
             if any(id_ in state.history for id_ in ids):
-                return []  # written; it was the answer that was lost
+                return []  # it was committed; only the answer was lost
             overtaken = not turn.is_in(state)
             if overtaken:
                 return []
@@ -173,13 +175,13 @@ class KafkaAlterer:
     def _alter_topic(
         self, in_topic: Sequence[QuotaAlteration], origin: Origin, at_revision: int | None
     ) -> None:
-        """Change what the topic keeps."""
+        """Change quotas that the topic keeps."""
         stamp = (self._clock_ms(), origin)
         ids = [new_id() for _ in in_topic]
 
         def decide(state: TopicState) -> list[Record]:
             if any(id_ in state.history for id_ in ids):
-                return []  # written; it was the answer that was lost
+                return []  # it was committed; only the answer was lost
             records, history = _topic_changes(state, in_topic, stamp, ids)
             if history:
                 self._check_revision(state, at_revision)
@@ -198,12 +200,12 @@ class KafkaAlterer:
         """
         Commit to the topic while nobody is changing Kafka's quotas.
 
-        So nothing comes between what one with the turn decided by and what it commits. What a dead
-        one left is settled first.
+        So nothing changes between the moment when the process with the turn decides and its commit.
+        What a dead process left is settled first.
 
         Args:
             decide: as :meth:`QuotaTopic.write` takes it.
-            taken: whether the turn that somebody has is the one that this commit is to take.
+            taken: whether the current turn is the one that this commit takes: it was committed.
         """
         seen, since = "", 0.0
         while True:
@@ -224,7 +226,7 @@ class KafkaAlterer:
             def free(state: TopicState) -> list[Record]:
                 nonlocal done
                 done = state.turn is None or taken(state)
-                # Else somebody was quicker. Where it is taken, it was the answer that was lost.
+                # Else another process took the turn first. If ``taken``, only the answer was lost.
                 return decide(state) if state.turn is None else []
 
             self._write(free)
@@ -232,7 +234,7 @@ class KafkaAlterer:
                 return
 
     def _settle(self, dead: Turn) -> None:
-        """Write the history of what a process changed that has the turn, and give it back."""
+        """Record what the process with the turn changed, and give the turn back for it."""
         left = self._left_by(dead)
 
         def decide(state: TopicState) -> list[Record]:
@@ -254,10 +256,10 @@ class KafkaAlterer:
 
     def _keep_turn(self, mine: _Held) -> None:
         """
-        Take the turn again where it has been ours for a while, so that nobody takes us for dead.
+        Renew our turn after a while, so that no other process takes us for dead.
 
         Raises:
-            StoreError: somebody did.
+            StoreError: one did.
         """
         if time.monotonic() - mine.since < self._turn_s / 4:
             return
@@ -281,7 +283,7 @@ class KafkaAlterer:
         )
 
     def _left_by(self, dead: Turn) -> list[Record]:
-        """Return the history of what one who died with the turn had changed."""
+        """Return history records of the changes that a process made before it died."""
         if not dead.ops:
             return []
         log.warning("%s: a change by %s was cut short; its history is written now",
@@ -297,7 +299,7 @@ class KafkaAlterer:
         ]
 
     def _give_up(self, turn: Turn) -> None:
-        """Give the turn back after a failure, if Kafka lets us; else the next one settles it."""
+        """Give the turn back after a failure; if that fails too, the next process settles it."""
         try:
             self._settle(turn)
         except StoreError as exc:
@@ -306,7 +308,7 @@ class KafkaAlterer:
     # --- Kafka's own quotas
 
     def _settled(self, alterations: Sequence[QuotaAlteration]) -> dict[At, float | None]:
-        """Return what Kafka shows, once that is what the history says, or after a while."""
+        """Return Kafka's values, once they are the history's or ``SETTLE_S`` is over."""
         deadline = time.monotonic() + SETTLE_S
         ats = [(a.entity, op.key) for a in alterations for op in a.ops]
         while ats:
@@ -322,7 +324,7 @@ class KafkaAlterer:
     def _foreign(
         self, alterations: Sequence[QuotaAlteration], values: Mapping[At, float | None]
     ) -> list[tuple[QuotaEntity, QuotaKey, float | None, float | None]]:
-        """Return what Kafka shows and the history doesn't tell."""
+        """Return the changes that Kafka shows and the history doesn't record."""
         with self._topic.locked() as state:
             return [
                 (entity, key, state.last[entity, key], value)
@@ -361,7 +363,7 @@ class KafkaAlterer:
     def _answered(
         self, part: Sequence[QuotaAlteration], validate_only: bool, ready: Callable[[], None]
     ) -> Sequence[AlteredEntry]:
-        """Return Kafka's answer; no try lasts so long that the turn could be over."""
+        """Return Kafka's answer; each try ends before the turn could be lost."""
         deadline = time.monotonic() + CALL_TIMEOUT_S
         while True:
             ready()

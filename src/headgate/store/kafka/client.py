@@ -46,7 +46,7 @@ CALL_TIMEOUT_S = 60.0
 #: Both APIs have version 1, flexible, since Kafka 2.8.
 VERSION: Final = 1
 _PREFIX: Final = "headgate.store.kafka."
-#: Errors that pass: a controller moved, a broker starts. Source: RetriableException in Kafka.
+#: Errors that go away: a controller moved, a broker starts. Source: RetriableException in Kafka.
 RETRIABLE: Final = frozenset(
     {
         KafkaError.NOT_CONTROLLER,
@@ -60,7 +60,7 @@ RETRIABLE: Final = frozenset(
 
 class KafkaClient:
     """
-    Calls 48 and 49.
+    Calls Kafka's APIs 48 and 49 (DescribeClientQuotas, AlterClientQuotas).
 
     Args:
         bootstrap: ``host:port,host:port``.
@@ -103,7 +103,7 @@ class KafkaClient:
             self._refuse(answer.error_code, answer.error_message, "describe")
 
     def _decoded(self, frame: bytes, *, remember: bool) -> DescribeClientQuotasResponse:
-        """Return the answer; one with the same bytes as the last isn't read again."""
+        """Return the answer; one with the same bytes as the remembered one isn't read again."""
         # The throttle time is the body's first field and nothing we look at.
         body = memoryview(frame)[response_body_offset(DESCRIBE_CLIENT_QUOTAS, VERSION, frame) + 4 :]
         digest = hashlib.blake2b(body, digest_size=16).digest()
@@ -132,7 +132,7 @@ class KafkaClient:
             within_s: nothing is sent later than this, seconds.
 
         Returns:
-            Kafka's answer, an entry per entity; errors that pass have been tried again.
+            Kafka's answer, an entry per entity; after errors that go away it was tried again.
         """
         deadline = time.monotonic() + within_s
         request = alter_request(alterations, validate_only=validate_only)

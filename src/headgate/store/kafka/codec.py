@@ -1,5 +1,5 @@
 """
-Quotas of the two places in the Kafka home: Kafka's own and the topic. Pure.
+Joins the quotas of the Kafka home's two places, Kafka itself and the topic. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headgate.wire.messages.quotas import DescribedEntry
 
 
 def two_homes(theirs: QuotaKey, ours: QuotaKey) -> ApiError:
-    """Return the refusal of one alteration of keys that live apart."""
+    """Return the refusal of an alteration whose keys are kept in both places."""
     return ApiError(
         KafkaError.INVALID_REQUEST,
         f"{theirs.name} lives in Kafka and {ours.name} in Headgate's own topic, {_SEND_TWO}",
@@ -25,7 +25,7 @@ _SEND_TWO = "so one alteration can't change both at once; send two"
 
 
 def wants_two(error: ApiError | None) -> bool:
-    """Whether an alteration was refused because its keys live apart."""
+    """Whether an alteration was refused because its keys are kept in both places."""
     return error is not None and _SEND_TWO in (error.message or "")
 
 
@@ -47,7 +47,7 @@ def by_entity(described: Iterable[DescribedEntry]) -> dict[QuotaEntity, Values]:
 def merged(
     in_kafka: Mapping[QuotaEntity, Values], own: Mapping[QuotaEntity, Values]
 ) -> dict[QuotaEntity, Values]:
-    """Return the quotas of both homes together."""
+    """Return the quotas of both places together."""
     merged = dict(in_kafka)
     for entity, values in own.items():
         merged[entity] = {**merged.get(entity, {}), **values}

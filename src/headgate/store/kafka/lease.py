@@ -1,5 +1,5 @@
 """
-Leases in the Kafka home: a record each, decided by the topic's one writer.
+Leases in the Kafka home: a record each, changed by the topic's one writer at a time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class KafkaLeases:
     Args:
         topic: the topic, for reading.
         write: commits records; refuses where another store is found.
-        clock_ms: the wall clock; by it releases before this one say when a lease ends.
+        clock_ms: the wall clock: earlier releases read a lease's mark as the time of its end.
     """
 
     def __init__(

@@ -40,7 +40,8 @@ class TopicReader:
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
-                # What ends a transaction is no record, so only the next answer shows its offset.
+                # The marker that ends a transaction is no record, so only the next fetch shows that
+                # the reader is past it.
                 "fetch.wait.max.ms": 100,
             },
             logger=log,

@@ -1,9 +1,9 @@
 """
-What the compacted topic amounts to, record by record. Pure.
+The state that the compacted topic's records add up to. Pure.
 
 A record's key is JSON: ``{"kind":"quota","path":"users/alice","key":"producer_ids_rate"}``, also
 kinds ``broker``, ``lease``, ``history``, ``audit``, ``identity`` (which store it is) and ``turn``
-(who is changing Kafka's own quotas). A record without value takes its key away.
+(which change of Kafka's own quotas is under way). A record without a value removes its key.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class Expected(NamedTuple):
 
 class Turn(NamedTuple):
     """
-    Who is changing Kafka's own quotas, and how.
+    The change of Kafka's own quotas that is under way; there is one at a time.
 
     Args:
         id: random.
         t_ms: since when, epoch milliseconds.
         origin: where the change comes from.
-        ops: entity and key to the value before, as the history tells it, and the one to be.
+        ops: entity and key to the value before, as the process last saw it, and the new value.
     """
 
     id: str
@@ -80,7 +80,7 @@ class Turn(NamedTuple):
         alterations: Sequence[QuotaAlteration],
         known: QuotaTable,
     ) -> Turn:
-        """Return the turn for alterations; without them where they are too many to tell."""
+        """Return the turn for alterations; without ops if there are more than ``MOST_TURN_OPS``."""
         ops = {
             (a.entity, op.key): (known.get(a.entity, op.key), op.value)
             for a in alterations
@@ -90,7 +90,7 @@ class Turn(NamedTuple):
 
 
 class TopicState:
-    """The topic, folded."""
+    """What the topic's records read so far say, the latest of each key."""
 
     def __init__(self) -> None:
         self.identity: StoreIdentity | None = None
@@ -178,7 +178,7 @@ class TopicState:
         return [event for line in lines if (event := read_audit(line)) is not None]
 
     def trimmed(self, new_history: int, new_audit: int) -> list[Record]:
-        """Return the records that take away what is too old once so many more are added."""
+        """Return the records that remove what is too old when these numbers are added."""
         records: list[Record] = []
         for kind, kept, keep in (
             ("history", self.history, KEEP_HISTORY - new_history),
@@ -204,7 +204,7 @@ def broker_record(broker: str, key: str, value: str | None) -> Record:
 
 
 def lease_record(name: str, held: LeaseRecord) -> Record:
-    """Return the record of a lease; its mark is when releases before this one take it to end."""
+    """Return the record of a lease; earlier releases read its mark as the time of its end."""
     owner, epoch, mark, ttl_ms = held
     value = {"owner": owner, "epoch": epoch, "expires_ms": mark, "ttl_ms": ttl_ms}
     return Record(_key(kind="lease", name=name), json_bytes(value))
@@ -216,7 +216,7 @@ def identity_record(identity: StoreIdentity) -> Record:
 
 
 def is_change(record: Record) -> bool:
-    """Whether a record changes quotas or broker settings, or announces a change."""
+    """Whether a record changes quotas or broker settings, or records such a change."""
     kind = json.loads(record.key)["kind"]
     return kind in ("quota", "broker") or (kind == "history" and record.value is not None)
 

@@ -55,12 +55,13 @@ from headgate.wire.messages.quotas import DescribedEntry
 
 TOPIC = "__headgate_quotas"
 POLL_MS = 5_000
-#: A change that no history entry records by then was made without Headgate. Entries are written
-#: right after Kafka's acknowledgement, so this is ample.
+#: A change that no history entry records within this time was made without Headgate. Entries are
+#: written right after Kafka's acknowledgement, so this is ample.
 GRACE_S = 2.0
-#: A change that the history records and Kafka doesn't show by then was undone without Headgate.
+#: A recorded change that Kafka doesn't show within this time was undone without Headgate.
 EXPECTED_S = 10.0
-#: Where the topic's quotas change at each look, and so often in a row, they are taken as they come.
+#: How often Kafka's quotas are read again when the topic's changed meanwhile. After that both are
+#: taken as read.
 MOST_PASSES = 100
 
 
@@ -80,10 +81,10 @@ class KafkaStore(WatchedStore):
 
     Args:
         bootstrap: ``host:port,host:port`` of any brokers.
-        create: make the topic when it is missing; without it that waits for the first change.
+        create: make the topic when it is missing; without it the first change makes it.
         security: TLS and SASL; None for a plaintext listener.
         poll_ms: how often a watch asks what others changed (``headgate.store.poll.ms``).
-        topic: where what Kafka can't hold lives.
+        topic: the name of the topic that keeps what Kafka has no place for.
         clock_ms: the clock of the history.
         resolve: whether a host name of an ip entity resolves; Kafka's controller asks too.
     """
@@ -283,7 +284,7 @@ class KafkaStore(WatchedStore):
                 errors |= self._alterer.alter(in_kafka, in_topic, known, origin, at_revision)
                 self._refresh()
                 self._poke.set()
-        # Only an accepted alteration can have met an error since; of two of one entity, the first.
+        # Only accepted alterations were sent, so of two for one entity the first gets the error.
         return [
             AlterResult(entity, errors.pop(entity, None) if error is None else error)
             for entity, error in results
@@ -296,7 +297,7 @@ class KafkaStore(WatchedStore):
 
         def decide(state: TopicState) -> list[Record]:
             if id_ in state.audit:
-                return []  # written; it was the answer that was lost
+                return []  # it was committed; only the answer was lost
             now = state.brokers.get(broker, {})
             changed = {key: value for key, value in ops.items() if now.get(key) != value}
             if not changed:
@@ -328,7 +329,7 @@ class KafkaStore(WatchedStore):
     # --- the rest
 
     def _after_delivery(self) -> None:
-        """Look again for what must show soon; record what came past Headgate."""
+        """Look again soon if Kafka lacks a recorded change; record those made without Headgate."""
         table, now = self._table, time.monotonic()
         if table is None:
             return

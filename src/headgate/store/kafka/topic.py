@@ -49,7 +49,7 @@ Decide = Callable[[TopicState], list[Record]]
 
 class QuotaTopic:
     """
-    The topic of what Kafka can't hold.
+    The topic that keeps what Kafka has no place for.
 
     Args:
         config: librdkafka settings to connect.
@@ -86,12 +86,12 @@ class QuotaTopic:
 
     def _exists(self) -> bool:
         with self._translated("reach"):
-            # Not of this topic alone: a broker may make one that is asked for.
+            # Lists all topics: a broker may create a topic that is asked for by its name.
             found = self._admin.list_topics(timeout=STEP_TIMEOUT_S).topics.get(self._topic)
         return found is not None
 
     def check_same(self) -> None:
-        """Begin again where the topic was deleted, or made again, since it was first read."""
+        """Forget what was read if the topic was deleted, or made again, since then."""
         with self._start_lock:
             reader = self._reader
             if reader is not None and self._topic_id() != reader.topic_id:
@@ -195,7 +195,7 @@ class QuotaTopic:
 
     def read_to_end(self) -> None:
         """
-        Wait until everything committed so far has been taken in; no topic is an empty one.
+        Wait until everything committed so far has been taken in. A missing topic counts as empty.
 
         Raises:
             StoreError: the topic can't be reached.
@@ -211,7 +211,7 @@ class QuotaTopic:
                     self._forget(reader)
 
     def wait_until(self, met: Callable[[TopicState], bool], timeout_s: float) -> None:
-        """Wait until the state meets a condition, or not any longer."""
+        """Wait until the state meets a condition, or until the timeout."""
         with self._moved:
             self._moved.wait_for(lambda: met(self.state), timeout_s)
 
@@ -244,17 +244,17 @@ class QuotaTopic:
                     passing = error.retriable() or error.code() in _NOT_YET
                     if not passing or time.monotonic() > deadline:
                         raise
-                    # Brokers hear of a new topic one after the other.
+                    # Brokers learn about a new topic one after the other.
                     missed = 0 if self._exists() else missed + 1
                     if missed >= GONE_AFTER:
                         return None
-                    # A new client, for the old one remembers leaders that are no more.
+                    # A new client, because the old one remembers former leaders.
                     time.sleep(0.05)
                     self._admin = AdminClient(self._config, logger=log)
 
     @contextmanager
     def locked(self) -> Iterator[TopicState]:
-        """Give the state, held still."""
+        """Give the state, which doesn't change meanwhile."""
         with self._moved:
             yield self.state
 
@@ -284,7 +284,7 @@ class QuotaTopic:
                 if error.code() in _HOPELESS or time.monotonic() > deadline:
                     with self._translated("write to"):
                         raise KafkaException(error)
-                # Writers that met once shouldn't meet again.
+                # A random pause, so that writers that fenced each other don't do so again.
                 attempts += 1
                 time.sleep(random.uniform(0, min(0.5, 0.01 * 2**attempts)))
 
@@ -310,8 +310,8 @@ class QuotaTopic:
                 return None
             end = self._commit(self._producer, records)
         except KafkaException as exc:
-            # Fenced, or a broker fell over: a new producer waits until what the old one left is
-            # over, one way or the other, and then the state shows which.
+            # Fenced, or a broker failed. A new producer waits until the old one's transaction is
+            # committed or aborted; then the state shows which.
             self._producer = None
             error: KafkaError = exc.args[0]
             return error
@@ -355,7 +355,7 @@ class QuotaTopic:
             self._producer = None
 
 
-#: A topic just made or a leader just moved, and not everybody knows.
+#: Errors after a topic was made or a leader moved, until every broker knows.
 _NOT_YET = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,

@@ -4,7 +4,7 @@ Quotas in one SQLite file on one host, the embedded default.
 - ``place``: refuses files on network file systems.
 - ``file``: connections to the file, and whether it is still the file that was opened.
 - ``migrations``: the schema, as small steps that run once each.
-- ``rows``: what the tables hold, read and written within a transaction.
-- ``lease``: leases: a row each.
+- ``rows``: reads and writes the rows of the tables.
+- ``lease``: leases, a row each.
 - ``store``: the store itself.
 """

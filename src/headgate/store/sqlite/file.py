@@ -43,14 +43,14 @@ def translated(path: Path) -> Iterator[None]:
         )
         why = f" ({_WHY[code]})" if code in _WHY else ""
         raise StoreError(f"the quota store {path}: {exc}{why}", retriable=retriable) from exc
-    except MALFORMED as exc:  # rows that no Headgate wrote; SQLite keeps any bytes
+    except MALFORMED as exc:  # a row that no Headgate wrote: SQLite checks no types
         said = " ".join(str(exc).split())
         raise StoreError(f"the quota store {path} is damaged ({said}); bring a copy back") from exc
 
 
 class OpenFile:
     """
-    A connection in WAL mode, and which file it is to.
+    A connection, and the device and inode of the file that it is to.
 
     Args:
         path: the file.
@@ -58,7 +58,7 @@ class OpenFile:
 
     Raises:
         StoreError: there is no such file.
-        sqlite3.DatabaseError: SQLite doesn't take it.
+        sqlite3.DatabaseError: SQLite can't open it.
     """
 
     def __init__(self, path: Path, *, create: bool) -> None:
@@ -82,18 +82,18 @@ class OpenFile:
         )
 
     def prepare(self) -> None:
-        """Switch to what a file that is changed needs."""
+        """Switch to WAL and ``synchronous=FULL``, before the file is changed."""
         _into_wal(self.db)
         self.db.execute("PRAGMA synchronous=FULL")
 
     @property
     def moved(self) -> bool:
-        """Whether another file, or none, is at the path now."""
+        """Whether there is another file at the path now, or none."""
         return _file_id(self.path) != self._at
 
     def check(self) -> None:
         """
-        See that what is written gets into the file at the path.
+        Check that what is written gets into the file at the path.
 
         Raises:
             StoreReplaced: it was removed or replaced.
@@ -127,7 +127,7 @@ def _file_id(path: Path) -> tuple[int, int] | None:
 
 
 def _into_wal(db: sqlite3.Connection) -> None:
-    """Switch to WAL, and wait: SQLite doesn't when several processes do so at once."""
+    """Switch to WAL; wait here, since SQLite doesn't when several processes do so at once."""
     deadline = time.monotonic() + BUSY_MS / 1000
     while True:
         try:

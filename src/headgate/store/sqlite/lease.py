@@ -1,5 +1,5 @@
 """
-Leases in the SQLite home: one row each, and one of the table ``state`` that says how long it lasts.
+Leases in the SQLite home: a row each, and for its ttl a row of the table ``state``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class SqliteLeases:
 
     Args:
         transaction: begins one that may write.
-        clock_ms: the wall clock; by it releases before this one say when a lease ends.
+        clock_ms: the wall clock: earlier releases read a lease's mark as the time of its end.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ def m001_quotas(db: sqlite3.Connection) -> None:
 
 @migration
 def m002_brokers_audit_leases(db: sqlite3.Connection) -> None:
-    """Broker settings of the gateway, the audit of everything beside quotas, and leases."""
+    """Make the tables of broker settings, audit lines and leases."""
     db.execute(
         "CREATE TABLE broker_config (broker TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,"
         " PRIMARY KEY (broker, key)) WITHOUT ROWID"
@@ -64,7 +64,7 @@ def m002_brokers_audit_leases(db: sqlite3.Connection) -> None:
 @migration
 def m003_identity_messages(db: sqlite3.Connection) -> None:
     """
-    Which store this is, and of each change which call made it and why.
+    Make the table of the store's identity; for each change keep which call made it, and why.
 
     ``succeeds`` is JSON: the stores this one took over from, with their revisions.
     """
@@ -86,7 +86,7 @@ def pending(db: sqlite3.Connection) -> list[str]:
 
 
 def newer(db: sqlite3.Connection) -> list[str]:
-    """Return steps taken by a Headgate that knows more than this one."""
+    """Return steps that a newer Headgate took and this one doesn't know."""
     if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'migration'").fetchone():
         return []
     known = {name for name, _ in MIGRATIONS}

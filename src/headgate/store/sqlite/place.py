@@ -1,5 +1,5 @@
 """
-Refuses files on network file systems, where SQLite's locks and shared memory don't hold.
+Refuses files on network file systems, where SQLite's locks and shared memory don't work.
 """
 
 from __future__ import annotations

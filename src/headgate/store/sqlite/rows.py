@@ -1,5 +1,5 @@
 """
-What the SQLite home's tables hold, read and written over a connection within a transaction.
+Read and write the rows of the SQLite home's tables.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headgate.store.base import AuditEvent, HistoryEntry
 from headgate.store.identity import StoreIdentity
 
 KEEP_AUDIT: Final = 10_000
-"""Audit lines kept, as in the other stores: who is refused may ask again and again."""
+"""Audit lines kept, as in ZooKeeper and Kafka: a client that is refused may ask without end."""
 
 Logged = tuple[int, str, str, float | None]
 """A row of the change log: number, entity's path, key, value since."""
@@ -158,7 +158,7 @@ def history(
         db: a connection.
         entity: only this one's.
         limit: only this many, the latest.
-        old: whether the tables are those of the version before, which kept no messages.
+        old: whether the tables are an earlier release's, which kept no messages.
     """
     where, args = ("", []) if entity is None else ("WHERE path = ?", [entity.path])
     more = "'', ''" if old else "change_id, message"
@@ -174,7 +174,7 @@ def history(
 
 
 def prune(db: sqlite3.Connection, keep: int) -> int:
-    """Cut the log to its latest entries; return how many went."""
+    """Truncate the log to its latest entries; return how many were removed."""
     row = db.execute("SELECT seq FROM change ORDER BY seq DESC LIMIT 1 OFFSET ?", (keep,))
     last = row.fetchone()
     if last is None:
@@ -188,7 +188,7 @@ def prune(db: sqlite3.Connection, keep: int) -> int:
 
 
 def add_audit(db: sqlite3.Connection, event: AuditEvent, t_ms: int) -> None:
-    """Keep a line, and forget the oldest past ``KEEP_AUDIT``."""
+    """Keep a line, and remove all but the latest ``KEEP_AUDIT``."""
     db.execute(
         "INSERT INTO audit (t_ms, who, tool, action, outcome, subject, detail)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",

@@ -1,9 +1,9 @@
 """
 The embedded home: one SQLite file, one host, any number of processes.
 
-Every change is one transaction holding the quotas, the log of changes (which watchers read and
-which is the history) and, for broker settings, the audit line. ``synchronous=FULL`` in WAL mode
-syncs the log before COMMIT returns, so what is acknowledged survives a kill and a power cut.
+A change of quotas is one transaction: it also writes the log of changes, which watches read and
+which is the history. So is a change of broker settings, with its audit line. ``synchronous=FULL``
+in WAL mode syncs before COMMIT returns, so what is acknowledged survives a kill and a power cut.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class SqliteStore(WatchedStore):
 
     Args:
         path: the file; its folder must exist. Not on a network file system.
-        create: make it when it is missing and bring its schema up to date; without it that waits
-            for the first change of an existing file.
+        create: make it when it is missing, and bring its schema up to date. Without it a missing
+            file is an error, and the first change brings the schema up to date.
         poll_ms: how often a watch looks for other processes' changes.
         clock_ms: the clock of the history.
         resolve: whether a host name of an ip entity resolves.
@@ -82,11 +82,12 @@ class SqliteStore(WatchedStore):
         self._write_lock = threading.Lock()
         self._create = create
         self._data_version = -1
-        # Versions of tables grow even when another file takes the place of this one.
+        # A table's version is this plus the log's number, so that versions grow even when another
+        # file takes the place of this one.
         self._base = 0
         self._check_at = time.monotonic() + CHECK_S
         self._damage = ""
-        # Why a change couldn't be written, until a probe can be.
+        # Why a change couldn't be written; "" once a probe was written.
         self._full = ""
         self._probe_at = 0.0
         self._writer: OpenFile | None = None
@@ -247,7 +248,7 @@ class SqliteStore(WatchedStore):
         return self._publish(table, delta)
 
     def _look(self) -> None:
-        """Catch up, and now and then look through the whole file: pages in memory hide damage."""
+        """Catch up; every ``CHECK_S`` look for damage in the file, which pages in memory hide."""
         self._refresh()
         if time.monotonic() >= self._check_at:
             with translated(self.path):
@@ -270,7 +271,7 @@ class SqliteStore(WatchedStore):
             )
         if self._full and time.monotonic() >= self._probe_at:
             self._probe_at = time.monotonic() + PROBE_S
-            # A lease is renewed in less room than a change takes.
+            # 64 KiB: there may be room for a lease's renewal, but not for a change.
             with self._transaction() as db:
                 db.execute("INSERT OR REPLACE INTO state VALUES ('probe', zeroblob(65536))")
             with self._transaction() as db:
@@ -305,7 +306,7 @@ class SqliteStore(WatchedStore):
 
     @contextlib.contextmanager
     def _noting_trouble(self) -> Iterator[None]:
-        """Remember why a change couldn't be written: a watch says so until one can be."""
+        """Remember why a change couldn't be written: ``trouble`` says so until one can be."""
         try:
             yield
         except (StoreReplaced, StoreMovedOn):
@@ -315,7 +316,7 @@ class SqliteStore(WatchedStore):
             raise
 
     def _check_same(self, db: sqlite3.Connection) -> None:
-        """See that the file still is the store that was opened; what it is at, reading shows."""
+        """See that the file still is the store that was opened; reads check its revision."""
         known = self._identity
         found = self._identity_in(db)
         if known is not None and (found is None or not found.follows(known._replace(revision=0))):
@@ -359,13 +360,13 @@ class SqliteStore(WatchedStore):
 
     def prune_history(self, keep: int) -> int:
         """
-        Cut the change log, and with it the history, to its latest entries.
+        Truncate the change log, and with it the history, to its latest entries.
 
         Args:
             keep: how many changes stay.
 
         Returns:
-            How many went. Watchers that hadn't read them take a whole snapshot instead.
+            How many were removed. Watches that hadn't read them read a whole snapshot instead.
         """
         with self._transaction() as db:
             return rows.prune(db, keep)

@@ -1,5 +1,5 @@
 """
-Alterations in the ZooKeeper home: a transaction per entity, many in flight, again on conflict.
+Alterations in the ZooKeeper home: a transaction per entity, many in flight, retried on conflict.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from headgate.store.zookeeper.client import Interrupted, Step, ZkClient
 from headgate.store.zookeeper.history import ZkHistory
 from headgate.store.zookeeper.identity import count_step, node_of
 
-#: Entities altered with their transactions in flight together.
+#: Entities that are altered together, with all their transactions in flight.
 BATCH = 250
-#: How long an alteration tries, over lost connections and other writers, before it gives up.
+#: How long a change is tried, despite lost connections and other writers, before it fails.
 PATIENCE_S = 60.0
 
 
@@ -28,7 +28,7 @@ _Todo = tuple[QuotaAlteration, list[Step]]
 
 
 def insist(failed: str, check_same: Callable[[], None], tried: Callable[[], bool]) -> None:
-    """Try until it is done; others come between, and connections are lost."""
+    """Call ``tried`` until it returns True; raise ``failed`` after ``PATIENCE_S``."""
     deadline = time.monotonic() + PATIENCE_S
     while not tried():
         check_same()
@@ -43,10 +43,10 @@ class ZkAlterer:
     Args:
         url: what errors call the store.
         client: the connection.
-        history: cut where it is too long.
+        history: shows whether a transaction happened; truncated where it is too long.
         clock_ms: for the history.
         check_same: raises where another store has taken the place of this one.
-        id_: the store's.
+        id_: the store's id.
         origin: where the changes come from.
         at_revision: the revision that they are based on; None: any.
     """
@@ -70,7 +70,7 @@ class ZkAlterer:
         self._id = id_
         self._origin = origin
         self._at_revision = at_revision
-        self._done = 0  # transactions
+        self._done = 0  # transactions that happened
 
     def alter(self, batch: Sequence[QuotaAlteration]) -> None:
         """
@@ -106,23 +106,23 @@ class ZkAlterer:
                     f"{PATIENCE_S:.0f} s, the first is {pending[0].entity}; try again",
                     retriable=True,
                 )
-            # Writers that met once shouldn't meet again.
+            # A random pause, so that two writers that conflicted don't conflict again.
             rounds += 1
             time.sleep(random.uniform(0, min(0.5, 0.005 * 2**rounds)))
 
     def _happened(self, alteration: QuotaAlteration, outcome: BaseException) -> bool:
         """
-        Whether a transaction happened whose answer was lost; the history tells.
+        Whether a transaction whose answer was lost happened: then the history has its entry.
 
-        The values don't tell: another writer may have set others since, and would lose them to a
-        change that is made twice.
+        The values can't tell. Another writer may have changed them since, and making the change a
+        second time would undo that.
         """
         if not isinstance(outcome, Interrupted):
             return False
         return self._history.holds(alteration.entity.path, self._origin.change)
 
     def _decide(self, pending: Sequence[QuotaAlteration]) -> tuple[list[_Todo], int]:
-        """Return the transactions still to be made, and the revision as they were decided."""
+        """Return the transactions still to be made, and the revision when they were decided."""
         counter = node_of(self._id)
         nodes = self._client.nodes([counter, *(path for a in pending for path in reads_of(a))])
         count = nodes[counter]
@@ -140,7 +140,7 @@ class ZkAlterer:
         return [(a, steps) for a, steps in decided if steps], count.version
 
     def _versions(self, count: int, version: int) -> list[int]:
-        """Return the revision that each transaction is based on."""
+        """Return the revision that each transaction requires; -1: any."""
         if self._at_revision is None or not count:
             return [-1] * count
         if version != self._at_revision + self._done:

@@ -1,5 +1,5 @@
 """
-Broker settings in ZooKeeper: ours among Kafka's own in a broker's znode, which stay.
+Headgate's broker settings in ZooKeeper, in a broker's znode beside Kafka's, which stay.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headgate.store.zookeeper.read import config_at
 
 
 def read(client: ZkClient) -> BrokerConfigs:
-    """Return our settings by broker; "" is the default of all."""
+    """Return Headgate's settings by broker; "" is the default of all."""
     names = client.children([BROKERS])[BROKERS]
     nodes = client.nodes(f"{BROKERS}/{name}" for name in names)
     found: dict[str, dict[str, str]] = {}
@@ -52,11 +52,11 @@ def alter(
         origin: where the change comes from, for the audit.
 
     Returns:
-        None when done, or nothing was to be done; else try again.
+        None when it is done, or nothing had to change; else the caller tries again.
 
     Raises:
         InvalidQuota: the znode isn't a configuration.
-        StoreError: nobody knows whether it was done.
+        StoreError: it can't be known whether it was done.
     """
     name = broker or "<default>"
     path = f"{BROKERS}/{name}"

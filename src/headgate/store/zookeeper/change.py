@@ -1,5 +1,5 @@
 """
-Decides which steps, in one ZooKeeper transaction, make one entity's alteration happen.
+Decides the steps of the ZooKeeper transaction that alters one entity.
 
 Pure: znodes as read come in, steps and what changed go out. Versions in the steps make the
 transaction fail when a znode was changed in between; the store then reads and decides again.
@@ -65,10 +65,10 @@ def reads_of(alteration: QuotaAlteration) -> list[str]:
 
 def decide(alteration: QuotaAlteration, nodes: Nodes, *, t_ms: int, origin: Origin) -> Decision:
     """
-    Return what to do.
+    Return the steps that alter an entity, and what they change.
 
     Args:
-        alteration: validated; ops of both homes go into the same transaction.
+        alteration: validated; ops of both roots go into the same transaction.
         nodes: the znodes of :func:`reads_of`.
         t_ms: the time for the history, epoch milliseconds.
         origin: where it comes from, for the history.
@@ -125,7 +125,7 @@ def _decide_home(
     if new != config:
         steps += write_config(links, new, nodes)
     if older_path and older_node and new_older != older:
-        # The older layout is never written but to take away what was cleared.
+        # The older layout is written only to remove what was cleared.
         steps.append(Step("set", older_path, encode_config(new_older), older_node.version))
     return steps, changed
 
@@ -136,7 +136,8 @@ def write_config(links: list[str], config: Mapping[str, str], nodes: Nodes) -> l
 
     Args:
         links: the znode and its parents, from the top.
-        config: what it is to hold; nothing deletes it, with parents that this leaves empty.
+        config: what it is to hold. If empty, the znode is deleted unless it has children, and with
+            it the parents that this leaves empty.
         nodes: those znodes as read.
     """
     target = links[-1]

@@ -37,7 +37,7 @@ from headgate.errors import StoreError
 
 #: How long one call may take, reconnecting included, before it is an error to try again later.
 CALL_TIMEOUT_S = 30.0
-#: Between two tries of a call whose connection was lost.
+#: Pause before a call whose connection was lost is made again.
 RETRY_S = 0.05
 #: Reads in flight at a time; more gains nothing and holds more memory.
 PIPELINE = 1_000
@@ -50,7 +50,7 @@ _PASSING = (ConnectionLoss, SessionExpiredError, OperationTimeoutError)
 
 
 class Conflict(Exception):
-    """Somebody else was quicker: read again, decide again."""
+    """Another process changed a znode first: read again, decide again."""
 
 
 class Interrupted(Exception):
@@ -58,7 +58,7 @@ class Interrupted(Exception):
 
 
 class Node(NamedTuple):
-    """A znode: data (None where it has none), version for set and delete, and where it stands."""
+    """A znode: data (None where it has none), version for set and delete, and more of its Stat."""
 
     data: bytes | None
     version: int
@@ -80,7 +80,7 @@ class Step(NamedTuple):
 
 class ZkClient:
     """
-    kazoo, with what the store needs.
+    A kazoo client with the calls that the store needs.
 
     Args:
         hosts: ``host:port,host:port/chroot``.
@@ -109,8 +109,8 @@ class ZkClient:
         )
         with self.translated():
             try:
-                # Not start(): it warns about a chroot that is missing, and we make it. The time is
-                # Kafka's: zookeeper.connection.timeout.ms is by default the session's.
+                # Not start(): it warns about a chroot that is missing, and we make it. The timeout
+                # is Kafka's: zookeeper.connection.timeout.ms is by default the session's.
                 self._kazoo.start_async().wait(timeout=timeout_ms / 1000)
                 if not self._kazoo.connected:
                     raise KazooTimeoutError("no connection")
@@ -227,8 +227,8 @@ class ZkClient:
         Commit transactions, many in flight; each all or nothing.
 
         Returns:
-            For each: None when done, Conflict when somebody was quicker, Interrupted when the
-            connection broke and nobody knows.
+            For each: None when done, Conflict when another process changed a znode first,
+            Interrupted when the connection broke, so that it may have happened or not.
 
         Raises:
             StoreError: refused, closed, or out of reach for too long.
@@ -289,7 +289,9 @@ def settled(
     client: ZkClient, steps: list[Step], path: str, before: Node | None
 ) -> BaseException | None:
     """
-    Commit one transaction that leaves no name behind; return its outcome, which is known.
+    Commit one transaction, and find out whether it happened even if the connection broke.
+
+    For transactions without a history entry that would show it: one of their znodes does.
 
     Args:
         client: the connection.
@@ -301,15 +303,15 @@ def settled(
         None when done; Conflict when it didn't happen.
 
     Raises:
-        StoreError: the connection was lost, and the znode is neither as it was nor as it was set:
-            others changed it too, and to change it again might undo what they did.
+        StoreError: the connection was lost, and the znode is neither as it was nor as it was set.
+            So others changed it too, and changing it again might undo what they did.
     """
     [outcome] = client.commit([steps])
     if not isinstance(outcome, Interrupted):
         return outcome
     client.sync()  # a new connection's server may be behind
     node = client.nodes([path])[path]
-    # What deletes has no data, and what is gone has none.
+    # A step that deletes has no data, and a znode that is gone has none.
     wanted = next(step.data for step in steps if step.path == path)
     if (None if node is None else node.data) == wanted:
         return None

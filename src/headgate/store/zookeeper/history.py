@@ -1,10 +1,10 @@
 """
-The ZooKeeper home's memory: history by entity, audit lines, and old notifications swept away.
+History and audit lines in the ZooKeeper home; removes old notifications.
 
-Headgate's entries are written in the alteration's own transaction. A change made without
-Headgate is recorded by a process that watches, as made by ``unknown``, and only once however many
-watch. ZooKeeper keeps its data in memory, so both are bounded: the latest 1,000 entries per entity,
-10,000 audit lines.
+A change by Headgate writes its entry in its own transaction. A change made without Headgate is
+recorded by a process that watches, as made by ``unknown``, and only once, however many processes
+watch. ZooKeeper keeps its data in memory, so history and audit are bounded: the latest 1,000
+entries per entity, 10,000 audit lines.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ from headgate.store.zookeeper.layout import AUDIT, CHANGE_PREFIX, HISTORY, histo
 #: Entries kept per entity, and audit lines kept.
 KEEP_ENTRIES = 1_000
 KEEP_AUDIT = 10_000
-#: How long a notification of ours stays: as Kafka's (ZkNodeChangeNotificationListener).
+#: How long Headgate's notifications stay; Kafka's stay as long (ZkNodeChangeNotificationListener).
 NOTICE_LIFE_MS = 15 * 60 * 1_000
-#: How often an entry is tried over others that come between.
+#: How often an entry is tried while other writers come between.
 MAX_ATTEMPTS = 20
-#: Entries read at a time where one is looked for, the latest first.
+#: Entries or audit lines that are read together when a recent one is looked for, latest first.
 LOOK_BACK = 20
-#: Sweep when a folder has this many more than it should, so that sweeping is rare.
+#: A folder is truncated once it has this many more than it should, so that this is rare.
 SLACK = 100
 
 
 class ForeignChange(NamedTuple):
     """
-    A change that seems to have come past Headgate.
+    A change that seems to have been made without Headgate.
 
     Attributes:
         path: the entity's.
         t_ms: when it was announced.
-        since: transaction as of which the values before it were read.
-        zxid: transaction that made the values after it; where the znode is gone, one by which it
-            had been deleted.
+        since: id of the transaction (zxid) as of which the values before it were read.
+        zxid: the transaction that made the values after it; where the znode is gone, one by which
+            it had been deleted.
         changed: keys, before and after.
     """
 
@@ -68,7 +68,7 @@ class ForeignChange(NamedTuple):
 
 
 class ZkHistory:
-    """History, audit and sweeping over one connection."""
+    """History, audit and old notifications, over one connection."""
 
     def __init__(self, client: ZkClient, clock_ms: Callable[[], int]) -> None:
         self._client = client
@@ -78,7 +78,7 @@ class ZkHistory:
     # --- history
 
     def entries(self, entity: QuotaEntity | None, limit: int | None) -> list[HistoryEntry]:
-        """Return the changes, oldest first by ZooKeeper's own order."""
+        """Return the changes, oldest first in the order of ZooKeeper's transactions."""
         if entity is None:
             folders = [f"{HISTORY}/{name}" for name in self._client.children([HISTORY])[HISTORY]]
         else:
@@ -122,13 +122,14 @@ class ZkHistory:
                     break
 
     def _record(self, change: ForeignChange) -> bool:
-        """Write the part of a change that the history lacks; False if another process did."""
+        """Write the part of a change that the history lacks; False if it has to be tried again."""
         folder = history_node(change.path)
-        # Its version is counted with each entry written here: of two who find at the same time
-        # that an entry is missing, only one can write.
+        # Each entry written here raises the folder's version: of two processes that find at the
+        # same time that an entry is missing, only one can write it.
         known = self._folder(folder)
         names = self._client.children([folder])[folder]
-        # Named by what made it: of several who watch, one writes it down and the others find it.
+        # Named by the transaction: of several processes that watch, one records it, the others
+        # find it recorded.
         name = f"x_{change.zxid}"
         if name in names:
             return True
@@ -146,7 +147,7 @@ class ZkHistory:
     def _since(
         self, folder: str, names: Sequence[str], zxid: int
     ) -> list[tuple[int, Sequence[Changed]]]:
-        """Return a history's entries after a transaction, oldest first: moments and changes."""
+        """Return the entries since a transaction (and a few more), in order: moment and changes."""
         ours = [f"{folder}/{name}" for name in names if name.startswith("e_")]
         others = [name for name in names if (_transaction(name) or 0) > zxid]
         found = self._client.nodes(f"{folder}/{name}" for name in others)
@@ -166,7 +167,7 @@ class ZkHistory:
         return self._client.nodes([path])[path]
 
     def prune(self, nodes: Mapping[str, Node | None]) -> None:
-        """Cut histories, among znodes that were read, to their latest entries."""
+        """Truncate the histories among these znodes to their latest entries."""
         for path, node in nodes.items():
             if node and node.children > KEEP_ENTRIES + SLACK and path.startswith(f"{HISTORY}/"):
                 self._cut(path, KEEP_ENTRIES)
@@ -187,7 +188,7 @@ class ZkHistory:
         return Step("sequence", f"{AUDIT}/a_", data)
 
     def keep_audit(self, event: AuditEvent) -> bool:
-        """Keep an audit line; False if that has to be tried again."""
+        """Keep an audit line; False if it has to be tried again."""
         step = self.audit_step(event)
         [outcome] = self._client.commit([[step]])
         if isinstance(outcome, Interrupted):
@@ -207,7 +208,7 @@ class ZkHistory:
         return [event for line in lines if (event := read_audit(line)) is not None]
 
     def prune_audit(self) -> None:
-        """Cut the audit to its latest lines."""
+        """Truncate the audit to its latest lines."""
         node = self._client.nodes([AUDIT])[AUDIT]
         if node is not None and node.children > KEEP_AUDIT + SLACK:
             self._cut(AUDIT, KEEP_AUDIT)
@@ -215,7 +216,7 @@ class ZkHistory:
     # --- notifications
 
     def purge_notices(self, folder: str) -> None:
-        """Delete notifications of ours that everybody has had time to read, now and then."""
+        """Delete Headgate's old notifications, except the newest; every five minutes at most."""
         now = self._clock_ms()
         if now - self._swept_ms < NOTICE_LIFE_MS // 3:
             return
@@ -232,13 +233,13 @@ class ZkHistory:
 
 
 def _moment(path: str, node: Node) -> int:
-    """Return the transaction of the change an entry is about."""
+    """Return the transaction that made the change that an entry records."""
     found = _transaction(path.rpartition("/")[2])
     return node.czxid if found is None else found
 
 
 def _transaction(name: str) -> int | None:
-    """Return the transaction by which an entry is named; None: it isn't."""
+    """Return the transaction in an entry's name (``x_ZXID``); None: it has another name."""
     prefix, _, digits = name.partition("_")
     return int(digits) if prefix == "x" and digits.isdecimal() else None
 
@@ -249,7 +250,8 @@ def _unaccounted(
     """
     Return the part of a change that the history doesn't hold yet.
 
-    A watch may see two changes as one, or a foreign change together with an earlier one of ours.
+    A watch may see two changes as one, or a foreign change together with an earlier one by
+    Headgate.
 
     Args:
         change: as it was seen.
@@ -267,7 +269,7 @@ def _unaccounted(
                     value = each.after
                 elif later is None:
                     later = each
-        # One that saw more at once may have written this down under the last of it.
+        # A process that saw several changes as one may have recorded this one with the last.
         if value != after and later != (key, value, after):
             left.append(Changed(key, value, after))
     return left

@@ -23,7 +23,7 @@ def node_of(id_: str) -> str:
 
 
 def count_step(id_: str, version: int = -1) -> Step:
-    """Return the step that makes the revision grow; with a version, only from that one."""
+    """Return the step that makes the revision grow; with a version, only if it is that one."""
     return Step("set", node_of(id_), b"", version)
 
 
@@ -44,7 +44,7 @@ def _read(client: ZkClient, names: Sequence[str]) -> StoreIdentity | None:
 
 
 def _succeeds(node: Node | None) -> tuple[tuple[str, int], ...]:
-    """Read which stores it took over from; what can't be read proves nothing."""
+    """Read which stores it took over from; none where that can't be read."""
     try:
         told = json.loads(node.data) if node is not None and node.data else []
         return tuple((str(id_), int(revision)) for id_, revision in told)
@@ -54,13 +54,13 @@ def _succeeds(node: Node | None) -> tuple[tuple[str, int], ...]:
 
 
 def make(client: ZkClient) -> None:
-    """Give a chroot an identity; of two who come at once one is too late, and takes the other's."""
+    """Give a chroot an identity, unless another process does it first: then that one is used."""
     name = node_of(new_identity().id)
     client.commit([[Step("create", IDENTITY), Step("create", name)]])
 
 
 def succeed(client: ZkClient, id_: str, succeeds: tuple[tuple[str, int], ...]) -> None:
-    """Write which store this one took over from."""
+    """Write which stores this one took over from."""
     path = f"{node_of(id_)}/succeeds"
     verb = "create" if client.nodes([path])[path] is None else "set"
     step = Step(verb, path, json.dumps(succeeds).encode())

@@ -1,9 +1,10 @@
 """
 What ZooKeeper holds and how it is spelled: KIP-55's paths, JSON and notifications, byte for byte.
 
-Pure. Quotas that Kafka knows are under ``/config``, where a ZooKeeper-mode broker reads them; the
-others under ``/headgate/quotas`` in the same layout, because a key it doesn't know in an entity's
-own znode makes Kafka's tool fail on that entity (tried on 3.9.2).
+Pure. Quotas that Kafka knows are under ``/config``, where a ZooKeeper-mode broker reads them. The
+others are under ``/headgate/quotas`` in the same layout: Kafka's tool fails on an entity whose
+znode has a key that the tool doesn't know (tried on 3.9.2). A variable ``home`` in this package is
+one of these two roots.
 
 Source: KIP-55; ZkData.scala, AdminZkClient.scala and ZkAdminManager.scala of Kafka 3.9.
 """
@@ -30,12 +31,12 @@ HISTORY = "/headgate/history"
 AUDIT = "/headgate/audit"
 LEASES = "/headgate/leases"
 #: Below it one node: its name is the store's id, its version the revision, and its child
-#: ``succeeds`` names the store that this one took over from.
+#: ``succeeds`` names the stores that this one took over from.
 IDENTITY = "/headgate/identity"
 HOMES = (KAFKA_HOME, OWN_HOME)
-#: Entity types that have quotas, as both homes name them.
+#: Entity types that have quotas, as both roots name them.
 TYPES = ("users", "clients", "ips")
-#: What a home that is changed has at least.
+#: Znodes that must exist before anything is changed.
 SKELETON = (
     KAFKA_HOME,
     *CHANGES.values(),
@@ -48,7 +49,8 @@ SKELETON = (
     LEASES,
 )
 
-#: The layout of defaults in KIP-55's first draft, which may still hold data: read, never written.
+#: Where KIP-55's first draft kept defaults. These znodes may still hold data: they are read, and
+#: written only to remove keys that are cleared.
 OLDER: Mapping[QuotaEntity, str] = {
     QuotaEntity.of(user=DEFAULT): "/config/users",
     QuotaEntity.of(client_id=DEFAULT): "/config/clients",
@@ -59,7 +61,7 @@ _LONG_MAX = 2**63 - 1
 
 
 def home_of(key: QuotaKey) -> str:
-    """Return under which root a key lives."""
+    """Return the root under which a key is kept."""
     return KAFKA_HOME if key.known_to_kafka else OWN_HOME
 
 
@@ -101,7 +103,7 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 
 def decode_config(data: bytes | None) -> dict[str, str]:
     """
-    Return what an entity's znode says; empty where it holds nothing.
+    Return the settings in an entity's znode; empty where it holds nothing.
 
     Raises:
         InvalidQuota: the data isn't a version 1 configuration.
@@ -202,6 +204,6 @@ def noticed_entity(entity_path: str) -> QuotaEntity | None:
 
 
 def sequence(name: str) -> int:
-    """Return a sequential znode's number; -1 of one that has none, which nobody numbered."""
+    """Return a sequential znode's number; -1 for a name that doesn't end in one."""
     digits = name[-10:]
     return int(digits) if digits.isdecimal() else -1

@@ -22,8 +22,8 @@ class ZkLeases:
 
     Args:
         client: the connection.
-        check_same: raises where another store has taken the place of this one: a lease that isn't
-            there is nobody's then.
+        check_same: raises where another store has taken the place of this one: there, a lease that
+            somebody holds would look free.
     """
 
     def __init__(self, client: ZkClient, check_same: Callable[[], None]) -> None:
@@ -60,7 +60,7 @@ class ZkLeases:
             owner, epoch = str(held["owner"]), int(held["epoch"])
             ttl_ms = int(held["ttl_ms"])
         except MALFORMED as exc:
-            # Not taken for a lease that nobody ever had: epochs would begin again.
+            # Not treated as a lease that nobody ever had: its epochs would begin at 1 again.
             raise StoreError(
                 f"the znode {path} holds no lease: {node.data[:80]!r}; delete it once none of its "
                 "workers runs"

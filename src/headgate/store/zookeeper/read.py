@@ -21,7 +21,7 @@ from headgate.store.zookeeper.layout import (
     decode_values,
 )
 
-#: An entity that changes each time it is read, and so often in a row, is taken as it comes.
+#: How often an entity that changed while it was read is read again. After that it is taken as read.
 MOST_PASSES = 100
 
 
@@ -59,8 +59,8 @@ def read_entities(client: ZkClient, entities: Iterable[QuotaEntity]) -> dict[str
     """
     Return the znodes of :func:`sources` of entities, each entity's as of one moment.
 
-    An entity has a znode in each home, and one read tells about one znode. So all but the last are
-    read once more: those that didn't change had these values when the last one was read.
+    An entity has a znode under each root, and one read tells about one znode. So all but the last
+    are read once more: those that didn't change had these values when the last one was read.
     """
     nodes: dict[str, Node | None] = {}
     left = list(entities)
@@ -83,7 +83,7 @@ def _made(node: Node | None) -> tuple[int, int] | None:
 
 
 def config_at(path: str, nodes: Mapping[str, Node | None]) -> dict[str, str]:
-    """Return what a znode says; one that is no configuration is told and passed over."""
+    """Return the settings in a znode; for one that is no configuration none, and a warning."""
     node = nodes.get(path)
     try:
         return decode_config(node.data if node else None)
@@ -101,7 +101,7 @@ def gone_by(client: ZkClient, home: str, path: str) -> int:
 
     Args:
         client: a connection.
-        home: the home whose znode it is.
+        home: the root that the znode is under.
         path: the entity's.
     """
     *above, own = [f"{home}/{path.partition('/')[0]}", *chain(home, path)]
@@ -128,7 +128,7 @@ def values_of(entity: QuotaEntity, nodes: Mapping[str, Node | None]) -> dict[Quo
 
 
 def entity_at(home: str, path: str) -> QuotaEntity | None:
-    """Return whose znode it is; None where Kafka wouldn't find it by that name."""
+    """Return the entity of a znode; None where Kafka wouldn't find it by that name."""
     relative = path.removeprefix(f"{home}/")
     try:
         entity = entity_from_path(relative)

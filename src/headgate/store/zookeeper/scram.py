@@ -33,7 +33,7 @@ _PATIENCE_S: Final = 10.0
 
 
 def read_credentials(store: ZooKeeperStore) -> dict[str, dict[str, str]]:
-    """Return each user's credentials by mechanism, users that have any."""
+    """Return the credentials by mechanism of each user that has any."""
     folder = f"{KAFKA_HOME}/users"
     names = store.client.children([folder])[folder]
     nodes = store.client.nodes(f"{folder}/{name}" for name in names)
@@ -55,7 +55,8 @@ def alter_credentials(
     Set and remove (None) credentials of one user, with a notification and an audit line.
 
     Raises:
-        StoreError: the ensemble is out of reach, or others keep changing the znode.
+        StoreError: ZooKeeper can't be reached, or others keep changing the znode.
+        InvalidQuota: the znode isn't a configuration.
     """
     path = QuotaEntity.of(user=user).path
     links = chain(KAFKA_HOME, path)

@@ -2,8 +2,8 @@
 The ZooKeeper home: KIP-55's layout, shared with ZooKeeper-mode brokers and Kafka's own tools.
 
 An alteration is one transaction per entity: the entity's znode, compared and set by version, its
-notification and its history entry. A watch obeys notifications (Kafka's and ours); whenever the
-connection was lost everything is read again, so nothing that happened meanwhile is missed.
+notification and its history entry. A watch reads again what a notification names (Kafka's and
+Headgate's). When the connection was lost it reads everything again, so no change is missed.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ from headgate.store.zookeeper.read import (
     values_of,
 )
 
-#: A look without any notification, in case a watch was lost: cheap, one exists() per home.
+#: How often a watch looks without a notification, in case ZooKeeper's was lost; a few small reads.
 IDLE_POLL_S = 10.0
 
 
 class _Noticed(NamedTuple):
-    """When a notification came, and in which home."""
+    """When a notification came, and under which root."""
 
     czxid: int
     t_ms: int
@@ -74,8 +74,8 @@ class ZooKeeperStore(WatchedStore):
 
     Args:
         hosts: ``host:port,host:port/chroot``.
-        create: make the chroot and our own znodes when they are missing; without it that waits
-            for the first change.
+        create: make the chroot and Headgate's znodes when they are missing; without it a missing
+            chroot is an error, and the first change makes the znodes.
         security: TLS, SASL, ACLs, session timeout; None for none of them.
         clock_ms: the clock of the history.
         resolve: whether a host name of an ip entity resolves.
@@ -98,7 +98,8 @@ class ZooKeeperStore(WatchedStore):
         self._pzxid = dict.fromkeys(HOMES, -1)
         self._older_fired = False
         self._foreign: list[ForeignChange] = []
-        # Transactions as of which entities of Kafka's home were last read; the others: all at once.
+        # By entity path: the transaction as of which it was last read under /config. For all that
+        # aren't in it, the one as of which everything was read.
         self._read_zxids: dict[str, int] = {}
         self._all_read_zxid = 0
         self._client = ZkClient(hosts, security, self._on_state)
@@ -226,7 +227,7 @@ class ZooKeeperStore(WatchedStore):
             return self._publish(table, delta) if delta.changes else self._table
 
     def _read_notices(self, home: str) -> dict[str, _Noticed] | None:
-        """Return the entity paths noticed since the last time; None when some were purged."""
+        """Return the entity paths in new notifications; None if some were purged unread."""
         folder = CHANGES[home]
         if self._client.pzxid(folder) == self._pzxid[home]:
             return {}
@@ -242,7 +243,7 @@ class ZooKeeperStore(WatchedStore):
             node = nodes[f"{folder}/{name}"]
             notice = decode_notice(node.data) if node else None
             if node is None or notice is None:
-                # Purged since it was listed, or of a kind that isn't for us.
+                # Purged since it was listed, or not a notification.
                 if node is None:
                     return None
                 continue
@@ -294,7 +295,11 @@ class ZooKeeperStore(WatchedStore):
         notice: _Noticed,
         nodes: Mapping[str, Node | None],
     ) -> None:
-        """Queue a change for the history unless its own transaction shows that it was ours."""
+        """
+        Queue a change to be compared with the history, unless it is certainly Headgate's.
+
+        Headgate sets a znode and notifies in one transaction, Kafka in two.
+        """
         entity = alteration.entity
         node = nodes[f"{KAFKA_HOME}/{entity.path}"]
         zxid = gone_by(self._client, KAFKA_HOME, entity.path) if node is None else node.mzxid
@@ -307,7 +312,7 @@ class ZooKeeperStore(WatchedStore):
         self._foreign.append(ForeignChange(entity.path, notice.t_ms, since, zxid, changed))
 
     def _read_all(self) -> QuotaTable:
-        # The lists of notifications first: what changes while we read is noticed after.
+        # The lists of notifications first, so that what changes during the read is noticed later.
         for home in HOMES:
             names, self._pzxid[home] = self._client.watch_children(CHANGES[home], self._on_change)
             fresh = [sequence(n) for n in names if n.startswith(CHANGE_PREFIX)]
@@ -339,12 +344,12 @@ class ZooKeeperStore(WatchedStore):
 
     @property
     def client(self) -> ZkClient:
-        """The connection, for what stands beside quotas in the same znodes."""
+        """The connection, for SCRAM credentials, which are in the same znodes as quotas."""
         self._check_open()
         return self._client
 
     def older_nodes(self) -> list[tuple[QuotaEntity, str]]:
-        """Return the defaults that the layout before KIP-55's final one keeps, with their path."""
+        """Return the defaults that are still in KIP-55's older layout, each with its path."""
         nodes = self._client.nodes(OLDER.values())
         return [(entity, path) for entity, path in OLDER.items() if config_at(path, nodes)]
 
@@ -389,7 +394,7 @@ class ZooKeeperStore(WatchedStore):
     def _alter_broker(
         self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
     ) -> None:
-        """What else the broker's znode holds stays."""
+        """Change settings; what else the broker's znode holds stays."""
         assert self._identity is not None
         counted = zk_identity.count_step(self._identity.id)
         insist(
@@ -430,7 +435,7 @@ class ZooKeeperStore(WatchedStore):
     # --- the rest
 
     def _after_delivery(self) -> None:
-        """Write changes that came past Headgate into the history, and purge old notifications."""
+        """Write changes made without Headgate into the history; purge old notifications."""
         with self._state_lock:
             foreign, self._foreign = self._foreign, []
         try:
