@@ -159,12 +159,14 @@ def _pairs(text: str, what: str) -> list[tuple[str, str]]:
         if not colon or not left.strip() or not right.strip():
             raise ValueError(f"{part!r} isn't {what}")
         pairs.append((left.strip(), right.strip()))
-    _no_twins((left.upper() for left, _ in pairs), "")
+    _no_twins((left for left, _ in pairs), what.partition(":")[0])
     return pairs
 
 
 def _protocol_map(text: str) -> dict[str, SecurityProtocol]:
-    return {name.upper(): _protocol(value) for name, value in _pairs(text, "NAME:PROTOCOL")}
+    pairs = _pairs(text, "NAME:PROTOCOL")
+    _no_twins((name.upper() for name, _ in pairs), "listener")
+    return {name.upper(): _protocol(value) for name, value in pairs}
 
 
 _NAME = r"(?:<default>|[A-Za-z0-9._*~%-]+)"

@@ -31,7 +31,10 @@ log = get_logger("headgate.gateway")
 
 _SWEEP_S: Final = 1.0
 _LOOK_AGAIN_S: Final = 1.0
-"""Wait between an answer that names an unknown broker and the look-up: one for a burst of them."""
+"""
+Wait between an answer that names an unknown broker and the look-up: a burst of such answers causes
+one look-up. Also the wait for producer ids while no broker is fronted.
+"""
 _TIDY_S: Final = 60.0
 _MOST_FORGOTTEN: Final = 1_000
 """Users whose producer ids are dropped in one step, which takes a millisecond."""
@@ -39,16 +42,16 @@ _MOST_FORGOTTEN: Final = 1_000
 
 class Following:
     """
-    What runs as long as the gateway.
+    The tasks that run as long as the gateway.
 
     Args:
         in_force: the settings.
-        work: of the gateway's own.
+        work: the gateway's own tasks and slices.
 
     Attributes:
         look_soon: set it to look for brokers at once.
         usage_damaged: files of the usage journal that were set aside.
-        usage_removed: files that went because all together were too large.
+        usage_removed: files of it that were removed, because all together were too large.
     """
 
     def __init__(self, in_force: Current, work: OwnWork) -> None:
@@ -78,7 +81,10 @@ class Following:
     async def sweep(
         self, brokers: Mapping[int, Broker], answers: Answers, pool: Pool, splits: Splits
     ) -> None:
-        """Close what is idle, divide shares, log how many lines were left out: every second."""
+        """
+        Every second: close connections that are idle or block the pool, divide shares, and log how
+        many lines were left out and whether splits are missing.
+        """
         while True:
             await asyncio.sleep(_SWEEP_S)
             now = now_ms()
@@ -87,15 +93,18 @@ class Following:
                     await self._slices.run(broker.sweep(now, skew_ms()))
                     await self._slices.run(share_out(broker.rules.managers, now_ms))
                 except Exception as error:
-                    # The next second, and the other brokers, must not suffer for it.
+                    # The other brokers still have their turn, and so has the next second.
                     self._tasks.log_failure("closing idle connections and dividing shares", error)
                 broker.clients.closes.tell()
-            answers.tell()
-            pool.expire(time.monotonic_ns() // 1_000_000)
-            splits.watch(now)
+            try:
+                answers.tell()
+                pool.expire(time.monotonic_ns() // 1_000_000)
+                splits.watch(now)
+            except Exception as error:
+                self._tasks.log_failure("closing connections that block the pool", error)
 
     async def forget_producer_ids(self, brokers: Mapping[int, Broker]) -> None:
-        """Drop users without live producer ids (KIP-936's ``cleanup-keys``), when one is due."""
+        """Drop users whose producer ids have all expired, as KIP-936's ``cleanup-keys`` does."""
         while True:
             managers = [broker.rules.managers.producer_ids for broker in brokers.values()]
             now = now_ms()
@@ -104,8 +113,11 @@ class Following:
             )
             await asyncio.sleep(idle_ms / 1000)
             now = now_ms()
-            for manager in managers:
-                manager.cleanup(now, _MOST_FORGOTTEN)
+            try:
+                for manager in managers:
+                    manager.cleanup(now, _MOST_FORGOTTEN)
+            except Exception as error:
+                self._tasks.log_failure("forgetting producer ids", error)
 
     async def tidy(self) -> None:
         """Keep the journal's folder within its bound."""
@@ -114,11 +126,11 @@ class Following:
         while True:
             await asyncio.sleep(_TIDY_S)
             try:
-                # Not on the store's threads: leases are renewed there.
+                # Not on the store's threads: clients' questions to the store would wait for it.
                 most = self._in_force.settings.usage_retention_bytes
                 done = await asyncio.to_thread(tidy, folder, most)
             except Exception:
-                # It must go on after what nobody thought of: without it the disk fills up.
+                # This must go on after any error: without it the disk fills up.
                 log.exception("usage journal can't be tidied", folder=str(folder))
                 continue
             self.usage_damaged += done.damaged

@@ -89,7 +89,7 @@ class Gateway:
         answers: what the gateway answers itself.
         shown: health and metrics.
         http: where they are served; None: nowhere.
-        fronting_changed: called when other brokers are fronted.
+        fronting_changed: called when the fronted brokers may have changed.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class Gateway:
         )
 
     def _let_in(self, store: QuotaStore) -> None:
-        """A store is there that wasn't at the start: others may front the same brokers."""
+        """Take leases in a store that was let in late: other workers may front the same brokers."""
         leases = self._leases(store)
         self.work.tasks.spawn(self.ports.take_leases(leases))
         self.work.tasks.spawn(leases.keep())
@@ -299,10 +299,10 @@ class Gateway:
         """
         Read the settings file again and put in force what can change while running.
 
-        That is what `headgate.config.reloading` says (marked **R** in the settings' reference),
-        certificates and the credentials file included; connections that are there stay as they
-        are. The log names what else changed and needs a restart. A file with mistakes changes
-        nothing.
+        `headgate.config.reloading` says which settings can (marked **R** in the settings'
+        reference). Certificates and the credentials file are read again too. Open connections stay
+        as they are. The log names changed settings that need a restart. A file with mistakes
+        changes nothing.
         """
         before = self.settings
         try:
@@ -334,8 +334,9 @@ class Gateway:
         self._stopping = True
         self.shown.started = False
         self.work.tasks.cancel()
+        self.ports.end()
         timeout = self.settings.drain_timeout_ms if drain_ms is None else drain_ms
-        self.shared.stop_accepting()
+        self.shared.close()
         if self.http is not None:
             await self._end("the HTTP listener", self.http.close())
         drains = (self._end("a broker", broker.drain(timeout)) for broker in self.brokers.values())
@@ -365,7 +366,7 @@ class Gateway:
         Check that files and classes named by the settings can be used, before anything is opened.
 
         Raises:
-            ConfigError: a certificate, the credentials file or the principal builder can't be.
+            ConfigError: a certificate, the credentials file or the principal builder can't be used.
         """
         self.ways.all_parts()
 
@@ -386,7 +387,7 @@ class Gateway:
         return self.discovery.exposed()
 
     async def _front(self, broker_id: int) -> Broker:
-        """Make a broker that is fronted from now on; it takes the quotas in slices."""
+        """Make a broker that is fronted from now on; its rules load the quotas in slices."""
         run, meters = self.work.slices.run, Meters()
         rules = Enforcement(self.settings, broker_id, now_ms, self.journal, meters, skew_ms)
         table = self.in_force.coming
@@ -414,7 +415,7 @@ class Gateway:
         return broker
 
     def _ask(self, broker: Broker, link: Link, ask: Ask) -> None:
-        """Answer what isn't simply relayed; a link that closes cancels that."""
+        """Answer a request that isn't simply relayed; if the link closes, that is cancelled."""
         answer = self.answers.answer(broker.rules, link, ask)
         link.task = asyncio.get_running_loop().create_task(answer)
 
@@ -430,7 +431,7 @@ class Gateway:
         return self.shown.why_not_ready()
 
     def bootstrap(self, listener: str) -> str:
-        """Return ``host:port,…`` of every broker fronted, as clients are told."""
+        """Return the brokers' ``host:port,…`` as clients are told, whichever workers front them."""
         return ",".join(f"{host}:{port}" for host, port in self.addresses(listener).values())
 
     def fronted_at(self, listener: str) -> str:
@@ -440,5 +441,5 @@ class Gateway:
         return ",".join(f"{host}:{port}" for host, port in at)
 
     def addresses(self, listener: str) -> dict[int, tuple[str, int]]:
-        """Return broker id to the address clients of a listener are told."""
+        """Return the addresses that clients of a listener are told, by broker id."""
         return dict(self.ports.books[listener.upper()])

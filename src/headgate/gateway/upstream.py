@@ -110,8 +110,8 @@ async def connect(
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             return await Connection.open(where, Security.own(security, tls, CLIENT_ID, setting))
-    except TimeoutError:
-        raise UpstreamError(f"{where} didn't answer within {timeout_ms} ms") from None
+    except TimeoutError as error:
+        raise UpstreamError(f"{where} didn't answer within {timeout_ms} ms") from error
     except Unreachable as error:
         raise UpstreamError(f"{where} can't be reached: {error.reason}") from error
     except RemoteProtocolError as error:

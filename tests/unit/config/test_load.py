@@ -161,6 +161,12 @@ def test_a_listeners_prefix_overrides_for_that_listener_alone() -> None:
         ("headgate.pacing.burst.overrides", "alice:3", "names no entity"),
         ("headgate.pacing.burst.overrides", "users/alice/clients:3", "names no entity"),
         ("headgate.pacing.burst.overrides", "users/alice:0", "must be above 0"),
+        (
+            "headgate.pacing.burst.overrides",
+            "users/alice:1,users/alice:2",
+            "entity users/alice is listed twice",
+        ),
+        ("listener.security.protocol.map", "A:SSL,a:PLAINTEXT", "listener A is listed twice"),
         ("headgate.store.required", "yes", "neither true nor false"),
         ("quota.window.num", "2147483648", "the most allowed"),
         ("max.connections.per.ip", "0", "0 is allowed only with"),
@@ -179,6 +185,12 @@ def test_a_wrong_value_says_what_is_wrong(name: str, value: str, expected: str) 
     found = problems({name: value})
     assert any(expected in text for text in found), found
     assert all(text.startswith(("listener", name.split("=")[0][:10])) for text in found), found
+
+
+def test_users_that_differ_by_case_are_two() -> None:
+    text = "users/alice:1,users/Alice:2"
+    settings = Settings.from_properties({"headgate.pacing.burst.overrides": text})
+    assert dict(settings.pacing_burst_overrides) == {"users/alice": 1.0, "users/Alice": 2.0}
 
 
 def test_mapping_rules_may_hold_commas() -> None:

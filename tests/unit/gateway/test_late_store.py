@@ -6,13 +6,14 @@ import asyncio
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from headgate.config import Settings
 from headgate.errors import StoreError, StoreReplaced
 from headgate.gateway.cluster.ports import Ports
+from headgate.gateway.cluster.shared_listeners import SharedListeners
 from headgate.gateway.kept import guard
 from headgate.gateway.kept import store as kept_store
 from headgate.gateway.kept.current import Current
@@ -64,15 +65,49 @@ class SomeLeases:
         return f"broker/{broker_id}"
 
 
+def ports_of(brokers: dict[int, Any], work: OwnWork, closed: list[str]) -> Ports:
+    """Ports of two brokers, without listeners."""
+    anything: Any = SimpleNamespace(
+        settings=SimpleNamespace(listener_list=()),
+        exposed=lambda: [1, 2],
+        close=lambda: closed.append("shared"),
+    )
+    return Ports(anything, brokers, anything, anything, anything, anything, work, None,
+                 lambda: None, lambda: None)  # fmt: skip
+
+
+async def test_a_worker_that_stops_stands_by_for_no_broker_whose_lease_it_loses_meanwhile() -> None:
+    """While it drains its leases aren't renewed; it mustn't take them again, and front again."""
+    brokers: dict[int, Any] = {1: Fronted(), 2: Fronted()}
+    first, closed, work = brokers[1], list[str](), OwnWork()
+    ports = ports_of(brokers, work, closed)
+    leases: Any = SomeLeases()
+    leases.epochs[1] = 1
+    ports.leases = leases
+    ports.end()
+    ports.lost(1)
+    assert not first.accepts
+    assert set(brokers) == {2}
+    assert closed == ["shared"]
+    assert ports.standing_by == set()
+    assert leases.asked == []
+    work.tasks.cancel()
+
+
+def test_listeners_that_lead_to_any_broker_are_closed_once() -> None:
+    shared = SharedListeners(*(cast("Any", None) for _ in range(4)))
+    closed: list[str] = []
+    shared.bootstraps += [cast("Any", SimpleNamespace(close=lambda: closed.append("port")))]
+    for _ in range(2):  # at a stop, and when the lease is lost during it
+        shared.close()
+    assert closed == ["port"]
+
+
 async def test_with_the_store_back_a_broker_whose_lease_another_has_is_fronted_no_more() -> None:
     brokers: dict[int, Any] = {1: Fronted(), 2: Fronted()}
     second = brokers[2]
-    anything: Any = SimpleNamespace(
-        settings=SimpleNamespace(listener_list=()), exposed=lambda: [1, 2]
-    )
     work = OwnWork()
-    ports = Ports(anything, brokers, anything, anything, anything, anything, work, None,
-                  lambda: None, lambda: None)  # fmt: skip
+    ports = ports_of(brokers, work, [])
     leases: Any = SomeLeases()
     await ports.take_leases(leases)
     assert leases.asked == [1, 1, 2]
@@ -201,4 +236,52 @@ async def test_a_store_that_was_accepted_is_kept_on_disk_though_its_quotas_are_t
     looks.cancel()
     await threads.run(kept._save)
     assert kept.guard.last().identity == other
+    threads.close()
+
+
+class Watched:
+    """A store whose second watch fails once."""
+
+    def __init__(self) -> None:
+        self.watches: list[str] = []
+        self.fails = True
+
+    def watch(self, _: Any) -> Any:
+        self.watches.append("quotas")
+        return SimpleNamespace(close=lambda: self.watches.remove("quotas"))
+
+    def watch_broker_configs(self, _: Any) -> Any:
+        if self.fails:
+            self.fails = False
+            raise StoreError("away")
+        self.watches.append("brokers")
+        return SimpleNamespace(close=lambda: self.watches.remove("brokers"))
+
+
+async def test_a_store_that_fails_between_two_watches_is_watched_once_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_store, "_AGAIN_S", 0.0)
+    settings = Settings.from_properties(
+        {"headgate.upstream": "embedded", "headgate.data.dir": str(tmp_path)}
+    )
+    in_force = Current(settings, QuotaTable(), None)
+    tasks, threads = Tasks(Watcher()), Threads(1, "test")
+    kept = KeptStore(in_force, tasks, threads, lambda: None)
+    kept.guard = cast("Any", SimpleNamespace(admit=lambda _: None))
+    let_in: list[Any] = []
+    kept.let_in = let_in.append
+    store: Any = Watched()
+    opened = iter([RuntimeError("a mistake of a driver"), StoreError("not yet"), store])
+
+    def reopen() -> Any:
+        found = next(opened)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    await kept._until_admitted(None, reopen)
+    assert store.watches == ["quotas", "brokers"]
+    assert let_in == [store]
+    assert kept._why is None
     threads.close()

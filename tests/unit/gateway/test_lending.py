@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -255,6 +256,20 @@ async def test_a_client_whose_lent_certificate_cant_be_read_is_closed_with_the_r
     assert reason == "upstream-unreachable"
     assert "bob.pem can't be read" in detail
     assert meters.upstream_failures["login"] == 1
+
+
+async def test_a_broker_that_no_lent_way_reaches_counts_as_unreachable_for_newcomers(
+    tmp_path: Path, authority: trustme.CA
+) -> None:
+    lent, meters = over_tls(tmp_path, authority), Meters()
+    listener: Any = SimpleNamespace(settings=SimpleNamespace(upstream_connect_timeout_ms=1_000))
+    link: Any = FakeLink()
+    dialer = Dialer(1, meters, BrokerHosts())
+    began_s = time.monotonic()
+    await dialer._connect_lent(listener, lent, HostPort("127.0.0.1", 1), link)
+    assert link.closed[0] == "upstream-unreachable"
+    assert dict(meters.upstream_failures) == {"connect": 1}
+    assert dialer.failed_at >= began_s
 
 
 @pytest.mark.parametrize("how", ["end of stream", "closing"])

@@ -411,3 +411,27 @@ def test_what_is_claimed_outlives_a_change_and_the_rest_is_freed_in_steps() -> N
     contexts.expire()
     assert len(list(contexts.tidy())) > 2 * CLIENTS / 512
     assert contexts.allowances == list(held.all)
+
+
+async def test_a_table_that_fails_on_its_way_keeps_none_behind_it_from_being_in_force() -> None:
+    here = Here()
+    seen: list[QuotaTable] = []
+
+    def in_force(table: QuotaTable, _: Any) -> None:
+        seen.append(table)
+        if len(seen) == 1:
+            raise RuntimeError("made up")
+
+    changes = QuotaChanges(
+        here.slices, lambda: here.brokers, in_force, lambda _: False, lambda: NOW
+    )
+    first, delta = here.table.apply(here.altered(NEW))
+    assert changes.take(first, delta)
+    second, delta = first.apply(here.altered(OLD))
+    assert not changes.take(second, delta)  # waits behind the first
+    await changes.work()
+    assert seen == [first, second]
+    assert set(here.bounds()) == {OLD}
+    third, delta = second.apply(here.altered(NEW, 0, 2))
+    assert not changes.take(third, delta)
+    assert seen[-1] is third

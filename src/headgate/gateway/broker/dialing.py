@@ -9,6 +9,7 @@ import time
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.client.connection import Unreachable
 from headgate.errors import HeadgateError
 from headgate.gateway import upstream
 
@@ -116,7 +117,10 @@ class Dialer:
             )
             transport = connection.detach()
         except HeadgateError as error:
-            self._meters.upstream_failures["login"] += 1
+            unreachable = isinstance(error.__cause__, Unreachable | TimeoutError)
+            self._meters.upstream_failures["connect" if unreachable else "login"] += 1
+            if unreachable:
+                self.failed_at = time.monotonic()
             link.close("upstream-unreachable", f"broker {self._broker_id} for {principal}: {error}")
             return
         link.kept = connection  # a stream writer that is collected closes its transport

@@ -43,16 +43,16 @@ class Ports:
         in_force: the settings.
         brokers: those fronted, by id; filled here.
         discovery: knows which brokers there are.
-        ways: make what a listener needs.
+        ways: makes what a listener needs.
         shared: the listeners that aren't one broker's.
         make: makes a broker that is fronted from now on.
-        work: of the gateway's own; a standby waits there.
+        work: the gateway's own tasks and slices; a standby waits in a task.
         only: front these brokers only (a worker's share); None: all.
         on_unknown: called when an answer names a broker that isn't known here.
-        on_change: called when other brokers are fronted.
+        on_change: called when the fronted brokers may have changed.
 
     Attributes:
-        books: the brokers' addresses that clients of each listener are given.
+        books: by listener, the brokers' addresses that its clients are given.
         leases: of this worker; None: there is no store to keep any.
         standing_by: brokers whose lease is waited for.
         started: ports accept as soon as they are open.
@@ -86,12 +86,17 @@ class Ports:
         self.leases: Leases | None = None
         self.standing_by: set[int] = set()
         self.started = False
+        self._ended = False
 
     def start(self) -> None:
         """Accept on every port, and on those to come."""
         self.started = True
         for broker in self._brokers.values():
             broker.start()
+
+    def end(self) -> None:
+        """Stand by for no broker from now on: this worker stops."""
+        self._ended = True
 
     async def open_new(self) -> None:
         """
@@ -135,7 +140,7 @@ class Ports:
                 book[broker_id] = (told.host or "127.0.0.1", told.port)
 
     async def take_leases(self, leases: Leases) -> None:
-        """Take the leases of brokers that were fronted without; stop where another has one."""
+        """Take the leases of brokers fronted without one; stop where another worker has it."""
         self.leases = leases
         for broker_id in list(self._brokers):
             while broker_id in self._brokers and broker_id not in leases.epochs:
@@ -143,7 +148,7 @@ class Ports:
                     if not await leases.take(broker_id):
                         self.lost(broker_id)
                 except Exception as error:
-                    # Whatever it was: without a lease another may front the broker as well.
+                    # Try again after any error: without the lease another may front it as well.
                     self._tasks.log_failure("taking leases", error)
                     await asyncio.sleep(_PORT_AGAIN_S)
 
@@ -188,7 +193,7 @@ class Ports:
             if broker_id == min(self._discovery.exposed(), default=None):
                 self._shared.close()
             self._tasks.spawn(broker.drain(0))
-        if self.leases is not None and broker_id not in self.standing_by:
+        if self.leases is not None and not self._ended and broker_id not in self.standing_by:
             self._stand_by(broker_id, self.leases)
         self._on_change()
 

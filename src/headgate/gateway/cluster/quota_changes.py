@@ -1,10 +1,10 @@
 """
 Changes of the quota table, put in force a few at a time.
 
-What comes in one piece from a store may change thousands of clients that are being charged. Between
-two slices each client is judged by its old quota or by its new one, and the journal
-has each change where it took effect among the charges. A table counts as in force when all of its
-changes are; one that comes meanwhile waits its turn.
+One table from a store may change the quotas of thousands of clients that are being charged. Between
+two slices each client is judged by its old quota or by its new one, and the journal has each change
+where it took effect among the charges. A table counts as in force when all of its changes are; one
+that comes meanwhile waits its turn.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = get_logger("headgate.gateway")
 
 AT_ONCE: Final = 8
-"""Changes that are put in force in one step: a quarter of a millisecond."""
+"""Changes that are put in force in one step, which takes a quarter of a millisecond."""
 
 
 class QuotaChanges:
@@ -37,8 +37,8 @@ class QuotaChanges:
 
     Args:
         slices: of the loop.
-        brokers: those there are now.
-        in_force: called with each table and its changes when all of them are.
+        brokers: returns those fronted now.
+        in_force: called with each table and its changes, when all of these are in force.
         looks_up: says whether ``in_force`` will look into the index of the table (``for_key``),
             which takes long to make.
         clock: epoch ms.
@@ -96,14 +96,22 @@ class QuotaChanges:
         """Put in force what waits."""
         while self._waiting:
             table, delta, brokers = self._waiting[0]
-            if not isinstance(delta, TableDelta):
-                delta = await self._slices.run(comparing(delta, table))
             try:
-                await self._slices.run(self._steps(table, delta, brokers))
+                await self._put_in_force(table, delta, brokers)
             except Exception:
+                # The tables that wait still have their turn.
                 log.exception("not every change of quotas is in force", version=table.version)
-            self._in_force(table, delta)
             self._waiting.popleft()
+
+    async def _put_in_force(
+        self, table: QuotaTable, delta: TableDelta | QuotaTable, brokers: Collection[Broker]
+    ) -> None:
+        if not isinstance(delta, TableDelta):
+            delta = await self._slices.run(comparing(delta, table))
+        try:
+            await self._slices.run(self._steps(table, delta, brokers))
+        finally:
+            self._in_force(table, delta)
 
     def _steps(
         self, table: QuotaTable, delta: TableDelta, brokers: Collection[Broker]

@@ -1,7 +1,7 @@
 """
 The listeners that aren't one broker's: the admin listener, and ports that lead to any live broker.
 
-They belong to the worker that fronts the lowest broker; a standby opens them when it does.
+The worker that fronts the lowest broker opens them; a standby does so when it takes over.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SharedListeners:
         in_force: the settings.
         brokers: those fronted now.
         discovery: knows which broker is the lowest.
-        ways: make what the admin listener needs.
+        ways: makes what the admin listener needs.
 
     Attributes:
         admin_address: where KIP-546's own calls are answered; None: nowhere.
@@ -76,15 +76,10 @@ class SharedListeners:
                 raise _taken("headgate.bootstrap.listener", endpoint, error) from error
 
     def close(self) -> None:
-        """Close what another worker opens now: it fronts the lowest broker."""
-        self.stop_accepting()
-        self.bootstraps.clear()
-        self.admin_address = None  # its port was the broker's, and went with it
-
-    def stop_accepting(self) -> None:
-        """Close the ports that lead to any live broker."""
-        for listener in self.bootstraps:
-            listener.close()
+        """Close what is open: this worker stops, or another fronts the lowest broker now."""
+        while self.bootstraps:
+            self.bootstraps.pop().close()
+        self.admin_address = None  # its port is the broker's, and closes with it
 
     def _open_admin(self, endpoint: Endpoint, accept: bool) -> None:
         """
@@ -105,7 +100,7 @@ class SharedListeners:
                     f"headgate.admin.listener {endpoint} wants SASL, which a broker must check: "
                     "give a SASL listener in listeners too"
                 )
-        # The way to the broker is the asked listener's, whatever ours speaks to administrators.
+        # Towards the broker it uses the SASL listener's protocol, whatever its own towards clients.
         self._ways.add(
             Listener(endpoint.name, protocol, endpoint.address, endpoint.address),
             asked.name if asked else None,

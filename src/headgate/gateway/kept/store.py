@@ -1,5 +1,5 @@
 """
-A gateway's store: let in by the guard, watched, and what it says kept on disk.
+A gateway's store: the guard lets it in, changes are watched, the quotas are kept on disk.
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ class KeptStore:
                     log.info("the store answers; its quotas are in force")
                     self.let_in(store)
                     return
-            except StoreError as error:
+            except Exception as error:
+                # Try again after any error: without its store the gateway learns of no change.
                 self._why = f"the store can't be opened: {error}"
                 log.warning("the store can't be opened yet", error=str(error))
 
@@ -150,8 +151,13 @@ class KeptStore:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self.brokers, configs)
 
-        self._watches.append(await loop.run_in_executor(None, store.watch, quotas))
-        self._watches.append(await loop.run_in_executor(None, store.watch_broker_configs, brokers))
+        watch = await loop.run_in_executor(None, store.watch, quotas)
+        try:
+            more = await loop.run_in_executor(None, store.watch_broker_configs, brokers)
+        except StoreError:
+            watch.close()  # both are asked for again
+            raise
+        self._watches += [watch, more]
 
     async def _look_after(self) -> None:
         """Say what keeps the store from being read, and look for an acceptance of another one."""
@@ -170,7 +176,7 @@ class KeptStore:
             if why is not None:
                 with contextlib.suppress(StoreError):
                     if await self._threads.run(partial(self.guard.reconsider, store)):
-                        self.save_soon()  # also where quotas are the same: the store's name isn't
+                        self.save_soon()  # the snapshot names the store, and that has changed
 
     # --- the snapshot
 
@@ -206,7 +212,7 @@ class KeptStore:
                 self.guard.save(store)
 
     async def close(self) -> None:
-        """Keep what the store says now, of which a watch may not have told yet; stop watching."""
+        """Keep what the store says now, since a watch may be late; stop watching."""
         store = self._in_force.store
         if store is not None and self._watches:
             try:
