@@ -100,8 +100,6 @@ class Security:
             client_id: what requests call their sender.
             setting: where the protocol is set, for messages.
 
-        Raises:
-            ConfigError: the mechanism isn't one that takes a name and a password.
         """
         spoken = Spoken(setting, given.security_protocol)
         if not given.security_protocol.sasl:
@@ -109,10 +107,6 @@ class Security:
         mechanism = given.sasl_mechanism
         password = "" if given.sasl_password is None else given.sasl_password.value
         login = _by_password(mechanism, given.sasl_username or "", password)
-        if login is None:
-            raise ConfigError(
-                f"SASL mechanism {mechanism} isn't spoken here; use PLAIN, {' or '.join(HASHES)}"
-            )
         return cls(tls, mechanism, login, client_id, spoken)
 
 
@@ -148,10 +142,10 @@ def jaas_options(text: str) -> dict[str, str]:
     }
 
 
-def _by_password(mechanism: str, username: str, password: str) -> Login | None:
+def _by_password(mechanism: str, username: str, password: str) -> Login:
     if mechanism == "PLAIN":
         return lambda: plain(username, password)
-    return (lambda: scram(mechanism, username, password)) if mechanism in HASHES else None
+    return lambda: scram(mechanism, username, password)
 
 
 def _login_of(mechanism: str, config: Mapping[str, str]) -> Login:
@@ -162,12 +156,11 @@ def _login_of(mechanism: str, config: Mapping[str, str]) -> Login:
     options = jaas_options(config.get("sasl.jaas.config", ""))
     username = options.get("username", config.get("sasl.username", ""))
     password = options.get("password", config.get("sasl.password", ""))
-    login = _by_password(mechanism, username, password)
-    if login is None:
+    if mechanism == "OAUTHBEARER":
         return _bearer(config, options)
     if not username:
         raise ValueError(f'sasl.jaas.config: {mechanism} needs username="…" password="…"')
-    return login
+    return _by_password(mechanism, username, password)
 
 
 def _bearer(config: Mapping[str, str], options: Mapping[str, str]) -> Login:

@@ -416,8 +416,7 @@ class _Reading:
         )
 
     def _check_credentials(self, prefix: str, values: dict[str, Any]) -> None:
-        sasl = values[f"{prefix}security.protocol"].sasl
-        if sasl and values[f"{prefix}sasl.mechanism"] != "OAUTHBEARER":
+        if values[f"{prefix}security.protocol"].sasl:
             for name in ("sasl.username", "sasl.password"):
                 if values[prefix + name] is None:
                     self._refuse(

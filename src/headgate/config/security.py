@@ -43,7 +43,7 @@ class ClientSecurity:
     """Credentials with which the gateway itself calls a cluster."""
 
     security_protocol: SecurityProtocol = row("security.protocol", k.PROTOCOL, SecurityProtocol.PLAINTEXT, "Protocol of {whose}.")
-    sasl_mechanism: str = row("sasl.mechanism", k.one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", fold=str.upper),
+    sasl_mechanism: str = row("sasl.mechanism", k.one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", fold=str.upper),
         "PLAIN", "SASL mechanism.")
     sasl_username: str | None = row("sasl.username", k.TEXT, None, "User name.")
     sasl_password: Password | None = row("sasl.password", k.PASSWORD, None, "Password.")

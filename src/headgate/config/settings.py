@@ -100,7 +100,8 @@ class Settings:
     upstream_refresh_ms: int = row("headgate.upstream.refresh.ms", k.integer(100), 30000,
         "How often the upstream's brokers are looked up, besides when an answer names a new one.")
     # Upstream: the gateway's own work
-    upstream_admin: ClientSecurity = part(ClientSecurity, "headgate.upstream.admin.", "the gateway's own connections")
+    upstream_admin: ClientSecurity = part(ClientSecurity, "headgate.upstream.admin.",
+        "the gateway's own connections; unless it is given, that of clients' connections to the broker counts")
     # Upstream: shared credentials
     upstream_shared_enable: bool = row("headgate.upstream.shared.enable", k.BOOLEAN, False,
         "Let mTLS clients without credentials of their own use the ones below.")

@@ -411,3 +411,20 @@ def test_the_gateways_own_questions_share_a_context_until_its_files_change(
     path.write_bytes(b"half-writ")
     with pytest.raises(ConfigError, match=r"ssl\.truststore\.location"):
         asyncio.run(gateway.ways.own("TLS"))
+
+
+def test_a_mistake_in_a_store_of_the_gateways_own_questions_names_its_setting(
+    stores: Stores,
+) -> None:
+    read = settings(
+        stores,
+        ssl__keystore__type="PEM",
+        ssl__keystore__location="plain.pem",
+        headgate__upstream__security__protocol="SSL",
+        headgate__upstream__admin__ssl__truststore__type="PEM",
+        headgate__upstream__admin__ssl__truststore__location="ca.pem",
+    )
+    (stores.folder / "ca.pem").write_bytes(b"half-writ")
+    name = r"listener TLS: headgate\.upstream\.admin\.ssl\.truststore\.location"
+    with pytest.raises(ConfigError, match=name):
+        asyncio.run(Gateway(read).ways.own("TLS"))

@@ -167,6 +167,7 @@ def test_a_listeners_prefix_overrides_for_that_listener_alone() -> None:
             "entity users/alice is listed twice",
         ),
         ("listener.security.protocol.map", "A:SSL,a:PLAINTEXT", "listener A is listed twice"),
+        ("headgate.store.kafka.sasl.mechanism", "OAUTHBEARER", "isn't one of PLAIN, SCRAM-SHA-256"),
         ("headgate.store.required", "yes", "neither true nor false"),
         ("quota.window.num", "2147483648", "the most allowed"),
         ("max.connections.per.ip", "0", "0 is allowed only with"),

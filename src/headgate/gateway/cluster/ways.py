@@ -144,16 +144,16 @@ class Ways:
         tls, prefix = self._own_ssl(listener)
         context = self._contexts.ready(tls)
         if context is None:
-            with contextlib.nullcontext() if prefix is None else _of_listener(listener, prefix):
+            with _of_listener(listener, prefix):
                 context = await asyncio.to_thread(self._contexts.get, tls)
         return security, context
 
-    def _own_ssl(self, listener: str) -> tuple[Tls, str | None]:
-        """Return ``ssl.*`` of our own questions, and a prefix of names in errors, or None."""
+    def _own_ssl(self, listener: str) -> tuple[Tls, str]:
+        """Return ``ssl.*`` of our own questions, and the prefix of their names in errors."""
         own = self._admin.ssl
         given = own.keystore_location or own.keystore_key or own.truststore_location
         if given or own.truststore_certificates:
-            return own, None
+            return own, "headgate.upstream.admin."
         # Without stores of its own it uses the clients'; its other ``ssl.*`` settings still count.
         settings = self._in_force.settings
         said = {
