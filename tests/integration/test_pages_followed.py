@@ -31,7 +31,6 @@ class Reader:
         text = (ROOT / page).read_text(encoding="utf-8")
         ports = dict(zip(("9092", "9192"), map(str, free_ports(2)), strict=True))
         text = re.sub(r"\b(9092|9192)\b", lambda port: ports[port[0]], text)
-        self.listeners = f"listeners=PLAINTEXT://localhost:{ports['9092']}"
         self.blocks = re.findall(r"^```(sh|python|properties)\n(.*?)^```", text, re.M | re.S)
         self.environment = {
             **os.environ,
@@ -92,8 +91,7 @@ def told(said: str) -> float:
 
 def test_the_readmes_minute(tmp_path: Path) -> None:
     reader = Reader("README.md", tmp_path)
-    begin = reader.block("headgate.upstream=embedded").splitlines()[0]
-    reader.run(begin.replace("printf '", f"printf '{reader.listeners}\\n"))
+    reader.run(reader.block("headgate.upstream=embedded").splitlines()[0])
     with reader.serving():
         reader.run(reader.block("--add-config"))
         assert told(reader.run(reader.block("import Producer"), shell="python")) > 5
