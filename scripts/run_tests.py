@@ -34,7 +34,7 @@ SERVERS = ("alone", "browser", "kafka3", "kafka4", "spark")
 GROUPS = ("kafka4", "fast", "spark", "kafka3", "browser", "alone")  # in the order of their start
 LANES = 2
 LANES_OF_ALL = 3
-# What `make test-all` runs after the tests: programs that test what people install.
+# What `make test-all` runs besides, when a lane is free: programs that test what people install.
 PROGRAMS = {
     "package": ("scripts/package.py", "--all"),
     "bounds": ("scripts/bounds.py",),
@@ -167,9 +167,11 @@ def _said(group: str, case: ET.Element) -> Iterator[str]:
 def run_all(
     groups: list[str], *, slow: bool, order: list[str], more: list[str], lanes: int = LANES
 ) -> list[Result]:
-    """Run groups side by side, a lane taking the next when it has done one; then ``alone``."""
+    """Run groups and programs, each lane taking the next when it has done one; then ``alone``."""
 
     def one(group: str) -> Result:
+        if group in PROGRAMS:
+            return run_program(group)
         return run(group, slow=slow, order=order, more=more)
 
     with ThreadPoolExecutor(lanes) as pool:
@@ -254,9 +256,9 @@ def main() -> int:
         print(f"order: random; again by --seed {seed}", flush=True)
     started = time.monotonic()
     lanes = LANES_OF_ALL if options.all and (os.cpu_count() or 1) >= 4 else LANES
-    results = run_all(groups, slow=options.all, order=order, more=more, lanes=lanes)
     if options.all:
-        results += [run_program(name) for name in options.groups or PROGRAMS if name in PROGRAMS]
+        groups += [name for name in options.groups or PROGRAMS if name in PROGRAMS]
+    results = run_all(groups, slow=options.all, order=order, more=more, lanes=lanes)
     took = time.monotonic() - started
     if options.all and not options.groups:
         record(results, seed)

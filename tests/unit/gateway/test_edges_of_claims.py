@@ -15,7 +15,8 @@ from headgate.gateway.charging.plans import MAX_VERSION, NO_FIELD, WALK, Kind, b
 from headgate.wire import apis
 from headgate.wire.messages.live import LIVE
 
-from .test_edges_of_enforcement import ALICE, BASE, HEARTBEAT, T0, Client, plan_of
+from .enforcement_kit import BASE, T0, Client, plan_of
+from .test_edges_of_enforcement import ALICE, HEARTBEAT
 
 # -- headroom
 

@@ -50,8 +50,8 @@ from .conftest import (
     request,
     string,
 )
-from .test_edges_of_enforcement import T0, Client, Kept, plan_of
-from .test_edges_of_enforcement import made as rules_made
+from .enforcement_kit import T0, Client, Kept, plan_of
+from .enforcement_kit import made as rules_made
 from .test_edges_of_sessions import DESCRIBE_CONFIGS, described, question
 from .test_session_addresses import HOST, OURS, upstreams
 from .test_session_sasl import CHALLENGE, FIRST, begun, handshake, identity
