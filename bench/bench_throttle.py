@@ -22,7 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from headgate.embedded.jars import classpath
-from headgate.kernel import RateState, replay_rate
+from headgate.kernel.codes import OP_BOUND
+from headgate.kernel.rate import RateState, replay_rate
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.throttle.manager import ClientQuotaManager
@@ -126,8 +127,10 @@ def kernel(trace: Trace, passes: int = 5) -> Figure:
     seconds = []
     for _ in range(passes):
         state = RateState(trace.ids, start_ms=START_MS)
-        state.bound[:] = trace.quota
-        replay_rate(state, [], [], [])  # compiled, or read from the cache
+        ids = np.arange(trace.ids)
+        quotas = np.full(trace.ids, trace.quota)
+        # What sets the quotas has the kernel compiled, or read from the cache.
+        replay_rate(state, ids, ids, quotas, op=np.full(trace.ids, OP_BOUND))
         begun = time.process_time()
         ms = replay_rate(state, trace.user, trace.t_ms, amount)
         seconds.append(time.process_time() - begun)

@@ -4,10 +4,9 @@ Check golden files through the array kernel instead of the managers.
 ``PYTHONPATH=tests python -m kit.golden_kernel FILE…`` prints what ``headgate.testing.golden``
 prints. It takes files of kind ``client_quota`` and ``stat``.
 
-A file's events become arrays: names become codes, ``resolve_codes`` finds quota-ids and bounds
-between quota changes, ops become op codes, and everything between two changes of a stat's settings
-is one batch, split into uneven pieces so that carried-over state is tried too. Answers are taken
-apart again and compared as :mod:`headgate.testing.golden` does.
+A file's events become arrays: quota-ids become codes, ops become op codes, and everything between
+two changes of a stat's settings is one batch, split into uneven pieces so that carried-over state
+is tried too. Answers are taken apart again and compared as :mod:`headgate.testing.golden` does.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from headgate.kernel import (
+from headgate.kernel.bucket import BucketState, replay_bucket
+from headgate.kernel.codes import (
     OP_BOUND,
     OP_MEASURE,
     OP_NO_CHECK,
@@ -26,17 +26,9 @@ from headgate.kernel import (
     OP_STRICT,
     OP_TOUCH,
     OP_UNRECORD,
-    BucketState,
-    RateState,
-    compile_quotas,
-    replay_bucket,
-    replay_rate,
-    resolve_codes,
 )
-from headgate.quota.entity import QuotaEntity
-from headgate.quota.key import PRODUCER
+from headgate.kernel.rate import RateState, replay_rate
 from headgate.quota.sanitizer import sanitize
-from headgate.quota.table import QuotaTable
 from headgate.testing.golden import (
     Answer,
     Event,
@@ -99,57 +91,29 @@ class _Columns:
 class _Named:
     """Quota-ids of a trace: which code an event's tags have, what bounds them."""
 
-    def __init__(self, header: Event, events: list[Event]) -> None:
+    def __init__(self, header: Event) -> None:
         self.num_samples = int(header["num_samples"])
         self.window_ms = window_ms_of(header)
         self.overrides = Overrides(rules_of(header))
-        self.quotas: dict[QuotaEntity, float] = {}
-        named = [event for event in events if "u" in event]
-        self.users = list(dict.fromkeys(event["u"] for event in named))
-        self.clients = list(dict.fromkeys(event["c"] for event in named))
-        self._user_codes = {name: code for code, name in enumerate(self.users)}
-        self._client_codes = {name: code for code, name in enumerate(self.clients)}
-        self.codes: dict[tuple[int, int], int] = {}
-        self._compile()
+        self.codes: dict[tuple[str, str], int] = {}
 
     def update(self, event: Event) -> Answer:
-        """Change a quota; compile what resolves from here on."""
-        entity, value = entity_of(event["entity"]), number(event["value"])
-        if value is None:
-            self.quotas.pop(entity, None)
-        else:
-            self.quotas[entity] = value
-        self.overrides.update(entity, value)
-        self._compile()
+        """Change a quota."""
+        self.overrides.update(entity_of(event["entity"]), number(event["value"]))
         return {"flags": self.overrides.flags}
 
     def resolve(self, event: Event) -> tuple[int, tuple[str, str], float]:
         """Return an event's key code, tags and bound."""
-        user, client = self._user_codes[event["u"]], self._client_codes[event["c"]]
-        tag_user, tag_client, bound = resolve_codes(self._compiled, [user], [client])
-        pair = (int(tag_user[0]), int(tag_client[0]))
-        tags = (
-            self.users[pair[0]] if pair[0] >= 0 else "",
-            self.clients[pair[1]] if pair[1] >= 0 else "",
-        )
-        # ("", C) and (U "", C) are one quota-id where a user is called "".
-        user_tag = -1 if tags[0] == "" else pair[0]
-        client_tag = -1 if tags[1] == "" else pair[1]
-        code = self.codes.setdefault((user_tag, client_tag), len(self.codes))
-        return code, tags, float(bound[0])
-
-    def _compile(self) -> None:
-        table = QuotaTable.of({entity: {PRODUCER: v} for entity, v in self.quotas.items()})
-        self._compiled = compile_quotas(
-            table, PRODUCER, self.users, self.clients, flags=self.overrides.flags
-        )
+        tags = self.overrides.tags(event["u"], event["c"])
+        code = self.codes.setdefault(tags, len(self.codes))
+        return code, tags, self.overrides.bound(tags)
 
 
 Compare = Callable[[tuple[Any, ...]], Answer]
 
 
 def _client_quota(header: Event, events: list[Event]) -> list[Answer]:
-    named = _Named(header, events)
+    named = _Named(header)
     columns = _Columns()
     pending: list[Answer | Compare] = []
     mutation = header["type"] == "controller_mutation"
@@ -162,7 +126,6 @@ def _client_quota(header: Event, events: list[Event]) -> list[Answer]:
         "num_samples": int(header["num_samples"]),
         "window_ms": window_ms_of(header),
         "start_ms": int(header["start_ms"]),
-        "expiry_period_ms": int(header.get("expiry_period_ms", 30_000)),
     }
     if mutation:
         buckets = BucketState(len(named.codes), **settings)

@@ -7,7 +7,7 @@ OP_RECORD is the permissive way (charge, then check), OP_STRICT the strict one.
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
-from typing import ClassVar, Literal, overload
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,7 +28,6 @@ class BucketState:
         num_samples: controller.quota.window.num; with window_ms the burst, N x W s of the quota.
         window_ms: controller.quota.window.size.seconds x 1000.
         start_ms: when expiry's ticks count from.
-        expiry_period_ms: ms between ticks.
 
     Attributes:
         tokens: what each key holds at ``last_ms``.
@@ -44,12 +43,10 @@ class BucketState:
         num_samples: int = 11,
         window_ms: int = 1000,
         start_ms: int = 0,
-        expiry_period_ms: int = EXPIRY_PERIOD_MS,
     ) -> None:
         self.num_samples = num_samples
         self.window_ms = window_ms
         self.start_ms = start_ms
-        self.expiry_period_ms = expiry_period_ms
         self.tokens: Floats = np.empty(0, np.float64)
         self.bound: Floats = np.empty(0, np.float64)
         self.last_ms: Ints = np.empty(0, np.int64)
@@ -62,12 +59,6 @@ class BucketState:
         """How many keys there is room for."""
         return len(self.tokens)
 
-    @property
-    def nbytes(self) -> int:
-        """Memory held, in bytes: 33 per key."""
-        arrays = (self.tokens, self.bound, self.last_ms, self.record_ms, self.exists)
-        return sum(array.nbytes for array in arrays)
-
     def grow(self, num_keys: int) -> None:
         """Make room for keys up to num_keys - 1; state is kept."""
         add = num_keys - len(self.tokens)
@@ -79,32 +70,6 @@ class BucketState:
             self.exists = np.concatenate((self.exists, np.zeros(add, np.bool_)))
 
 
-@overload
-def replay_bucket(
-    state: BucketState,
-    key: ArrayLike,
-    t_ms: ArrayLike,
-    amount: ArrayLike,
-    *,
-    op: ArrayLike | None = ...,
-    bound: ArrayLike | None = ...,
-    bound_per_key: ArrayLike | None = ...,
-    cap_ms: int | None = ...,
-    details: Literal[False] = ...,
-) -> Ints: ...
-@overload
-def replay_bucket(
-    state: BucketState,
-    key: ArrayLike,
-    t_ms: ArrayLike,
-    amount: ArrayLike,
-    *,
-    op: ArrayLike | None = ...,
-    bound: ArrayLike | None = ...,
-    bound_per_key: ArrayLike | None = ...,
-    cap_ms: int | None = ...,
-    details: Literal[True],
-) -> tuple[Ints, Floats, Bools]: ...
 def replay_bucket(
     state: BucketState,
     key: ArrayLike,
@@ -113,10 +78,9 @@ def replay_bucket(
     *,
     op: ArrayLike | None = None,
     bound: ArrayLike | None = None,
-    bound_per_key: ArrayLike | None = None,
     cap_ms: int | None = None,
     details: bool = False,
-) -> Ints | tuple[Ints, Floats, Bools]:
+) -> Any:
     """
     Replay a batch of events on token buckets; arguments as for ``replay_rate``.
 
@@ -128,7 +92,7 @@ def replay_bucket(
     Raises:
         ValueError: arrays of different lengths, or a key outside the state.
     """
-    keys, times, amounts, ops, bounds = batch(state, key, t_ms, amount, op, bound, bound_per_key)
+    keys, times, amounts, ops, bounds = batch(state, key, t_ms, amount, op, bound)
     throttle = np.zeros(len(keys), np.int64)
     tokens = np.zeros(len(keys), np.float64)
     refused = np.zeros(len(keys), np.bool_)
@@ -141,7 +105,6 @@ def replay_bucket(
         state.num_samples,
         state.window_ms,
         state.start_ms,
-        state.expiry_period_ms,
         keys,
         times,
         amounts,
@@ -165,7 +128,6 @@ def _replay(
     num_samples,
     window_ms,
     start_ms,
-    period_ms,
     keys,
     times,
     amounts,
@@ -189,7 +151,7 @@ def _replay(
             all_bounds[k] = bounds[i]
         alive = exists[k]
         if alive and now - all_records[k] > EXPIRY_MS:
-            tick = now - (now - start_ms) % period_ms
+            tick = now - (now - start_ms) % EXPIRY_PERIOD_MS
             alive = not tick - all_records[k] > EXPIRY_MS
         if not alive:
             exists[k] = op != 3

@@ -29,7 +29,6 @@ class PacedState(BucketState):
         num_samples: with window_ms the burst: a bucket holds num_samples x window_ms of its bound.
         window_ms: see num_samples.
         start_ms: when expiry's ticks count from.
-        expiry_period_ms: ms between ticks.
 
     Attributes:
         tokens: what each key holds at ``last_ms``; below zero is owed.
@@ -37,24 +36,6 @@ class PacedState(BucketState):
     """
 
     no_bound: ClassVar[float] = inf
-
-    def __init__(
-        self,
-        num_keys: int,
-        *,
-        num_samples: int = 1,
-        window_ms: int = 1000,
-        start_ms: int = 0,
-        expiry_period_ms: int = EXPIRY_PERIOD_MS,
-    ) -> None:
-        super().__init__(
-            num_keys,
-            num_samples=num_samples,
-            window_ms=window_ms,
-            start_ms=start_ms,
-            expiry_period_ms=expiry_period_ms,
-        )
-        self.burst_s = num_samples * window_ms / 1000.0
 
 
 def replay_paced(
@@ -65,7 +46,6 @@ def replay_paced(
     *,
     op: ArrayLike | None = None,
     bound: ArrayLike | None = None,
-    bound_per_key: ArrayLike | None = None,
     cap_ms: int | None = None,
 ) -> Ints:
     """
@@ -81,7 +61,7 @@ def replay_paced(
     Raises:
         ValueError: arrays of different lengths, or a key outside the state.
     """
-    keys, times, amounts, ops, bounds = batch(state, key, t_ms, amount, op, bound, bound_per_key)
+    keys, times, amounts, ops, bounds = batch(state, key, t_ms, amount, op, bound)
     throttle = np.zeros(len(keys), np.int64)
     _replay(
         state.tokens,
@@ -89,9 +69,8 @@ def replay_paced(
         state.last_ms,
         state.record_ms,
         state.exists,
-        state.burst_s,
+        state.num_samples * state.window_ms / 1000.0,
         state.start_ms,
-        state.expiry_period_ms,
         keys,
         times,
         amounts,
@@ -123,7 +102,6 @@ def _replay(
     exists,
     burst_s,
     start_ms,
-    period_ms,
     keys,
     times,
     amounts,
@@ -139,7 +117,7 @@ def _replay(
         op = ops[i] if len(ops) else np.uint8(0)
         alive = exists[k]
         if alive and now - all_records[k] > EXPIRY_MS:
-            tick = now - (now - start_ms) % period_ms
+            tick = now - (now - start_ms) % EXPIRY_PERIOD_MS
             alive = not tick - all_records[k] > EXPIRY_MS
         bound = bounds[i] if len(bounds) else all_bounds[k]
         if op == 4:

@@ -87,7 +87,7 @@ def replay_plans(
     Replay a batch of events under several limits.
 
     Args:
-        state: grown to the largest key; changed in place (but for its ``bound``).
+        state: grown to the largest key; changed in place (but for its bounds).
         sums: grown to the largest group; added to.
         head: what each event belongs to; indexes ``key``, ``group`` and ``bounds``.
         t_ms: whole ms per event, in order within each key.
@@ -116,7 +116,6 @@ def replay_plans(
         state.num_samples,
         state.window_ms,
         state.start_ms,
-        state.expiry_period_ms,
         head,
         t_ms,
         amount,
@@ -142,7 +141,6 @@ def _replay(
     num_samples,
     window_ms,
     start_ms,
-    period_ms,
     heads,
     times,
     amounts,
@@ -193,7 +191,6 @@ def _replay(
                 num_samples,
                 window_ms,
                 start_ms,
-                period_ms,
             )
             if not measured or op != 0:
                 continue

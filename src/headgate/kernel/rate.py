@@ -9,13 +9,13 @@ samples in Kafka's order at every check.
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headgate.kernel import rate_loop as loop
-from headgate.kernel.codes import EXPIRY_PERIOD_MS, LONG_MAX, UNLIMITED
+from headgate.kernel.codes import LONG_MAX, UNLIMITED
 from headgate.kernel.rate_loop import BOUND, INEXACT, NEVER, QUICK, SIZE
 
 Ints = NDArray[np.int64]
@@ -35,10 +35,6 @@ class RateState:
         num_samples: quota.window.num.
         window_ms: quota.window.size.seconds x 1000.
         start_ms: when expiry's ticks count from.
-        expiry_period_ms: ms between ticks.
-
-    Attributes:
-        bound: each key's limit; 2^63 - 1 as a double where none was set.
     """
 
     def __init__(
@@ -48,14 +44,12 @@ class RateState:
         num_samples: int = 11,
         window_ms: int = 1000,
         start_ms: int = 0,
-        expiry_period_ms: int = EXPIRY_PERIOD_MS,
     ) -> None:
         if num_samples < 1 or window_ms < 1:
             raise ValueError(f"need 1 sample of 1 ms at least, not {num_samples} of {window_ms} ms")
         self.num_samples = num_samples
         self.window_ms = window_ms
         self.start_ms = start_ms
-        self.expiry_period_ms = expiry_period_ms
         self.hot: Ints = np.empty((0, 8), np.int64)
         self.sums: Floats = np.empty((0, 4), np.float64)
         self.starts: Ints = np.empty((0, num_samples + 1), np.int64)
@@ -67,18 +61,6 @@ class RateState:
     def num_keys(self) -> int:
         """How many keys there is room for."""
         return len(self.hot)
-
-    @property
-    def bound(self) -> Floats:
-        """Each key's limit, as a view that may be written."""
-        view: Floats = self.sums[:, BOUND]
-        return view
-
-    @property
-    def nbytes(self) -> int:
-        """Memory held, in bytes: about 100 + 24 x (N + 1) per key."""
-        arrays = (self.hot, self.sums, self.starts, self.lasts, self.values)
-        return sum(array.nbytes for array in arrays)
 
     def grow(self, num_keys: int) -> None:
         """Make room for keys up to num_keys - 1; state is kept, room is doubled when short."""
@@ -106,32 +88,6 @@ class RateState:
             array[to] = array[key]
 
 
-@overload
-def replay_rate(
-    state: RateState,
-    key: ArrayLike,
-    t_ms: ArrayLike,
-    amount: ArrayLike,
-    *,
-    op: ArrayLike | None = ...,
-    bound: ArrayLike | None = ...,
-    bound_per_key: ArrayLike | None = ...,
-    cap_ms: int | None = ...,
-    rates: Literal[False] = ...,
-) -> Ints: ...
-@overload
-def replay_rate(
-    state: RateState,
-    key: ArrayLike,
-    t_ms: ArrayLike,
-    amount: ArrayLike,
-    *,
-    op: ArrayLike | None = ...,
-    bound: ArrayLike | None = ...,
-    bound_per_key: ArrayLike | None = ...,
-    cap_ms: int | None = ...,
-    rates: Literal[True],
-) -> tuple[Ints, Floats, Ints]: ...
 def replay_rate(
     state: RateState,
     key: ArrayLike,
@@ -140,10 +96,9 @@ def replay_rate(
     *,
     op: ArrayLike | None = None,
     bound: ArrayLike | None = None,
-    bound_per_key: ArrayLike | None = None,
     cap_ms: int | None = None,
     rates: bool = False,
-) -> Ints | tuple[Ints, Floats, Ints]:
+) -> Any:
     """
     Replay a batch of events; the package's docstring says what each argument means.
 
@@ -153,8 +108,7 @@ def replay_rate(
         t_ms: one time per event, in order within each key.
         amount: one per event.
         op: one per event; None: all OP_RECORD.
-        bound: the limit in force at each event.
-        bound_per_key: or the limit of each key, kept in the state from now on.
+        bound: the limit in force at each event; None: as OP_BOUND last set it.
         cap_ms: the longest throttle, None: uncapped.
         rates: whether to return rates and windows as well.
 
@@ -165,7 +119,7 @@ def replay_rate(
     Raises:
         ValueError: arrays of different lengths, or a key outside the state.
     """
-    keys, times, amounts, ops, bounds = batch(state, key, t_ms, amount, op, bound, bound_per_key)
+    keys, times, amounts, ops, bounds = batch(state, key, t_ms, amount, op, bound)
     count = len(keys)
     throttle = np.zeros(count, np.int64)
     rate = np.zeros(count, np.float64) if rates else _NO_FLOATS
@@ -179,7 +133,6 @@ def replay_rate(
         state.num_samples,
         state.window_ms,
         state.start_ms,
-        state.expiry_period_ms,
         keys,
         times,
         amounts,
@@ -200,18 +153,13 @@ def batch(
     amount: ArrayLike,
     op: ArrayLike | None,
     bound: ArrayLike | None,
-    bound_per_key: ArrayLike | None,
 ) -> tuple[Ints, Ints, Floats, NDArray[np.uint8], Floats]:
-    """Return a batch's arrays as the kernels take them, checked; room is made for new bounds."""
+    """Return a batch's arrays as the kernels take them, checked."""
     keys = np.ascontiguousarray(key, np.int64)
     times = np.ascontiguousarray(t_ms, np.int64)
     amounts = np.ascontiguousarray(amount, np.float64)
     ops = _NO_OPS if op is None else np.ascontiguousarray(op, np.uint8)
     bounds = _NO_FLOATS if bound is None else np.ascontiguousarray(bound, np.float64)
-    if bound_per_key is not None:
-        per_key = np.asarray(bound_per_key, np.float64)
-        state.grow(len(per_key))
-        state.bound[: len(per_key)] = per_key
     count = len(keys)
     wrong = [len(a) for a in (times, amounts) if len(a) != count]
     if wrong or len(ops) not in (0, count) or len(bounds) not in (0, count):

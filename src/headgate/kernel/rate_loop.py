@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.kernel.codes import EXPIRY_MS, UNLIMITED
+from headgate.kernel.codes import EXPIRY_MS, EXPIRY_PERIOD_MS, UNLIMITED
 from headgate.kernel.compiled import compiled, round_like_java
 from headgate.throttle.sensor import MOST_EXACT
 
@@ -115,7 +115,6 @@ def slow(
     num_samples,
     window_ms,
     start_ms,
-    period_ms,
 ):
     """
     Charge and measure, whatever it takes.
@@ -125,7 +124,7 @@ def slow(
     """
     size = hot[k, SIZE]
     if size >= 0 and now - hot[k, RECORD] > EXPIRY_MS:
-        tick = now - (now - start_ms) % period_ms
+        tick = now - (now - start_ms) % EXPIRY_PERIOD_MS
         if tick - hot[k, RECORD] > EXPIRY_MS:
             size = np.int64(-1)
     if size < 0:
@@ -177,7 +176,6 @@ def replay(
     num_samples,
     window_ms,
     start_ms,
-    period_ms,
     keys,
     times,
     amounts,
@@ -236,7 +234,6 @@ def replay(
             num_samples,
             window_ms,
             start_ms,
-            period_ms,
         )
         if not done:
             continue

@@ -140,7 +140,6 @@ def client_quota_player(header: Event) -> Player:
         "window_ms": window_ms_of(header),
         "rules": rules_of(header),
         "start_ms": int(header["start_ms"]),
-        "expiry_period_ms": int(header.get("expiry_period_ms", 30_000)),
     }
     kind = header["type"]
     if kind == "controller_mutation":
@@ -197,7 +196,7 @@ def _mutation_player(manager: ControllerMutationQuotaManager) -> Player:
             throttle = manager.record(user, client, number(event["v"]), now)
             answer["ms"] = to_int32(throttle.throttle_time_ms)
         elif op in ("strict", "permissive"):
-            quota = (manager.strict if op == "strict" else manager.permissive)(user, client, now)
+            quota = manager.quota(user, client, now, strict=op == "strict")
             rejected = []
             for amount in event["vs"]:
                 try:
@@ -250,7 +249,6 @@ def connection_player(header: Event) -> Player:
         num_samples=int(header["num_samples"]),
         window_ms=window_ms_of(header),
         start_ms=int(header["start_ms"]),
-        expiry_period_ms=int(header.get("expiry_period_ms", 30_000)),
     )
 
     def play(event: Event) -> Answer:

@@ -11,25 +11,11 @@ twice). Hashes are arithmetic on the id alone: the same in every process and on 
 from __future__ import annotations
 
 from math import ceil, log
-from typing import Final, Protocol
+from typing import Final
 
 _MASK: Final = (1 << 64) - 1
 _SPARE: Final = 1.05
 """Bits beyond the formula's, so that what is measured stays within the rate asked for."""
-
-
-class IdSet(Protocol):
-    """What a layer of the producer id cache keeps its ids in."""
-
-    def add(self, producer_id: int) -> None:
-        """Remember an id."""
-
-    def __contains__(self, producer_id: int) -> bool:
-        """Whether an id was added: True if it was; rarely True if it wasn't."""
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the bits, in bytes."""
 
 
 def mix64(value: int) -> int:
@@ -73,11 +59,6 @@ class BloomFilter:
         self.num_bits = ceil(_SPARE * bits)
         self._bits = bytearray((self.num_bits + 7) // 8)
         self.count = 0
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the bits, in bytes."""
-        return len(self._bits)
 
     def add_hash(self, first: int, second: int) -> None:
         """Remember an id by its hashes."""
@@ -138,36 +119,3 @@ class ScalableBloomFilter:
         """Whether an id was added (or, within the error rate, another that looks like it)."""
         first, second = hash_pair(producer_id)
         return any(part.has_hash(first, second) for part in reversed(self._slices))
-
-    @property
-    def is_saturated(self) -> bool:
-        """Whether more ids came than the error rate holds for."""
-        newest = self._slices[-1]
-        return self._room <= 0 and newest.count > newest.capacity
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the bits, in bytes."""
-        return sum(part.nbytes for part in self._slices)
-
-
-class ExactIds:
-    """A plain set in a filter's place, for tests that want no false positives."""
-
-    __slots__ = ("_ids",)
-
-    def __init__(self) -> None:
-        self._ids: set[int] = set()
-
-    def add(self, producer_id: int) -> None:
-        """Remember an id."""
-        self._ids.add(producer_id)
-
-    def __contains__(self, producer_id: int) -> bool:
-        """Whether an id was added."""
-        return producer_id in self._ids
-
-    @property
-    def nbytes(self) -> int:
-        """About 60 bytes per id."""
-        return 60 * len(self._ids)

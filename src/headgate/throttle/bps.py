@@ -16,7 +16,7 @@ from headgate.steps import Work, finish, one_by_one
 from headgate.throttle.java import LONG_MAX, UNLIMITED
 from headgate.throttle.overrides import KAFKA_4, Rules, Tags
 from headgate.throttle.pacing import BURST_MS, PacedQuotaManager, PacedSensor
-from headgate.throttle.registry import EXPIRY_PERIOD_MS, SENSORS_AT_ONCE
+from headgate.throttle.registry import SENSORS_AT_ONCE
 
 PERIOD_MS: Final = 2000
 """How often splits are computed, unless told otherwise."""
@@ -31,7 +31,7 @@ class BpsQuotaManager(PacedQuotaManager):
         brokers: how many brokers share each quota; until a split is assigned, and when it has
             lapsed, the bound is quota / brokers.
         period_ms: the split period; one throttle is at most two of them.
-        burst_ms, rules, start_ms, expiry_period_ms: as for every paced manager.
+        burst_ms, rules, start_ms: as for every paced manager.
     """
 
     def __init__(
@@ -43,15 +43,9 @@ class BpsQuotaManager(PacedQuotaManager):
         burst_ms: int = BURST_MS,
         rules: Rules = KAFKA_4,
         start_ms: int = 0,
-        expiry_period_ms: int = EXPIRY_PERIOD_MS,
     ) -> None:
         super().__init__(
-            type,
-            period_ms=period_ms,
-            burst_ms=burst_ms,
-            rules=rules,
-            start_ms=start_ms,
-            expiry_period_ms=expiry_period_ms,
+            type, period_ms=period_ms, burst_ms=burst_ms, rules=rules, start_ms=start_ms
         )
         self.brokers = brokers
 

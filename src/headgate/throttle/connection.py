@@ -137,7 +137,6 @@ class ConnectionQuotas:
         num_samples: int = 11,
         window_ms: int = 1000,
         start_ms: int = 0,
-        expiry_period_ms: int = EXPIRY_PERIOD_MS,
         resolve: Callable[[str], str] = host_address,
     ) -> None:
         self.num_samples = num_samples
@@ -146,8 +145,7 @@ class ConnectionQuotas:
         self.observing = False
         self._resolve = resolve
         self._start_ms = start_ms
-        self._period_ms = expiry_period_ms
-        self._next_tick_ms = start_ms + expiry_period_ms
+        self._next_tick_ms = start_ms + EXPIRY_PERIOD_MS
         self._idle_before_ms = NEVER
         self.broker = self._rate(INT_MAX, start_ms)
         self.max_connections = INT_MAX
@@ -335,10 +333,6 @@ class ConnectionQuotas:
         if known is not None:
             known.count -= 1
 
-    def count_of(self, address: str) -> int:
-        """Return how many connections an address has."""
-        return self._counts.get(address, 0)
-
     def listener_count(self, listener: str) -> int:
         """Return how many connections a listener has."""
         return self._listeners[listener].count
@@ -392,8 +386,8 @@ class ConnectionQuotas:
         yield from freeing_idle(self._ips, lambda: self._idle_before_ms)
 
     def _tick(self, now_ms: int) -> None:
-        last = now_ms - (now_ms - self._start_ms) % self._period_ms
-        self._next_tick_ms = last + self._period_ms
+        last = now_ms - (now_ms - self._start_ms) % EXPIRY_PERIOD_MS
+        self._next_tick_ms = last + EXPIRY_PERIOD_MS
         self._idle_before_ms = last - EXPIRY_MS
 
 

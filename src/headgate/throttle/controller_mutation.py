@@ -16,7 +16,7 @@ from headgate.errors import ApiError, KafkaError
 from headgate.quota.key import QuotaType
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.overrides import KAFKA_4, Rules, Tags
-from headgate.throttle.registry import EXPIRY_PERIOD_MS, UNCHARGED, SensorRegistry, Throttle
+from headgate.throttle.registry import UNCHARGED, SensorRegistry, Throttle
 from headgate.throttle.sensor import SampledRate
 from headgate.throttle.token_bucket import TokenBucket, token_throttle_time_ms
 
@@ -61,94 +61,62 @@ class MutationSensor(TokenBucket):
 
 class MutationQuota:
     """
-    One request's quota, which lives as long as the request. This base is the unbounded one.
+    One request's quota, which lives as long as the request.
+
+    Strict: check, then charge; it refuses while tokens are below zero. Permissive: charge, then
+    check; it never refuses.
+
+    Args:
+        sensor: of the quota-id; None: nothing is charged, nothing is limited.
+        strict: which of both it is.
+        observes: a strict one refuses nothing (``headgate.enforce=observe``). What would have been
+            refused is not charged, so that no client owes for it when the quota comes into force;
+            metrics show its rate all the same.
+
+    Attributes:
+        is_strict: it refuses, or would.
+        was_charged: the last ``record`` was charged: not if it was refused, or would have been.
+        decided_ms: throttle of the last ``record``, ms: 0 within the quota; None: nothing is
+            charged.
 
     Source: kafka.server.ControllerMutationQuota.
     """
 
+    def __init__(
+        self, sensor: MutationSensor | None, *, strict: bool, observes: bool = False
+    ) -> None:
+        self._sensor = sensor
+        self._observes = observes
+        self._last_throttle_ms = 0
+        self._last_ms = 0
+        self.is_strict = strict and sensor is not None
+        self.was_charged = True
+        self.decided_ms: int | None = None if sensor is None else 0
+
     def record(self, permits: float, now_ms: int) -> None:
         """
-        Charge mutations (partitions).
+        Charge mutations (partitions); a permissive quota only remembers a violation.
 
         Raises:
             ApiError: THROTTLING_QUOTA_EXCEEDED (strict only); nothing was charged.
         """
-
-    @property
-    def is_strict(self) -> bool:
-        """Whether it refuses."""
-        return False
-
-    @property
-    def decided_ms(self) -> int | None:
-        """Throttle of the last ``record``, ms: 0 within the quota; None: nothing is charged."""
-        return None
-
-    @property
-    def is_exceeded(self) -> bool:
-        """Whether a mutation was refused."""
-        return False
-
-    @property
-    def was_charged(self) -> bool:
-        """Whether the last ``record`` was charged."""
-        return True
-
-    def throttle_time_ms(self, now_ms: int) -> int:
-        """Return how long to mute when the answer is sent at now; it shrinks while waiting."""
-        return 0
-
-
-class _BoundedQuota(MutationQuota):
-    def __init__(self, sensor: MutationSensor) -> None:
-        self._sensor = sensor
-        self._last_throttle_ms = 0
-        self._last_ms = 0
-        self._decided_ms = 0
-
-    @property
-    def decided_ms(self) -> int | None:
-        """See the base."""
-        return self._decided_ms
-
-    def throttle_time_ms(self, now_ms: int) -> int:
-        """Return what is left of the last throttle at now."""
-        return max(0, self._last_throttle_ms - (now_ms - self._last_ms))
-
-    def _check(self, now_ms: int) -> int | None:
-        """Remember and return the throttle time, ms; None while tokens aren't below zero."""
-        violation_ms = self._sensor.violation_ms(now_ms)
-        self._decided_ms = violation_ms or 0
+        sensor = self._sensor
+        if sensor is None:
+            return
+        if not self.is_strict:
+            sensor.charge(permits, now_ms)
+        violation_ms = sensor.violation_ms(now_ms)
+        self.decided_ms = violation_ms or 0
         if violation_ms is not None:
             self._last_throttle_ms = violation_ms
             self._last_ms = now_ms
-        return violation_ms
-
-
-class StrictMutationQuota(_BoundedQuota):
-    """
-    Check, then charge: refuses while tokens are below zero.
-
-    Args:
-        sensor: of the quota-id.
-        observes: refuse nothing (``headgate.enforce=observe``). What would have been refused is not
-            charged, so that no client owes for it when the quota comes into force; metrics show its
-            rate all the same.
-    """
-
-    def __init__(self, sensor: MutationSensor, *, observes: bool = False) -> None:
-        super().__init__(sensor)
-        self._observes = observes
-        self._was_charged = True
-
-    def record(self, permits: float, now_ms: int) -> None:
-        """Charge mutations, or refuse with THROTTLING_QUOTA_EXCEEDED."""
-        violation_ms = self._check(now_ms)
-        self._was_charged = violation_ms is None
+        if not self.is_strict:
+            return
+        self.was_charged = violation_ms is None
         if violation_ms is None:
-            self._sensor.charge(permits, now_ms)
+            sensor.charge(permits, now_ms)
         elif self._observes:
-            self._sensor.rate.record(permits, now_ms)
+            sensor.rate.record(permits, now_ms)
         else:
             raise ApiError(
                 KafkaError.THROTTLING_QUOTA_EXCEEDED,
@@ -157,28 +125,13 @@ class StrictMutationQuota(_BoundedQuota):
             )
 
     @property
-    def is_strict(self) -> bool:
-        """It does, or would."""
-        return True
-
-    @property
     def is_exceeded(self) -> bool:
         """Whether a mutation was refused with a throttle time above 0."""
-        return self._last_throttle_ms > 0
+        return self.is_strict and self._last_throttle_ms > 0
 
-    @property
-    def was_charged(self) -> bool:
-        """Not if it was refused, or would have been."""
-        return self._was_charged
-
-
-class PermissiveMutationQuota(_BoundedQuota):
-    """Charge, then check: never refuses."""
-
-    def record(self, permits: float, now_ms: int) -> None:
-        """Charge mutations; a violation is only remembered."""
-        self._sensor.charge(permits, now_ms)
-        self._check(now_ms)
+    def throttle_time_ms(self, now_ms: int) -> int:
+        """Return how long to mute when the answer is sent at now; it shrinks while waiting."""
+        return max(0, self._last_throttle_ms - (now_ms - self._last_ms))
 
 
 class ControllerMutationQuotaManager(SensorRegistry):
@@ -188,7 +141,7 @@ class ControllerMutationQuotaManager(SensorRegistry):
     Args:
         num_samples: controller.quota.window.num.
         window_ms: controller.quota.window.size.seconds x 1000.
-        rules, start_ms, expiry_period_ms: as for every manager.
+        rules, start_ms: as for every manager.
     """
 
     type = QuotaType.CONTROLLER_MUTATION_RATE
@@ -200,36 +153,19 @@ class ControllerMutationQuotaManager(SensorRegistry):
         window_ms: int = 1000,
         rules: Rules = KAFKA_4,
         start_ms: int = 0,
-        expiry_period_ms: int = EXPIRY_PERIOD_MS,
     ) -> None:
-        super().__init__(rules=rules, start_ms=start_ms, expiry_period_ms=expiry_period_ms)
+        super().__init__(rules=rules, start_ms=start_ms)
         self.num_samples = num_samples
         self.window_ms = window_ms
 
     def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> MutationSensor:
         return MutationSensor(tags, bound, now_ms, self.num_samples, self.window_ms)
 
-    def quota_for(
-        self, user: str, client_id: str, api_key: int, api_version: int, now_ms: int
+    def quota(
+        self, user: str, client_id: str, now_ms: int, *, strict: bool, observes: bool = False
     ) -> MutationQuota:
-        """Return the quota of one request: strict from its API's STRICT_SINCE version on."""
-        strict = api_version >= STRICT_SINCE.get(api_key, 0)
-        return (self.strict if strict else self.permissive)(user, client_id, now_ms)
-
-    def strict(self, user: str, client_id: str, now_ms: int) -> MutationQuota:
-        """Return a strict quota for one request; unbounded while no quota of the type exists."""
-        sensor = self._find(user, client_id, now_ms)
-        return MutationQuota() if sensor is None else StrictMutationQuota(sensor)
-
-    def permissive(self, user: str, client_id: str, now_ms: int) -> MutationQuota:
-        """Return a permissive quota for one request; unbounded while no quota exists."""
-        sensor = self._find(user, client_id, now_ms)
-        return MutationQuota() if sensor is None else PermissiveMutationQuota(sensor)
-
-    def observed(self, user: str, client_id: str, now_ms: int) -> MutationQuota:
-        """Return a quota for one request that only watches; unbounded while no quota exists."""
-        sensor = self._find(user, client_id, now_ms)
-        return MutationQuota() if sensor is None else StrictMutationQuota(sensor, observes=True)
+        """Return the quota of one request; it limits nothing while no quota of the type exists."""
+        return MutationQuota(self._find(user, client_id, now_ms), strict=strict, observes=observes)
 
     def record(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:
         """

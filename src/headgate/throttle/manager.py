@@ -15,12 +15,7 @@ from typing import Final
 from headgate.quota.key import QuotaType
 from headgate.throttle.java import DOUBLE_MAX, LONG_MAX
 from headgate.throttle.overrides import KAFKA_4, Rules, Tags
-from headgate.throttle.registry import (
-    EXPIRY_PERIOD_MS,
-    UNCHARGED,
-    SensorRegistry,
-    Throttle,
-)
+from headgate.throttle.registry import UNCHARGED, SensorRegistry, Throttle
 from headgate.throttle.sensor import MOST_EXACT, SampledRate, throttle_time_ms
 
 _new = tuple.__new__
@@ -80,15 +75,9 @@ class ClientQuotaManager(SensorRegistry):
         rules: Rules = KAFKA_4,
         static_default: float | None = None,
         start_ms: int = 0,
-        expiry_period_ms: int = EXPIRY_PERIOD_MS,
         max_throttle_ms: int | None = None,
     ) -> None:
-        super().__init__(
-            rules=rules,
-            static_default=static_default,
-            start_ms=start_ms,
-            expiry_period_ms=expiry_period_ms,
-        )
+        super().__init__(rules=rules, static_default=static_default, start_ms=start_ms)
         self.type = type
         self.num_samples = num_samples
         self.window_ms = window_ms

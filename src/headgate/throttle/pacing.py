@@ -23,7 +23,6 @@ from headgate.throttle.java import LONG_MAX, UNLIMITED
 from headgate.throttle.observation import Observation as Observation
 from headgate.throttle.overrides import KAFKA_4, Overrides, Rules, Tags
 from headgate.throttle.registry import (
-    EXPIRY_PERIOD_MS,
     SENSORS_AT_ONCE,
     UNCHARGED,
     SensorRegistry,
@@ -185,7 +184,7 @@ class PacedQuotaManager(SensorRegistry):
         period_ms: how often bounds are assigned; None: never. One throttle is at most two periods,
             by when the bound it was told by has been replaced. What is owed beyond that waits for
             the next request.
-        rules, static_default, start_ms, expiry_period_ms: as for every manager.
+        rules, static_default, start_ms: as for every manager.
     """
 
     def __init__(
@@ -198,16 +197,10 @@ class PacedQuotaManager(SensorRegistry):
         rules: Rules = KAFKA_4,
         static_default: float | None = None,
         start_ms: int = 0,
-        expiry_period_ms: int = EXPIRY_PERIOD_MS,
     ) -> None:
         if burst_ms < 1:
             raise ValueError(f"a bucket must hold 1 ms of its quota at least, not {burst_ms}")
-        super().__init__(
-            rules=rules,
-            static_default=static_default,
-            start_ms=start_ms,
-            expiry_period_ms=expiry_period_ms,
-        )
+        super().__init__(rules=rules, static_default=static_default, start_ms=start_ms)
         self.type = type
         self.moved: Moved | None = None
         """Called at every change of a live bucket's bound; set it before the first charge."""
@@ -334,11 +327,6 @@ class PacedQuotaManager(SensorRegistry):
             return 0
         tokens = sensor.peek(now_ms)
         return max(token_throttle_time_ms(tokens, sensor.bound), 0) if tokens < 0.0 else 0
-
-    def peek(self, tags: Tags, now_ms: int) -> float:
-        """Return a quota-id's tokens at now without changing anything."""
-        sensor: PacedSensor | None = self.sensor(tags)
-        return UNLIMITED if sensor is None else sensor.peek(now_ms)
 
     def _lapse(self, sensor: PacedSensor, now_ms: int) -> None:
         """Go back from an assigned bound that lapsed to the quota itself."""

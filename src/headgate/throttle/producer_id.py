@@ -20,11 +20,10 @@ from typing import Final, Protocol
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.steps import Work
-from headgate.throttle.bloom import ExactIds, IdSet, ScalableBloomFilter
-from headgate.throttle.java import UNLIMITED
+from headgate.throttle.bloom import ScalableBloomFilter
 from headgate.throttle.overrides import KAFKA_4, Rules, Tags
-from headgate.throttle.registry import EXPIRY_PERIOD_MS, UNCHARGED, SensorRegistry, Throttle
-from headgate.throttle.sensor import NEVER, SampledRate, throttle_time_ms
+from headgate.throttle.registry import UNCHARGED, SensorRegistry, Throttle
+from headgate.throttle.sensor import NEVER, SampledRate
 from headgate.throttle.token_bucket import TokenBucket, token_throttle_time_ms
 
 CLEANUP_TASK: Final = "cleanup-keys"
@@ -65,22 +64,19 @@ class TimedIds:
 
     Args:
         window_ms: life of a layer.
-        make: makes an empty layer's set.
-        refresh: copy an id found only in the older layer to the newer one (then a busy id is
-            charged once for all; off: the KIP's letter).
+        make: makes an empty layer's filter.
 
     Attributes:
         within: the last decision on a request of the user that had no new ids.
     """
 
-    __slots__ = ("_half_ms", "_known", "_layers", "_make", "_refresh", "_window_ms", "within")
+    __slots__ = ("_half_ms", "_known", "_layers", "_make", "_window_ms", "within")
 
-    def __init__(self, window_ms: int, make: Callable[[], IdSet], *, refresh: bool = False) -> None:
+    def __init__(self, window_ms: int, make: Callable[[], ScalableBloomFilter]) -> None:
         self._window_ms = window_ms
         self._half_ms = -(-window_ms // 2)
         self._make = make
-        self._refresh = refresh
-        self._layers: list[tuple[int, IdSet]] = []
+        self._layers: list[tuple[int, ScalableBloomFilter]] = []
         self._known: dict[int, int] = {}  # ids, and when the layer dies that has each
         self.within: Throttle | None = None
 
@@ -94,13 +90,12 @@ class TimedIds:
         if now_ms < known.get(producer_id, NEVER):  # a layer loses nothing before it dies
             return False
         layer = self._layer_of(producer_id, now_ms)
-        home = self._newest(now_ms) if layer is None or self._refresh else layer
-        if home is not layer:
+        home = self._newest(now_ms) if layer is None else layer
+        if layer is None:
             home[1].add(producer_id)
-        if not self._refresh:
-            if len(known) >= _MOST_KNOWN:
-                known.clear()
-            known[producer_id] = home[0] + self._window_ms
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        known[producer_id] = home[0] + self._window_ms
         return layer is None
 
     @property
@@ -108,35 +103,30 @@ class TimedIds:
         """When the last of its layers dies; long ago if it has none."""
         return self._layers[-1][0] + self._window_ms if self._layers else NEVER
 
-    @property
-    def num_layers(self) -> int:
-        """Layers held, dead ones not yet swept included; never more than two."""
-        return len(self._layers)
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the filters, in bytes."""
-        return sum(ids.nbytes for _, ids in self._layers)
-
-    def _layer_of(self, producer_id: int, now_ms: int) -> tuple[int, IdSet] | None:
+    def _layer_of(self, producer_id: int, now_ms: int) -> tuple[int, ScalableBloomFilter] | None:
         """Return the newest living layer that has an id, and since when it is there."""
         for layer in reversed(self._alive(now_ms)):
             if producer_id in layer[1]:
                 return layer
         return None
 
-    def _alive(self, now_ms: int) -> list[tuple[int, IdSet]]:
+    def _alive(self, now_ms: int) -> list[tuple[int, ScalableBloomFilter]]:
         layers = self._layers
         while layers and now_ms - layers[0][0] >= self._window_ms:
             del layers[0]
             self._known.clear()
         return layers
 
-    def _newest(self, now_ms: int) -> tuple[int, IdSet]:
+    def _newest(self, now_ms: int) -> tuple[int, ScalableBloomFilter]:
         layers = self._alive(now_ms)
         if not layers or now_ms - layers[-1][0] >= self._half_ms:
             layers.append((now_ms, self._make()))
         return layers[-1]
+
+
+def _filter() -> ScalableBloomFilter:
+    """Return a layer's filter: two may be asked, and each gets half of the error of 1 in 100."""
+    return ScalableBloomFilter(1000, 0.01 / 2)
 
 
 class ProducerIdSensor(TokenBucket):
@@ -176,13 +166,7 @@ class ProducerIdQuotaManager(SensorRegistry):
         window_ms: producer.id.quota.window.size.seconds x 1000.
         cache_window_ms: producer.id.quota.cache.window.seconds x 1000, the life of an id's layer;
             None: num_samples x window_ms (11 s).
-        sampled: check the sampled rate instead of the token bucket.
-        refresh: see :class:`TimedIds`.
-        expected_ids: ids a layer's first filter is sized for.
-        error_rate: bound of the false positives of both layers together (an id missed, not
-            charged).
-        exact: keep sets instead of filters (tests).
-        rules, start_ms, expiry_period_ms: as for every manager.
+        rules, start_ms: as for every manager.
 
     Source: KIP-936 "Public Interfaces".
     """
@@ -197,26 +181,14 @@ class ProducerIdQuotaManager(SensorRegistry):
         num_samples: int = 11,
         window_ms: int = 1000,
         cache_window_ms: int | None = None,
-        sampled: bool = False,
-        refresh: bool = False,
-        expected_ids: int = 1000,
-        error_rate: float = 0.01,
-        exact: bool = False,
         rules: Rules = KAFKA_4,
         start_ms: int = 0,
-        expiry_period_ms: int = EXPIRY_PERIOD_MS,
     ) -> None:
-        super().__init__(rules=rules, start_ms=start_ms, expiry_period_ms=expiry_period_ms)
+        super().__init__(rules=rules, start_ms=start_ms)
         self.num_samples = num_samples
         self.window_ms = window_ms
         self.cache_window_ms = (
             num_samples * window_ms if cache_window_ms is None else cache_window_ms
-        )
-        self._sampled = sampled
-        self._refresh = refresh
-        # Two layers may be asked: each gets half the error.
-        self._make: Callable[[], IdSet] = (
-            ExactIds if exact else lambda: ScalableBloomFilter(expected_ids, error_rate / 2)
         )
         self._cache: dict[str, TimedIds] = {}
         # When each user of the cache is to be looked at: its first layer's death, or a later one's.
@@ -264,14 +236,9 @@ class ProducerIdQuotaManager(SensorRegistry):
             return self._within(tags)
         sensor: ProducerIdSensor = self._sensor_of_tags(tags, now_ms)
         sensor.last_record_ms = now_ms
-        rate, window = sensor.rate.charge(new, now_ms)
+        sensor.rate.charge(new, now_ms)  # measured too, which empties old samples
         sensor.record(new, now_ms)
-        ms = 0
-        if self._sampled:
-            if rate > sensor.limit:
-                ms = throttle_time_ms(rate, sensor.limit, window)
-        elif sensor.tokens < 0:
-            ms = token_throttle_time_ms(sensor.tokens, sensor.limit)
+        ms = token_throttle_time_ms(sensor.tokens, sensor.limit) if sensor.tokens < 0 else 0
         return Throttle(ms, user, "", sensor.limit)
 
     def spare(self, tags: Tags) -> float:
@@ -285,8 +252,6 @@ class ProducerIdQuotaManager(SensorRegistry):
         Args:
             tags: the user, and "".
         """
-        if self._sampled:
-            return 0.0
         bound = self._overrides.bound(tags)
         sensor: ProducerIdSensor | None = self._sensors.get(tags)
         window_s = self.window_ms / 1000.0
@@ -295,13 +260,6 @@ class ProducerIdQuotaManager(SensorRegistry):
             tokens, least, bound = sensor.tokens, min(bound, sensor.limit), max(bound, sensor.limit)
         again = least * (self.cache_window_ms / 2000.0)
         return max(float(int(min(tokens - bound * window_s, again, _MOST_SPARE))), 0.0)
-
-    def peek(self, user: str, now_ms: int) -> tuple[float, float]:
-        """Return a user's rate and tokens at now, for metrics, without changing anything."""
-        sensor: ProducerIdSensor | None = self.sensor((user, ""))
-        if sensor is None:
-            return 0.0, UNLIMITED
-        return sensor.rate.peek(now_ms)[0], sensor.peek(now_ms)
 
     # -- cache, as in the KIP
 
@@ -378,17 +336,10 @@ class ProducerIdQuotaManager(SensorRegistry):
         """Users in the cache."""
         return len(self._cache)
 
-    @property
-    def nbytes(self) -> int:
-        """Memory of all filters, in bytes."""
-        return sum(ids.nbytes for ids in self._cache.values())
-
     def _remember(self, user: str, producer_id: int, now_ms: int) -> bool:
         ids = self._cache.get(user)
         if ids is None:
-            ids = self._cache[user] = TimedIds(
-                self.cache_window_ms, self._make, refresh=self._refresh
-            )
+            ids = self._cache[user] = TimedIds(self.cache_window_ms, _filter)
             heappush(self._deaths, (now_ms + self.cache_window_ms, user))
         return ids.add(producer_id, now_ms)
 

@@ -87,7 +87,6 @@ class SensorRegistry(ABC):
         rules: :data:`KAFKA_4` or :data:`KAFKA_3_9`.
         static_default: see :class:`Overrides`.
         start_ms: when Kafka's metrics registry would have started; ticks count from it.
-        expiry_period_ms: ms between ticks.
 
     Attributes:
         generation: grows when requests may be charged to other sensors than before.
@@ -99,7 +98,6 @@ class SensorRegistry(ABC):
         rules: Rules = KAFKA_4,
         static_default: float | None = None,
         start_ms: int = 0,
-        expiry_period_ms: int = EXPIRY_PERIOD_MS,
     ) -> None:
         self._overrides = Overrides(rules, static_default)
         self._exempt: frozenset[str] = frozenset()
@@ -109,8 +107,7 @@ class SensorRegistry(ABC):
         self._named = 0  # characters of the names remembered
         self.generation = 0
         self._start_ms = start_ms
-        self._period_ms = expiry_period_ms
-        self._next_tick_ms = start_ms + expiry_period_ms
+        self._next_tick_ms = start_ms + EXPIRY_PERIOD_MS
         self._idle_before_ms = NEVER
 
     @abstractmethod
@@ -253,8 +250,8 @@ class SensorRegistry(ABC):
 
     def _tick(self, now_ms: int) -> None:
         """Note that all ticks up to now have passed."""
-        last = now_ms - (now_ms - self._start_ms) % self._period_ms
-        self._next_tick_ms = last + self._period_ms
+        last = now_ms - (now_ms - self._start_ms) % EXPIRY_PERIOD_MS
+        self._next_tick_ms = last + EXPIRY_PERIOD_MS
         self._idle_before_ms = last - EXPIRY_MS
 
     def _sensor_of_tags(self, tags: Tags, now_ms: int) -> Any:

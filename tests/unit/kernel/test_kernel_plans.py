@@ -7,17 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from headgate.kernel import (
-    OP_MEASURE,
-    OP_NO_CHECK,
-    OP_RECORD,
-    OP_TOUCH,
-    OP_UNRECORD,
-    PlanSums,
-    RateState,
-    replay_plans,
-    replay_rate,
-)
+from headgate.kernel.codes import OP_MEASURE, OP_NO_CHECK, OP_RECORD, OP_TOUCH, OP_UNRECORD
+from headgate.kernel.plans import PlanSums, replay_plans
+from headgate.kernel.rate import RateState, replay_rate
 
 T0 = 1_700_000_000_000
 

@@ -12,7 +12,7 @@ from headgate.quota.key import QuotaType
 from headgate.throttle import registry
 from headgate.throttle.bloom import BloomFilter, ScalableBloomFilter
 from headgate.throttle.bps import BpsQuotaManager
-from headgate.throttle.controller_mutation import ControllerMutationQuotaManager, MutationQuota
+from headgate.throttle.controller_mutation import ControllerMutationQuotaManager
 from headgate.throttle.java import LONG_MAX, LONG_MIN, UNLIMITED, java_round
 from headgate.throttle.manager import ClientQuotaManager
 from headgate.throttle.overrides import KAFKA_3_9, KAFKA_4, Overrides
@@ -36,7 +36,7 @@ MAKE: dict[str, Callable[..., Any]] = {
     "bps": lambda **s: BpsQuotaManager(PRODUCE, 2, **s),
     "shares": lambda **s: SharesQuotaManager(PRODUCE, 1000.0, **s),
     "mutation": ControllerMutationQuotaManager,
-    "producer ids": lambda **s: ProducerIdQuotaManager(exact=True, **s),
+    "producer ids": ProducerIdQuotaManager,
 }
 CHARGE: dict[str, Callable[[Any, int], object]] = {
     kind: lambda m, now: m.record("u", "c", 1, now) for kind in MAKE
@@ -53,9 +53,7 @@ NOTICE: dict[tuple[str, str], Callable[[Any, int], object]] = {
     ("sampled", "advance"): lambda m, now: m.advance(now),
     ("sampled", "update_quota"): lambda m, now: m.update_quota(USER, 7.0, now),
     ("paced", "unrecord"): lambda m, now: m.unrecord("u", "c", 1, now),
-    ("mutation", "strict"): lambda m, now: m.strict("u", "c", now),
-    ("mutation", "permissive"): lambda m, now: m.permissive("u", "c", now),
-    ("mutation", "observed"): lambda m, now: m.observed("u", "c", now),
+    ("mutation", "quota"): lambda m, now: m.quota("u", "c", now, strict=True),
     ("mutation", "measure"): lambda m, now: m.measure(TAGS, now),
 }
 
@@ -105,13 +103,13 @@ def test_what_is_charged_keeps_a_sensor_alive() -> None:
 
 @pytest.mark.parametrize("kind", MAKE)
 def test_every_manager_obeys_what_it_was_made_with(kind: str) -> None:
-    m: SensorRegistry = MAKE[kind](rules=KAFKA_3_9, start_ms=T0 + 7, expiry_period_ms=10_000)
+    m: SensorRegistry = MAKE[kind](rules=KAFKA_3_9, start_ms=T0 + 7)
     m.update_quota(USER, None, T0 + 7)
     assert m.flags == 2  # 3.9 keeps the flag of a level once touched
     m.update_quota(USER, 1000.0, T0 + 7)
     CHARGE[kind](m, T0 + 8)
-    assert m.expire(T0 + 7 + HOUR_MS + 10_000 - 1) == []
-    assert m.expire(T0 + 7 + HOUR_MS + 10_000) == [TAGS]
+    assert m.expire(T0 + 7 + HOUR_MS + TICK_MS - 1) == []
+    assert m.expire(T0 + 7 + HOUR_MS + TICK_MS) == [TAGS]
 
 
 @pytest.mark.parametrize("kind", ["sampled", "request", "mutation", "producer ids"])
@@ -366,11 +364,11 @@ def test_a_split_is_in_force_until_it_lapses_and_follows_its_quota() -> None:
 
 def test_who_only_watches_is_charged_and_never_refused() -> None:
     m = ControllerMutationQuotaManager(start_ms=T0)
-    free = m.observed("u", "c", T0)
-    assert (type(free), free.is_strict, free.was_charged) == (MutationQuota, False, True)
+    free = m.quota("u", "c", T0, strict=True, observes=True)
+    assert (free.is_strict, free.was_charged) == (False, True)
     assert (free.decided_ms, free.is_exceeded, free.throttle_time_ms(T0)) == (None, False, 0)
     m.update_quota(USER, 1.0, T0)
-    watched = m.observed("u", "c", T0)
+    watched = m.quota("u", "c", T0, strict=True, observes=True)
     assert watched.decided_ms == 0
     watched.record(20, T0)
     assert (watched.is_strict, watched.was_charged, watched.is_exceeded) == (True, True, False)
@@ -380,60 +378,39 @@ def test_who_only_watches_is_charged_and_never_refused() -> None:
     assert (sensor.rate.total, sensor.tokens) == (25, -9.0)
 
 
-def test_an_api_without_a_strict_version_is_strict_from_its_first() -> None:
-    m = ControllerMutationQuotaManager(start_ms=T0)
-    m.update_quota(USER, 1.0, T0)
-    strict = {
-        key: [m.quota_for("u", "c", key, v, T0).is_strict for v in range(7)]
-        for key in (19, 20, 37, 99)
-    }
-    assert [strict[key].index(True) for key in (19, 20, 37, 99)] == [6, 5, 3, 0]
-
-
 # -- producer ids
 
 
-def test_a_busy_id_that_is_refreshed_is_kept_once() -> None:
-    m = ProducerIdQuotaManager(refresh=True, window_ms=1000, num_samples=10, start_ms=T0)
-    m.update_quota(USER, 1.0, T0)
-    for ms in range(0, 60_000, 100):
-        m.record("u", [7], T0 + ms)
-    assert [ids._slices[0].count for _, ids in m._cache["u"]._layers] == [1, 1]  # type: ignore[attr-defined]
-
-
 def test_ids_wait_from_the_first_token_owed_and_not_before() -> None:
-    half = ProducerIdQuotaManager(exact=True, num_samples=2, start_ms=T0)
+    half = ProducerIdQuotaManager(num_samples=2, start_ms=T0)
     half.update_quota(USER, 2.75, T0)
     assert half.last_new == 0
     assert half.record("u", range(5), T0).throttle_time_ms == 0  # half a token is left
     assert half.last_new == 5
-    m = ProducerIdQuotaManager(exact=True, num_samples=2, start_ms=T0)
+    m = ProducerIdQuotaManager(num_samples=2, start_ms=T0)
     m.update_quota(USER, 3.0, T0)
     assert m.record("u", range(6), T0).throttle_time_ms == 0  # the bucket of 2 x 1 s x 3 is empty
     assert m.record("u", [6], T0).throttle_time_ms == 333
     assert m.spare(TAGS) == 0.0
-    sampled = ProducerIdQuotaManager(exact=True, sampled=True, num_samples=2, start_ms=T0)
-    sampled.update_quota(USER, 3.0, T0)
-    assert sampled.record("u", range(3), T0).throttle_time_ms == 0  # exactly the quota
-    assert sampled.record("u", [3], T0).throttle_time_ms == 333
 
 
 def test_filters_grow_by_halves_of_their_error_up_to_the_most_they_hold() -> None:
     assert BloomFilter(1, 0.01).num_probes == 7
     ids = ScalableBloomFilter(10, 0.01, most_ids=31)
     for number in range(32):
-        assert not ids.is_saturated
+        newest = ids._slices[-1]
+        assert len(ids._slices) < 3 or newest.count <= newest.capacity
         ids.add(number)
-    assert ids.is_saturated
+    assert (len(ids._slices), ids._room, ids._slices[-1].count) == (3, 0, 2)  # one too many
     sizes = [(one.capacity, one.num_bits) for one in ids._slices]
     assert sizes == [
         (count, BloomFilter(count, 0.01 / 2**place).num_bits)
         for place, count in enumerate((10, 20, 1), 1)
     ]
-    manager = ProducerIdQuotaManager(expected_ids=10, error_rate=0.08)
-    made = manager._make()
-    assert isinstance(made, ScalableBloomFilter)
-    assert made._slices[0].num_bits == BloomFilter(10, 0.02).num_bits
+    manager = ProducerIdQuotaManager()
+    manager.add("u", 1, T0)
+    ((_, made),) = manager._cache["u"]._layers
+    assert made._slices[0].num_bits == BloomFilter(1000, 0.0025).num_bits
 
 
 def test_names_remembered_are_bounded_in_number_and_length(

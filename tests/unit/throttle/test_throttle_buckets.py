@@ -10,11 +10,7 @@ import pytest
 
 from headgate.errors import ApiError, KafkaError
 from headgate.quota.entity import DEFAULT, QuotaEntity
-from headgate.throttle.controller_mutation import (
-    STRICT_SINCE,
-    ControllerMutationQuotaManager,
-    MutationQuota,
-)
+from headgate.throttle.controller_mutation import STRICT_SINCE, ControllerMutationQuotaManager
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.registry import UNCHARGED
 from headgate.throttle.token_bucket import TokenBucket, token_throttle_time_ms
@@ -52,7 +48,7 @@ def mutations(quota: float | None, samples: int = 10) -> ControllerMutationQuota
 def test_one_requests_quota(mode: str) -> None:
     case = CASES[mode]
     manager = mutations(case["quota"], case["samples"])
-    quota = (manager.strict if mode == "strict" else manager.permissive)("u", "c", T0)
+    quota = manager.quota("u", "c", T0, strict=mode == "strict")
     now = T0
     for event in case["events"]:
         now += event.get("sleep_ms", 0)
@@ -91,8 +87,7 @@ def test_the_managers_own_record_is_strict() -> None:
 @pytest.mark.parametrize("case", CASES["integration"]["requests"], ids=lambda case: case["mode"])
 def test_two_topics_of_thirty_partitions(case: dict[str, Any]) -> None:
     manager = mutations(None if case["mode"] == "unbounded" else 2.0)
-    make = manager.permissive if case["mode"] == "permissive" else manager.strict
-    quota = make("u", "c", T0)
+    quota = manager.quota("u", "c", T0, strict=case["mode"] != "permissive")
     errors = []
     for _ in range(case["topics"]):
         try:
@@ -104,26 +99,29 @@ def test_two_topics_of_thirty_partitions(case: dict[str, Any]) -> None:
     assert quota.throttle_time_ms(T0) == case["max_throttle_ms"]
 
 
-def test_strictness_follows_the_api_version() -> None:
+def test_strict_versions_are_kafkas() -> None:
     since = CASES["integration"]["strict_since"]
     assert {
         19: since["CreateTopics"],
         20: since["DeleteTopics"],
         37: since["CreatePartitions"],
     } == STRICT_SINCE
+
+
+def test_a_strict_quota_refuses_in_kafkas_words_and_a_permissive_one_charges() -> None:
     manager = mutations(1.0, samples=1)
-    for api_key, version in STRICT_SINCE.items():
-        manager.record("u", "c", 100, T0)
-        with pytest.raises(ApiError, match=r"The throttling quota has been exceeded\."):
-            manager.quota_for("u", "c", api_key, version, T0).record(1, T0)
-        manager.quota_for("u", "c", api_key, version - 1, T0).record(1, T0)
+    manager.record("u", "c", 100, T0)
+    with pytest.raises(ApiError, match=r"The throttling quota has been exceeded\."):
+        manager.quota("u", "c", T0, strict=True).record(1, T0)
+    manager.quota("u", "c", T0, strict=False).record(1, T0)
+    assert manager.peek(("u", ""), T0) == -100.0
 
 
 def test_without_quotas_everything_is_unbounded() -> None:
     manager = mutations(None)
-    quota = manager.strict("u", "c", T0)
-    assert type(quota) is MutationQuota
+    quota = manager.quota("u", "c", T0, strict=True)
     quota.record(10**9, T0)
+    assert (quota.is_strict, quota.was_charged, quota.decided_ms) == (False, True, None)
     assert (quota.is_exceeded, quota.throttle_time_ms(T0)) == (False, 0)
     assert manager.record("u", "c", 10**9, T0) is UNCHARGED
     assert manager.peek(("u", ""), T0) == UNLIMITED

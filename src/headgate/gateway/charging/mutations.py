@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from headgate.quota.key import MUTATION
+from headgate.throttle.controller_mutation import STRICT_SINCE
 from headgate.throttle.registry import UNCHARGED, Throttle
 
 if TYPE_CHECKING:
@@ -44,12 +45,11 @@ class MutationCharges:
         Versions of a request that know THROTTLING_QUOTA_EXCEEDED get a strict quota, which
         refuses topics; older ones get a permissive one, which only throttles.
         """
+        observes = MUTATION not in self._managers.active
+        knows = plan.version >= STRICT_SINCE.get(plan.key, 0)
+        strict = observes or (knows and not context.exempt)
         user, client_id = context.principal, context.client_id
-        if MUTATION not in self._managers.active:
-            return self._manager.observed(user, client_id, now_ms)
-        if context.exempt:
-            return self._manager.permissive(user, client_id, now_ms)
-        return self._manager.quota_for(user, client_id, plan.key, plan.version, now_ms)
+        return self._manager.quota(user, client_id, now_ms, strict=strict, observes=observes)
 
     def charged(
         self,
@@ -73,7 +73,7 @@ class MutationCharges:
     ) -> None:
         """Take back the charge of a topic that the broker refused."""
         now_ms = self._clock()
-        quota = self._manager.permissive(context.principal, context.client_id, now_ms)
+        quota = self._manager.quota(context.principal, context.client_id, now_ms, strict=False)
         quota.record(-partitions, now_ms)
         if quota.decided_ms is not None:
             back = self._decision(context, 0)

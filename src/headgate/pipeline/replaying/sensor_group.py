@@ -48,11 +48,14 @@ class SensorGroup:
     """
 
     def __init__(self, kind: GroupKind, plans: int) -> None:
-        from headgate import kernel
+        from headgate.kernel.bucket import BucketState, replay_bucket
+        from headgate.kernel.paced import PacedState, replay_paced
+        from headgate.kernel.plans import replay_plans
+        from headgate.kernel.rate import RateState, replay_rate
 
         self.kind = kind
         self._plans = plans
-        self._kernel = kernel
+        self._replay_plans = replay_plans
         windows = {
             "num_samples": kind.num_samples,
             "window_ms": kind.window_ms,
@@ -63,15 +66,14 @@ class SensorGroup:
             # Kafka caps the request quota's throttle at one window (ClientRequestQuotaManager).
             self._cap = kind.window_ms
         rule = kind.rule or ("bucket" if kind.quota_type in BUCKETS else "sampled")
-        self._rate = kernel.RateState(0, **windows)
-        self._buckets: list[Any] = []
-        self._replay: Any = None
-        if rule != "sampled":
-            make, self._replay = {
-                "bucket": (kernel.BucketState, kernel.replay_bucket),
-                "paced": (kernel.PacedState, kernel.replay_paced),
-            }[rule]
-            self._buckets = [make(0, **windows) for _ in range(plans)]
+        kernels: dict[str, Any] = {
+            "sampled": (RateState, replay_rate),
+            "bucket": (BucketState, replay_bucket),
+            "paced": (PacedState, replay_paced),
+        }
+        make, self._replay = kernels[rule]
+        self._rate = RateState(0, **windows)
+        self._buckets = [] if rule == "sampled" else [make(0, **windows) for _ in range(plans)]
         self.numbers = Numbers()
         self._codes = 0  # states in use
         # Which plans a sensor is one of, by number, and its own states by plan once it's parted.
@@ -118,21 +120,10 @@ class SensorGroup:
         """Return the throttle time of each event under one plan, ms; of buckets, or one plan."""
         heads = events.heads
         key, bound = heads.of_plan(plan)[events.head], heads.bounds[events.head, plan]
-        if self._buckets:
-            bucket = self._buckets[plan]
-            bucket.grow(len(self.numbers))
-            return self._replay(
-                bucket,
-                key,
-                events.t,
-                events.amount,
-                op=events.op,
-                bound=bound,
-                cap_ms=self._cap,
-            )
-        self._rate.grow(len(self.numbers))
-        return self._kernel.replay_rate(
-            self._rate,
+        state = self._buckets[plan] if self._buckets else self._rate
+        state.grow(len(self.numbers))
+        return self._replay(
+            state,
             key,
             events.t,
             events.amount,
@@ -160,7 +151,7 @@ class SensorGroup:
             if many and layer in (USER, BOTH):
                 ordered = by_user = by_user or events.by_user()
             for key, bounds, plans in self._passes(heads.sensor[:, layer], there, heads.bounds):
-                self._kernel.replay_plans(
+                self._replay_plans(
                     self._rate,
                     sums,
                     ordered.head,

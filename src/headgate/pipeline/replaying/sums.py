@@ -48,21 +48,20 @@ class SumSink:
     """
 
     def __init__(self, plans: int) -> None:
-        from headgate import kernel
-
-        self._kernel = kernel
         self._plans = plans
         self._ready: list[Any] = []
         self._rows = 0
         self._begin()
 
     def _begin(self) -> None:
+        from headgate.kernel.plans import PlanSums
+
         # By root, by (principal, client-id), and by the layers they have under each plan.
         self._groups: dict[tuple[Any, ...], int] = {}
         self._logged = np.empty((0, len(LOGGED)), np.int64)
         self._limits = np.empty((0, self._plans), np.float64)
         self._layers = np.empty((0, self._plans), np.uint8)
-        self._sums = self._kernel.PlanSums(self._plans)
+        self._sums = PlanSums(self._plans)
         self._withheld = np.zeros((0, 2), np.int64)
 
     def plain(self, row: dict[str, Any]) -> Iterator[Any]:
@@ -78,8 +77,10 @@ class SumSink:
         group = np.array([known(who, len(groups)) for who in whose], np.int64)
         have = len(self._logged)
         if len(groups) > have:
+            from headgate.kernel.grouping import no_sums
+
             room = max(len(groups), 2 * have)
-            self._logged = np.concatenate([self._logged, _no_sums(room - have)])
+            self._logged = np.concatenate([self._logged, no_sums(room - have)])
             self._limits = np.resize(self._limits, (room, self._plans))
             self._layers = np.resize(self._layers, (room, self._plans))
             self._sums.grow(room)
@@ -166,10 +167,3 @@ class SumSink:
         return [
             tags_of(n, *heads[g][:2]) for g, n in zip(group.tolist(), layer.tolist(), strict=True)
         ]
-
-
-def _no_sums(count: int) -> Any:
-    sums = np.zeros((count, len(LOGGED)), np.int64)
-    sums[:, 5] = np.iinfo(np.int64).max
-    sums[:, 6] = np.iinfo(np.int64).min
-    return sums
