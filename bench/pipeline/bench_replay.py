@@ -30,7 +30,7 @@ def polars(folder: str) -> dict[str, float]:
     import numpy as np
     import polars as pl
 
-    from headgate.kernel import RateState, replay_rate
+    from headgate.kernel.rate import RateState, replay_rate
 
     warm = RateState(1)
     replay_rate(warm, np.zeros(1, np.int64), np.ones(1), np.ones(1), bound=np.full(1, QUOTA))
@@ -47,9 +47,9 @@ def polars(folder: str) -> dict[str, float]:
     )
     key = frame["key"].to_numpy()
     state = RateState(int(key.max()) + 1)
-    bound = np.full(state.num_keys, QUOTA)
+    bound = np.full(len(key), QUOTA)
     ms = replay_rate(
-        state, key, frame["record_ms"].to_numpy(), frame["amount"].to_numpy(), bound_per_key=bound
+        state, key, frame["record_ms"].to_numpy(), frame["amount"].to_numpy(), bound=bound
     )
     out = frame.select("key").with_columns(pl.Series("ms", ms)).group_by("key").agg(pl.sum("ms"))
     return {
@@ -74,6 +74,7 @@ def headgate(folder: str, plans: int, apart: bool, stages: bool) -> dict[str, fl
     from headgate.pipeline.session import open_session
     from headgate.pipeline.sources.files import find_files
     from headgate.pipeline.sources.pieces import pieces_of
+    from headgate.pipeline.workers.log_reader import ReadOptions
     from headgate.quota.entity import DEFAULT, QuotaEntity
     from headgate.quota.key import PRODUCER
     from headgate.quota.table import QuotaTable
@@ -87,12 +88,13 @@ def headgate(folder: str, plans: int, apart: bool, stages: bool) -> dict[str, fl
     pieces = pieces_of(find_files([folder]))
 
     def run(part: list) -> tuple[int, int]:
-        sums = pack_logs(spark, part, options).transform(replay_packed(options))
+        sums = pack_logs(spark, ReadOptions(tuple(part)), options).transform(replay_packed(options))
         row = sums.where("plan = 0").agg(F.sum("requests"), F.sum("throttle_time_ms")).first()
         return int(row[0]), int(row[1])
 
     def pack(part: list) -> int:
-        return int(pack_logs(spark, part, options).agg(F.sum("n")).first()[0])
+        packed = pack_logs(spark, ReadOptions(tuple(part)), options)
+        return int(packed.agg(F.sum("n")).first()[0])
 
     first = pieces[: spark.sparkContext.defaultParallelism]
     run(first)  # the session's and the workers' first steps

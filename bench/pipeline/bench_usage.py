@@ -128,9 +128,10 @@ def headgate_usage(log: str, out: str) -> dict[str, float]:
     from headgate.pipeline import frames
     from headgate.pipeline.sources.files import find_files
     from headgate.pipeline.sources.pieces import pieces_of
+    from headgate.pipeline.workers.log_reader import ReadOptions
 
     cpu, wall = tree_cpu(), time.perf_counter()
-    emitted = frames.emit_activity(spark, pieces_of(find_files([log])))
+    emitted = frames.emit_activity(spark, ReadOptions(tuple(pieces_of(find_files([log])))))
     keys = ("principal", "client_id", "quota_type", "second_ms")
     sums = frames.sums_of(emitted, (*keys, "requests", "bytes", "throttle_time_ms"))
     sums.write.parquet(f"{out}/headgate")

@@ -167,7 +167,7 @@ def polars_replay(source: str, out: str) -> None:
     import numpy as np
     import polars as pl
 
-    from headgate.kernel import RateState, replay_rate
+    from headgate.kernel.rate import RateState, replay_rate
 
     if Path(source).is_file():
         rows = polars_requests(source).with_columns(
@@ -193,7 +193,7 @@ def polars_replay(source: str, out: str) -> None:
         key,
         produced["at"].to_numpy(),
         produced["amount"].to_numpy(),
-        bound_per_key=np.full(state.num_keys, QUOTA),
+        bound=np.full(len(key), QUOTA),
     )
     others = np.zeros(len(frame) - len(produced), decided.dtype)
     frame.drop("key", "at").with_columns(

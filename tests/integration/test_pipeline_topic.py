@@ -20,11 +20,12 @@ from headgate.cli.pipeline.splits import main_splits
 from headgate.cli.pipeline.usage import main_usage
 from headgate.embedded import EmbeddedKafka
 from headgate.errors import ConfigError
-from headgate.pipeline.splits.split_topic import SplitWriter, read_splits
+from headgate.pipeline.splits.split_topic import SplitWriter
 from headgate.usage.format import Event, Origin
 from headgate.usage.rows import batch_of
 from headgate.usage.splits import Split
 from headgate.usage.topic import encode
+from kit.splits_fleet import read_splits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

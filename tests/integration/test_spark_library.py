@@ -166,6 +166,8 @@ def test_plans_are_named_and_quotas_come_in_any_form(spark: SparkSession) -> Non
     assert {row["plan"] for row in found.collect()} == {"logged", "now", "none"}
     with pytest.raises(ConfigError, match=r"several plans are called public\.quotas"):
         hp.what_if(rows, [QUOTAS, str(QUOTAS)])
+    with pytest.raises(ConfigError, match=r"demand: several plans are called public\.quotas"):
+        hp.demand(rows, [QUOTAS, str(QUOTAS)])
 
 
 def test_periods_are_utc_whatever_the_sessions_zone(spark: SparkSession) -> None:

@@ -26,7 +26,7 @@ from headgate.cli.pipeline.recommend import main_recommend
 from headgate.cli.pipeline.replay import main_replay
 from headgate.cli.pipeline.usage import main_usage
 from headgate.cli.pipeline.what_if import main_what_if
-from headgate.cli.schemas import schema_of
+from kit.schemas import schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,10 +10,11 @@ from headgate.pipeline import frames, schema
 from headgate.pipeline.answers import chargeback, effective, recommend, storms, usage
 from headgate.pipeline.answers.advice import Advice
 from headgate.pipeline.answers.usage_parts import DAY_MS, HOUR_MS
-from headgate.pipeline.answers.what_if import what_if
+from headgate.pipeline.answers.what_if import options_of, what_if_packed
 from headgate.pipeline.emitted import ACTIVITY
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.replaying import replay
+from headgate.pipeline.replaying.packed_format import PackOptions
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
     CONNECTION,
@@ -28,7 +29,9 @@ from headgate.quota.table import QuotaTable
 from pipeline_rows import S, asked, did, frame, ordered, rows_of, same_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 P, C, R = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
@@ -139,9 +142,23 @@ def test_activity_of_requests(spark: SparkSession) -> None:
     )
 
 
+def replayed(requests: DataFrame) -> DataFrame:
+    """REPLAY of a frame's rows."""
+    options = PackOptions((QUOTAS,))
+    packed = requests.transform(replay.pack_requests(options))
+    return packed.transform(replay.replay_packed(options))
+
+
+def what_if(requests: DataFrame, plans: Sequence[Quotas]) -> DataFrame:
+    """WHAT_IF of a frame's rows; the first plan's quota-ids are those of plan `logged`."""
+    options = options_of(plans)
+    packed = requests.transform(replay.pack_requests(options))
+    return packed.transform(what_if_packed(options))
+
+
 def test_replay_of_a_frame(spark: SparkSession) -> None:
     rows = [asked(0, "alice", "x", 30_000), asked(2000, "alice", "y", 1, throttle_time_ms=9)]
-    found = frame(spark, schema.REQUESTS, rows).transform(replay.replay(QUOTAS))
+    found = replayed(frame(spark, schema.REQUESTS, rows))
     assert same_schema(found, schema.REPLAY)
     columns = ("seq", "quota_id", "quota_bps", "logged_throttle_time_ms")
     assert rows_of(found, *columns, "replayed_throttle_time_ms") == ordered(
@@ -158,7 +175,7 @@ def test_what_if_shows_plans_side_by_side(spark: SparkSession) -> None:
     rows = [asked(0, "alice", "x", 30_000, throttle_time_ms=4), asked(1, "alice", "y", 1)]
     rows += [asked(0, "bob", "etl", 10_000), asked(0, "bob", "etl", 10, quota_type=R)]
     half = Quotas.of(QuotaTable.of({ALICE: {PRODUCER: 500.0}}), "half")
-    found = frame(spark, schema.REQUESTS, rows).transform(what_if([QUOTAS, half]))
+    found = what_if(frame(spark, schema.REQUESTS, rows), [QUOTAS, half])
     assert same_schema(found, schema.WHAT_IF)
     columns = ("plan", "quota_id", "client_id", "quota", "requests", "bytes", "throttled_requests")
     assert rows_of(
@@ -198,9 +215,9 @@ def test_plans_of_all_levels_together_give_what_each_gives_alone(spark: SparkSes
     ]
     requests = frame(spark, schema.REQUESTS, rows)
     columns = [n for n in schema.WHAT_IF.names if n != "plan"]
-    together = requests.transform(what_if(plans)).collect()
+    together = what_if(requests, plans).collect()
     for plan in plans[:3]:  # one of each level: a run of its own takes seconds
-        alone = requests.transform(what_if([plan])).where("plan <> 'logged'")
+        alone = what_if(requests, [plan]).where("plan <> 'logged'")
         mine = ordered([tuple(r[n] for n in columns) for r in together if r["plan"] == plan.name])
         assert mine == rows_of(alone, *columns)
         assert sum(r["throttle_time_ms"] for r in together if r["plan"] == plan.name) > 100_000

@@ -20,7 +20,7 @@ from headgate.errors import ConfigError
 from headgate.gateway import GatewayThread
 from headgate.pipeline.splits.cluster_splits import Rounds
 from headgate.pipeline.splits.split_stream import write_rounds
-from headgate.pipeline.splits.split_topic import SplitWriter, read_splits
+from headgate.pipeline.splits.split_topic import SplitWriter
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import (
     CONSUMER_BPS,
@@ -31,7 +31,7 @@ from headgate.quota.key import (
 )
 from headgate.quota.table import QuotaTable
 from headgate.usage.splits import Split, encode
-from kit.splits_fleet import Fleet, Phase
+from kit.splits_fleet import Fleet, Phase, read_splits
 
 from .gateway_kit import make_gateway, set_quota, wait_for
 

@@ -29,6 +29,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.embedded import EmbeddedKafka, spark_env
 from headgate.embedded.process import free_ports
+from headgate.pipeline.splits.split_topic import _scan
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_BPS, QuotaKey, QuotaUnit
@@ -44,6 +45,11 @@ _START_S: Final = 180.0
 _STEP_S: Final = 0.02
 # What each partition holds for those who consume, bytes.
 _FILLED: Final = 8_000_000
+
+
+def read_splits(topic: str, config: Mapping[str, Any]) -> list[Split]:
+    """Every split that a topic holds now, in order of offset."""
+    return [found for _, found in _scan(topic, config) if isinstance(found, Split)]
 
 
 @dataclass(frozen=True)

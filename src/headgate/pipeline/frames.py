@@ -10,7 +10,7 @@ streams, tests).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headgate.pipeline.emitted import ACTIVITY, EMITTED_ACTIVITY, EMITTED_REQUESTS
 from headgate.pipeline.sources.pieces import FilePiece
@@ -49,39 +49,21 @@ def tasks_for(pieces: Sequence[FilePiece], cores: int) -> int:
     return max(1, min(len(pieces), wanted))
 
 
-def emit_requests(
-    spark: SparkSession,
-    pieces: Sequence[FilePiece],
-    *,
-    time_zone: str = "UTC",
-    default_partitions: int = 1,
-) -> DataFrame:
+def emit_requests(spark: SparkSession, options: ReadOptions) -> DataFrame:
     """Return ``EMITTED_REQUESTS``: a row per request, bad line and piece read."""
-    plan = ReadOptions(tuple(pieces), time_zone, default_partitions=default_partitions)
-    return spread(spark, pieces).mapInArrow(EmitRequests(plan), EMITTED_REQUESTS.struct)
+    task = EmitRequests(options)
+    return spread(spark, options.pieces).mapInArrow(task, EMITTED_REQUESTS.struct)
 
 
-def emit_activity(
-    spark: SparkSession,
-    pieces: Sequence[FilePiece],
-    *,
-    time_zone: str = "UTC",
-    connections: bool = False,
-    default_partitions: int = 1,
-) -> DataFrame:
+def emit_activity(spark: SparkSession, options: ReadOptions) -> DataFrame:
     """
     Return ``EMITTED_ACTIVITY``: sums by second (for ``sums_of``), bad lines, counts.
 
-    Args:
-        spark: the session.
-        pieces: the pieces to read.
-        time_zone: of logs without one.
-        connections: also the first sight of every connection (for storms).
-        default_partitions: the cluster's ``num.partitions``.
+    Where the options ask for connections, also the first sight of each (for storms).
     """
-    plan = ReadOptions(tuple(pieces), time_zone, connections, default_partitions=default_partitions)
-    parts = parts_for(pieces, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
-    return spread(spark, pieces).mapInArrow(EmitActivity(plan, parts), EMITTED_ACTIVITY.struct)
+    parts = parts_for(options.pieces, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
+    task = EmitActivity(options, parts)
+    return spread(spark, options.pieces).mapInArrow(task, EMITTED_ACTIVITY.struct)
 
 
 def parts_for(pieces: Sequence[FilePiece], cores: int) -> int:
@@ -109,16 +91,9 @@ def sums_of(emitted: DataFrame, columns: Sequence[str] = ACTIVITY.names) -> Data
     return frame
 
 
-def read_activity(spark: SparkSession, pieces: Sequence[FilePiece], **reading: Any) -> DataFrame:
-    """
-    Return logs and journals summed up by second: ACTIVITY, what most transforms take.
-
-    Args:
-        spark: the session.
-        pieces: the pieces to read, of ``pieces.pieces_of``.
-        reading: ``time_zone`` and ``default_partitions``, as ``emit_activity`` takes them.
-    """
-    return sums_of(emit_activity(spark, pieces, **reading))
+def read_activity(spark: SparkSession, options: ReadOptions) -> DataFrame:
+    """Return logs and journals summed up by second: ACTIVITY, what most transforms take."""
+    return sums_of(emit_activity(spark, options))
 
 
 def only(emitted: DataFrame, kind: str, table: Table) -> DataFrame:

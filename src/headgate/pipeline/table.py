@@ -4,7 +4,9 @@ Say what a table is: a name, a grain, and columns with their types, units and me
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+import textwrap
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -180,9 +182,50 @@ def largest(*names: str) -> list[Any]:
     return [F.max(name).alias(name) for name in names]
 
 
-def make_table(name: str, grain: str, *columns: Column | tuple[str, str, str]) -> Table:
-    """Return a table; a column may be given as (name, type, meaning)."""
-    return Table(name, grain, tuple(c if isinstance(c, Column) else Column(*c) for c in columns))
+def make_table(name: str, grain: str, *columns: Column | tuple[str, str, str] | str) -> Table:
+    """
+    Return a table.
+
+    Args:
+        name: of the table.
+        grain: what a row is.
+        columns: each a Column or (name, type, meaning); or a text of several, a line for each:
+            ``name type: meaning``. A meaning goes on in lines that are indented further.
+    """
+    every: list[Column] = []
+    for each in columns:
+        if isinstance(each, str):
+            every += _columns(each)
+        else:
+            every.append(each if isinstance(each, Column) else Column(*each))
+    return Table(name, grain, tuple(every))
+
+
+def _columns(text: str) -> Iterator[Column]:
+    for line in re.split(r"\n(?=\S)", textwrap.dedent(text).strip()):
+        head, _, doc = " ".join(line.split()).partition(": ")
+        name, kind = head.split(" ")
+        yield Column(name, kind, doc)
+
+
+def summed(
+    rows: Any, keys: Collection[str], sums: Collection[str], largest: Collection[str] = ()
+) -> Any:
+    """Add columns of an Arrow table up (and take the largest of others) per key, in this thread."""
+    wanted = [(name, "sum") for name in sums] + [(name, "max") for name in largest]
+    found = rows.group_by(list(keys), use_threads=False).aggregate(wanted)
+    return found.rename_columns([*keys, *sums, *largest])
+
+
+def stream_of(table: Any) -> bytes:
+    """Return an Arrow table as an Arrow stream, made small."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    small = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, table.schema, options=small) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
 
 
 def as_array(values: Any, kind: Any) -> Any:

@@ -83,12 +83,12 @@ def _small_job(spark: SparkSession, folder: str) -> None:
     from headgate.pipeline.workers import exchange
     from headgate.pipeline.workers.log_reader import ReadOptions
 
-    pieces = pieces_of(find_files([str(bundled_log())]))
+    options = ReadOptions(tuple(pieces_of(find_files([str(bundled_log())]))))
     quotas = load(str(bundled_quotas()))
-    reading = usage_parts.ReadUsage(ReadOptions(tuple(pieces)), quotas, 2)
+    reading = usage_parts.ReadUsage(options, quotas, 2)
     context, answer = spark.sparkContext, usage_parts.WriteUsage(f"{folder}/direct")
-    exchange.run(context, len(pieces), 2, reading, answer, 2, f"{folder}/direct")
-    emitted = frames.emit_activity(spark, pieces).persist()
+    exchange.run(context, len(options.pieces), 2, reading, answer, 2, f"{folder}/direct")
+    emitted = frames.emit_activity(spark, options).persist()
     activity = frames.sums_of(emitted)
     used = activity.transform(usage.usage(quotas))
     used.write.parquet(f"{folder}/usage")

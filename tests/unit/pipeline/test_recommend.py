@@ -32,7 +32,7 @@ BARE = Advice(max_request_bytes=0)
 def seen(
     user: str, client: str, percentile: float, current: float | None = None, growth: float = 0.0
 ) -> Observed:
-    return Observed(P, user, client, percentile, percentile * 2, growth, 9, current)
+    return Observed(P, user, client, percentile, percentile * 2, growth, current)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_single_values_are_tried_together_and_other_actions_by_themselves() -> N
 
 
 def test_what_cant_be_replayed_is_said_to_be_unknown() -> None:
-    use = [Observed("request_percentage", "a", "", 0.31, 0.5, 0.0, 1, None)]
+    use = [Observed("request_percentage", "a", "", 0.31, 0.5, 0.0, None)]
     found = propose(
         use, QuotaTable(), {}, [], Advice(types=("request_percentage",), max_request_bytes=0)
     )

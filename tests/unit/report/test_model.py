@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from made_tables import T0, everything, tenants, usage_row, write
 
@@ -138,6 +139,21 @@ def test_only_usage_is_needed(tmp_path: Path) -> None:
     report = build_report(read_tables(write(tmp_path, usage=[usage_row(0, amount=5)])))
     assert report.start_ms == report.end_ms == T0
     assert report.recommendations == report.plans == report.bad == []
+
+
+def test_a_column_that_an_older_run_lacks_is_null(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [usage_row(s, amount=5, quota=1000.0) for s in range(4)]
+    place = write(tmp_path, usage=rows)
+    file = place / "usage" / "part-0.parquet"
+    pq.write_table(pq.read_table(file).drop_columns(["quota", "handler_ms"]), file)
+    for most in (tables_module.MOST_ROWS, 3):
+        monkeypatch.setattr(tables_module, "MOST_ROWS", most)
+        usage = read_tables(place).tables["usage"]
+        assert usage.schema == TABLES["usage"].arrow
+        assert usage["quota"].null_count == usage["handler_ms"].null_count == 4
+        assert usage["amount"].to_pylist() == [5.0] * 4
 
 
 def test_an_empty_usage_table_is_no_error(tmp_path: Path) -> None:

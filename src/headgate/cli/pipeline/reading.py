@@ -5,6 +5,7 @@ Read and pack the inputs of a pipeline command, and print which lines couldn't b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headgate.cli.pipeline.options import HINT, Opened
@@ -23,32 +24,14 @@ def read_activity(on: Opened, *, connections: bool = False) -> DataFrame:
     """Return EMITTED_ACTIVITY of the run's inputs: sums by second, bad lines, counts."""
     from headgate.pipeline import frames
 
-    return frames.emit_activity(
-        on.spark,
-        on.pieces,
-        time_zone=on.arguments.time_zone,
-        connections=connections,
-        default_partitions=on.arguments.default_partitions,
-    )
-
-
-def activity_of(emitted: DataFrame) -> DataFrame:
-    """Return the sums by second (ACTIVITY) of what was read."""
-    from headgate.pipeline import frames
-
-    return frames.sums_of(emitted)
+    return frames.emit_activity(on.spark, replace(on.read_options, connections=connections))
 
 
 def requests_of(on: Opened) -> DataFrame:
     """Return REQUESTS of the run's inputs, a row per charge."""
     from headgate.pipeline import frames, schema
 
-    emitted = frames.emit_requests(
-        on.spark,
-        on.pieces,
-        time_zone=on.arguments.time_zone,
-        default_partitions=on.arguments.default_partitions,
-    )
+    emitted = frames.emit_requests(on.spark, on.read_options)
     frame: DataFrame = schema.REQUESTS.select(emitted.where("kind = 'request'"))
     return frame
 
@@ -57,25 +40,14 @@ def charged_of(on: Opened) -> DataFrame:
     """Return what ``demand`` looks at of the run's inputs: CHARGED."""
     from headgate.pipeline.answers import demand
 
-    return demand.charged_of(
-        on.spark,
-        on.pieces,
-        time_zone=on.arguments.time_zone,
-        default_partitions=on.arguments.default_partitions,
-    )
+    return demand.charged_of(on.spark, on.read_options)
 
 
 def pack(on: Opened, options: PackOptions) -> DataFrame:
     """Return PACKED rows of the run's inputs, for a replay."""
     from headgate.pipeline.replaying import replay
 
-    return replay.pack_logs(
-        on.spark,
-        on.pieces,
-        options,
-        time_zone=on.arguments.time_zone,
-        default_partitions=on.arguments.default_partitions,
-    )
+    return replay.pack_logs(on.spark, on.read_options, options)
 
 
 def pack_once(on: Opened, options: PackOptions) -> DataFrame:
@@ -187,8 +159,12 @@ def _print_reasons(on: Opened, title: str) -> None:
     reasons = found.sort_by(most).slice(0, 10).to_pylist()
     closing_table(
         title,
-        ("lines", "reason", "for instance"),
-        [(number(r["count"]), r["reason"], f"{r['file']} byte {r['offset']}") for r in reasons],
+        (
+            ("lines", lambda r: number(r["count"])),
+            ("reason", "reason"),
+            ("for instance", lambda r: f"{r['file']} byte {r['offset']}"),
+        ),
+        reasons,
     )
 
 

@@ -50,12 +50,7 @@ def _write(on: Opened, activity: DataFrame | None) -> DataFrame:
 
     from headgate.pipeline import frames, schema
 
-    emitted = frames.emit_requests(
-        on.spark,
-        on.pieces,
-        time_zone=on.arguments.time_zone,
-        default_partitions=on.arguments.default_partitions,
-    )
+    emitted = frames.emit_requests(on.spark, on.read_options)
     # Bad lines and counts are asked for after the rows; the rows are many.
     emitted = emitted.persist(StorageLevel.DISK_ONLY)
     rows = frames.only(emitted, "request", schema.REQUESTS)
@@ -84,7 +79,11 @@ def _tell(on: Opened) -> None:
     )
     closing_table(
         "Requests by API",
-        ("API", "requests", "bytes charged"),
-        [(r["api_name"] or "-", number(r["n"]), sized(r["bytes"], unit="B")) for r in found],
+        (
+            ("API", lambda r: r["api_name"] or "-"),
+            ("requests", lambda r: number(r["n"])),
+            ("bytes charged", lambda r: sized(r["bytes"], unit="B")),
+        ),
+        found,
     )
     print_bad_lines(on)

@@ -115,7 +115,6 @@ class Observed:
     percentile: float
     peak: float
     growth_per_day: float
-    days: int
     current: float | None
     span_s: int | None = None
     active_s: int | None = None

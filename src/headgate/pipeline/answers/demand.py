@@ -21,7 +21,6 @@ from headgate.pipeline import schema
 from headgate.pipeline.answers.advice import BYTES
 from headgate.pipeline.frames import spread
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.table import make_table
 from headgate.pipeline.workers.emit import EmitRequests
 from headgate.pipeline.workers.log_reader import ReadOptions
@@ -292,14 +291,6 @@ def demand(
     return transform
 
 
-def charged_of(spark: SparkSession, pieces: Sequence[FilePiece], **reading: Any) -> DataFrame:
-    """
-    Return what `demand` looks at of logs and journals: CHARGED.
-
-    Args:
-        spark: the session.
-        pieces: the pieces to read.
-        reading: ``time_zone`` and ``default_partitions``, as ``frames.emit_requests`` takes them.
-    """
-    emit = EmitCharged(ReadOptions(tuple(pieces), **reading))
-    return spread(spark, pieces).mapInArrow(emit, CHARGED.struct)
+def charged_of(spark: SparkSession, options: ReadOptions) -> DataFrame:
+    """Return what `demand` looks at of logs and journals: CHARGED."""
+    return spread(spark, options.pieces).mapInArrow(EmitCharged(options), CHARGED.struct)

@@ -44,8 +44,8 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
 
     Returns:
         quota_type, quota_user, quota_client_id, percentile, peak (per second, over the window),
-        quota, held (share of the time told to wait, 0..1), days (with use), growth_per_day
-        (relative, from a line through the logarithm of daily use; 0 with fewer than three days),
+        quota, held (share of the time told to wait, 0..1), growth_per_day (relative, from a
+        line through the logarithm of daily use; 0 with fewer than three days of use),
         span_s and active_s (from the first to the last second with use, and how many there are, on
         all brokers).
     """
@@ -82,16 +82,8 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
             F.sum("used").alias("used")
         )
         slope = F.regr_slope(F.log(F.col("used")), F.col("day"))
-        growth = (
-            daily.where(F.col("used") > 0)
-            .groupBy(*_TAGS)
-            .agg(F.count(F.lit(1)).alias("days"), (F.exp(slope) - 1.0).alias("growth"))
-            .withColumn(
-                "growth_per_day",
-                F.when(F.col("days") >= 3, F.coalesce("growth", F.lit(0.0))).otherwise(0.0),
-            )
-            .drop("growth")
-        )
+        grown = F.when(F.count(F.lit(1)) >= 3, F.exp(slope) - 1.0)
+        growth = daily.where(F.col("used") > 0).groupBy(*_TAGS).agg(grown.alias("growth_per_day"))
         seconds = mine.where(F.col("used") > 0).groupBy(*_TAGS)
         span_ms = F.max("second_ms") - F.min("second_ms")
         history = seconds.agg(
@@ -101,7 +93,7 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
         # Without use (fetches that were all throttled, say) no figure can be given.
         joined = busiest.where(F.col("peak") > 0).join(growth, [*_TAGS], "left")
         joined = joined.join(history, [*_TAGS], "left")
-        return joined.na.fill({"days": 0, "growth_per_day": 0.0})
+        return joined.na.fill({"growth_per_day": 0.0})
 
     return transform
 
@@ -289,7 +281,6 @@ def recommend(
                 r["percentile"],
                 r["peak"],
                 r["growth_per_day"],
-                r["days"],
                 r["quota"] if r["quota"] is not None and r["quota"] < UNLIMITED else None,
                 r["span_s"],
                 r["active_s"],

@@ -7,7 +7,7 @@ than a log line costs the scan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,6 @@ from headgate.pipeline.answers import usage_parts
 from headgate.pipeline.emitted import ACTIVITY
 from headgate.pipeline.frames import spread
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.table import Table, make_table
 from headgate.pipeline.workers import activity_blobs
 from headgate.pipeline.workers.emit import EmitActivity, own_pieces
@@ -85,20 +84,11 @@ def packed(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
     return transform
 
 
-def packed_logs(
-    spark: SparkSession, pieces: Sequence[FilePiece], quotas: Quotas, **reading: Any
-) -> DataFrame:
-    """
-    Return PACKED_USAGE of logs and journals, read, resolved and added up at once.
-
-    Args:
-        spark: the session.
-        pieces: the pieces to read.
-        quotas: who shares what.
-        reading: ``time_zone`` and ``default_partitions``, as ``frames.emit_activity`` takes them.
-    """
-    task = PackUsage(quotas, _parts(spark), ReadOptions(tuple(pieces), **reading))
-    return spread(spark, pieces).mapInArrow(task, PACKED_USAGE.struct).repartition("part")
+def packed_logs(spark: SparkSession, options: ReadOptions, quotas: Quotas) -> DataFrame:
+    """Return PACKED_USAGE of logs and journals, read, resolved and added up at once."""
+    task = PackUsage(quotas, _parts(spark), options)
+    packed = spread(spark, options.pieces).mapInArrow(task, PACKED_USAGE.struct)
+    return packed.repartition("part")
 
 
 def unpacked(table: Table) -> Callable[[DataFrame], DataFrame]:

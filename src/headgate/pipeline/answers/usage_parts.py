@@ -18,7 +18,7 @@ import numpy as np
 from headgate.pipeline import schema
 from headgate.pipeline.emitted import ACTIVITY
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.table import Table
+from headgate.pipeline.table import Table, summed
 from headgate.pipeline.tables.worker_files import GROUP_ROWS, Part
 from headgate.pipeline.workers import activity_blobs
 from headgate.pipeline.workers.emit import EmitActivity
@@ -229,14 +229,10 @@ def _added(rows: Any, keys: tuple[str, ...]) -> Any:
     """Add up sums with the same keys; the columns keep their names."""
     import pyarrow as pa
 
-    asked = [(n, "sum") for n in _ADDED] + [(n, "max") for n in _LARGEST]
     missing = [n for n in (*keys, *_ADDED, *_LARGEST) if n not in rows.column_names]
     for name in missing:  # a blob leaves columns out that hold nothing
         rows = rows.append_column(name, pa.nulls(len(rows), _type_of(name)))
-    sums = rows.group_by(list(keys), use_threads=False).aggregate(asked)
-    return sums.select([*keys, *(f"{n}_{how}" for n, how in asked)]).rename_columns(
-        [*keys, *(n for n, _ in asked)]
-    )
+    return summed(rows, keys, _ADDED, _LARGEST)
 
 
 def _type_of(name: str) -> Any:

@@ -20,7 +20,7 @@ import numpy as np
 from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.replaying.packed_format import PackOptions
-from headgate.pipeline.replaying.replay import pack_requests, replay_packed
+from headgate.pipeline.replaying.replay import replay_packed
 from headgate.pipeline.table import largest, sums
 from headgate.quota.entity import quota_id
 from headgate.throttle.java import UNLIMITED
@@ -184,21 +184,3 @@ def what_if_packed(
         return weighed.mapInArrow(NamePlans(options.plans, in_force), schema.WHAT_IF.struct)
 
     return transform
-
-
-def what_if(plans: Sequence[Quotas], **windows: Any) -> Callable[[DataFrame], DataFrame]:
-    """
-    Compare plans: requests -> WHAT_IF.
-
-    For frames that come from elsewhere: each row goes through the JVM, and requests of the same
-    millisecond are in the order that the frame's have. Files are read by ``replay.pack_logs`` and
-    ``what_if_packed``, in their own order and some times as fast.
-
-    Args:
-        plans: named quotas; the first one's quota-ids are those of plan ``logged``.
-        windows: as ``options_of`` takes them.
-    """
-    options = options_of(plans, **windows)
-    return lambda requests: requests.transform(pack_requests(options)).transform(
-        what_if_packed(options)
-    )

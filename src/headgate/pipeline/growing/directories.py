@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -170,34 +171,20 @@ class FileRounds(threading.Thread):
 
 
 class _RoundOfFiles:
-    def __init__(
-        self, spark: SparkSession, found: FilesOfRound, time_zone: str, default_partitions: int
-    ) -> None:
+    def __init__(self, spark: SparkSession, found: FilesOfRound, options: ReadOptions) -> None:
         self._spark = spark
         self._found = found
-        self._time_zone = time_zone
-        self._default_partitions = default_partitions
+        self._options = options
 
     def activity(self, *, connections: bool) -> DataFrame:
         """Return EMITTED_ACTIVITY, in rows."""
-        pieces = self._found.pieces
-        options = ReadOptions(
-            tuple(pieces),
-            self._time_zone,
-            connections,
-            default_partitions=self._default_partitions,
-        )
-        spread = frames.spread(self._spark, pieces)
-        return spread.mapInArrow(EmitActivity(options), EMITTED_ACTIVITY.struct)
+        task = EmitActivity(replace(self._options, connections=connections))
+        spread = frames.spread(self._spark, self._options.pieces)
+        return spread.mapInArrow(task, EMITTED_ACTIVITY.struct)
 
     def requests(self) -> DataFrame:
         """Return EMITTED_REQUESTS."""
-        return frames.emit_requests(
-            self._spark,
-            self._found.pieces,
-            time_zone=self._time_zone,
-            default_partitions=self._default_partitions,
-        )
+        return frames.emit_requests(self._spark, self._options)
 
     def inputs(self) -> Sequence[Input]:
         """Return the files that were read."""
@@ -231,8 +218,7 @@ class Directory:
         default_partitions: int = 1,
     ) -> None:
         self._paths = Paths(paths)
-        self._default_partitions = default_partitions
-        self._time_zone = time_zone
+        self._read = ReadOptions((), time_zone, default_partitions=default_partitions)
         self._rolled = RolledFiles(
             broker_id=broker_id,
             broker_id_pattern=broker_id_pattern,
@@ -243,7 +229,8 @@ class Directory:
         """Start reading what is new of the files, round by round."""
 
         def round_of(found: FilesOfRound) -> Round:
-            return _RoundOfFiles(to.spark, found, self._time_zone, self._default_partitions)
+            options = replace(self._read, pieces=tuple(found.pieces))
+            return _RoundOfFiles(to.spark, found, options)
 
         rounds = FileRounds(self._paths, self._rolled, round_of, to)
         rounds.start()

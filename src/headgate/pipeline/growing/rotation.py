@@ -63,7 +63,7 @@ class FilesOfRound:
 
     def still_there(self) -> bool:
         """Say whether the logs' names still belong to the same files."""
-        return all(_place(path) == place for path, place in self.places.items())
+        return all(place_of(path) == place for path, place in self.places.items())
 
 
 class RolledFiles:
@@ -239,10 +239,10 @@ class RolledFiles:
         new: list[str] = []
         for listed in files:
             path = listed
-            if _place(path) is None and path.endswith(CLOSED):  # compacted since it was listed
+            if place_of(path) is None and path.endswith(CLOSED):  # compacted since it was listed
                 path = path[: -len(CLOSED)] + PARQUET
             folder = _folder(path)
-            if path in new or _place(path) is None or f"{_TABLE}{path}" in self._logs:
+            if path in new or place_of(path) is None or f"{_TABLE}{path}" in self._logs:
                 continue
             file = journal_file(path)
             if file.worker_id and file.first_seq in self._read[folder, file.worker_id]:
@@ -305,7 +305,7 @@ def _folder(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def _place(path: str) -> tuple[int, int] | None:
+def place_of(path: str | Path) -> tuple[int, int] | None:
     """Return a file's device and inode; None: it isn't there."""
     try:
         found = Path(path).stat()

@@ -17,11 +17,7 @@ INPUTS: Final = make_table(
     "What was read: a row per file, and of a journal's one per start of a broker in it.",
     ("folder", "string", "where the file lies; of a topic, its name"),
     ("worker_id", "string", "whose journal it is; of a log, its name"),
-    (
-        "first_seq",
-        "long",
-        "of a journal's first event; of a log, -1; -2: not read",
-    ),
+    ("first_seq", "long", "of a journal's first event; of a log, -1; -2: not read"),
     ("broker_id", "int", "of a start event; -1: of all brokers"),
     ("seq", "long", "of a start event; of a log, bytes of text read; null: none"),
     ("t_ms", "long", "of a start event; of a log, when it was read, epoch ms"),

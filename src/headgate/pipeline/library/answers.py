@@ -72,8 +72,7 @@ def usage(requests: DataFrame, quotas: QuotasGiven = None, *, by: str = "second"
         raise ConfigError(f"usage by={by!r}: choose {', '.join(_PERIODS)}")
     table, files, given = _PERIODS[by], files_of(requests), quotas_of(quotas)
     if files is not None:
-        spark = requests.sparkSession
-        packed = used.packed_logs(spark, files.pieces, given, **files.reading)
+        packed = used.packed_logs(requests.sparkSession, files, given)
     else:
         packed = activity(requests).transform(used.packed(given))
     return table.select_timed(packed.transform(used.unpacked(table)))
@@ -171,9 +170,8 @@ def storms(requests: DataFrame, thresholds: stormy.Thresholds | None = None) -> 
 
     files = files_of(requests)
     if files is not None:
-        emitted = frames.emit_activity(
-            requests.sparkSession, files.pieces, connections=True, **files.reading
-        )
+        options = dataclasses.replace(files, connections=True)
+        emitted = frames.emit_activity(requests.sparkSession, options)
         sums, seen = frames.sums_of(emitted), frames.connections(emitted)
     else:
         whole = completed(requests)
@@ -238,7 +236,7 @@ def what_if(
     if in_force is not None:
         every.insert(0, quotas_of(in_force, "in_force"))
     options = tried.options_of(
-        named(every),
+        named(every, "what_if"),
         num_samples=num_samples,
         window_ms=window_ms,
         capacities=capacities,
@@ -269,7 +267,8 @@ def demand(
     Raises:
         ConfigError: the frame holds no requests, quotas can't be read, plans share a name.
     """
-    tried_all = wanted.demand(named(_plans(plans)), num_samples=num_samples, window_ms=window_ms)
+    every = named(_plans(plans), "demand")
+    tried_all = wanted.demand(every, num_samples=num_samples, window_ms=window_ms)
     return schema.DEMAND.select_timed(_charges(requests).transform(tried_all))
 
 
@@ -278,7 +277,7 @@ def _charges(requests: DataFrame) -> DataFrame:
     files = files_of(requests)
     if files is None:
         return completed(requests)
-    return wanted.charged_of(requests.sparkSession, files.pieces, **files.reading)
+    return wanted.charged_of(requests.sparkSession, files)
 
 
 def _plans(plans: Plans) -> list[Quotas]:

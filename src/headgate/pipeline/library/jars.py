@@ -12,15 +12,11 @@ from headgate.errors import ConfigError
 
 # Spark's name for a format that it doesn't know.
 _UNKNOWN: Final = "DATA_SOURCE_NOT_FOUND"
-# By format: the jar's coordinates, and what the session must be told besides.
-PACKAGES: Final = {
-    "delta": "io.delta:delta-spark_4.2_2.13:4.4.0",
-}
+# Delta's jar, and what the session must be told besides.
+PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
 SETTINGS: Final = {
-    "delta": {
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    },
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 
 
@@ -35,11 +31,11 @@ def explained(format: str) -> Iterator[None]:
     try:
         yield
     except Exception as exc:  # one of PySpark's, or of py4j's where PySpark has none for it
-        if format not in PACKAGES or _UNKNOWN not in str(exc):
+        if format != "delta" or _UNKNOWN not in str(exc):
             raise
-        needed = " ".join(f"--conf {name}={value}" for name, value in SETTINGS[format].items())
+        needed = " ".join(f"--conf {name}={value}" for name, value in SETTINGS.items())
         raise ConfigError(
-            f"format={format!r}: this session has no {format.capitalize()}. "
-            f"Start it with --packages {PACKAGES[format]} (for Spark 4.2), or with jars of your "
-            f"own by --jars, and with {needed}"
+            "format='delta': this session has no Delta. "
+            f"Start it with --packages {PACKAGE} (for Spark 4.2), or with jars of your own by "
+            f"--jars, and with {needed}"
         ) from exc

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headgate.errors import ConfigError
 from headgate.pipeline import frames, quotas, schema
@@ -21,7 +20,8 @@ from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.replaying.packed_format import PackOptions
 from headgate.pipeline.replaying.replay import pack_logs, pack_requests
 from headgate.pipeline.sources.files import find_files
-from headgate.pipeline.sources.pieces import FilePiece, pieces_of
+from headgate.pipeline.sources.pieces import pieces_of
+from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.quota.table import QuotaTable
 
 if TYPE_CHECKING:
@@ -34,27 +34,6 @@ QuotasGiven = Quotas | QuotaTable | str | os.PathLike[str] | None
 _FILES: Final = "_headgate_files"
 # Without these a row says nothing; whatever else of REQUESTS is absent counts as null.
 _NEEDED: Final = ("record_ms", "principal", "client_id", "quota_type", "amount", "is_charged")
-
-
-@dataclass(frozen=True)
-class LogFiles:
-    """
-    Where the rows of a frame come from.
-
-    Args:
-        pieces: what workers read.
-        time_zone: of logs that print none.
-        default_partitions: the cluster's ``num.partitions``.
-    """
-
-    pieces: tuple[FilePiece, ...]
-    time_zone: str
-    default_partitions: int
-
-    @property
-    def reading(self) -> dict[str, Any]:
-        """What ``frames`` is to be told besides the pieces."""
-        return {"time_zone": self.time_zone, "default_partitions": self.default_partitions}
 
 
 def requests(
@@ -100,16 +79,16 @@ def requests(
         )
     except ConfigError as exc:  # its text names the commands' flags
         raise ConfigError(str(exc).replace("--requests ", "")) from exc
-    files = LogFiles(tuple(pieces), time_zone, default_partitions)
-    emitted = frames.emit_requests(spark, files.pieces, **files.reading)
+    files = ReadOptions(tuple(pieces), time_zone, default_partitions=default_partitions)
+    emitted = frames.emit_requests(spark, files)
     frame: DataFrame = schema.REQUESTS.select_timed(emitted.where("kind = 'request'"))
     vars(frame)[_FILES] = files
     return frame
 
 
-def files_of(frame: DataFrame) -> LogFiles | None:
+def files_of(frame: DataFrame) -> ReadOptions | None:
     """Return what a frame that ``requests`` gave is of; None of any other, and of its children."""
-    found: LogFiles | None = vars(frame).get(_FILES)
+    found: ReadOptions | None = vars(frame).get(_FILES)
     return found
 
 
@@ -126,7 +105,7 @@ def bad_lines(requests: DataFrame) -> DataFrame:
     files = files_of(requests)
     if files is None:
         raise ConfigError("bad_lines: give the very frame that headgate.pipeline.requests returned")
-    emitted = frames.emit_activity(requests.sparkSession, files.pieces, **files.reading)
+    emitted = frames.emit_activity(requests.sparkSession, files)
     return frames.only(emitted, "bad", schema.BAD_LINES)
 
 
@@ -144,7 +123,7 @@ def activity(requests: DataFrame) -> DataFrame:
     """
     files = files_of(requests)
     if files is not None:
-        return frames.read_activity(requests.sparkSession, files.pieces, **files.reading)
+        return frames.read_activity(requests.sparkSession, files)
     have = requests.columns
     if set(ACTIVITY.names) <= set(have):
         return requests
@@ -179,7 +158,7 @@ def pack(requests: DataFrame, options: PackOptions) -> DataFrame:
     """Return the charges among requests packed for a replay: PACKED."""
     files = files_of(requests)
     if files is not None:
-        return pack_logs(requests.sparkSession, files.pieces, options, **files.reading)
+        return pack_logs(requests.sparkSession, files, options)
     return completed(requests).transform(pack_requests(options))
 
 
@@ -201,9 +180,13 @@ def quotas_of(given: QuotasGiven, name: str = "quotas") -> Quotas:
     return quotas.load(os.fspath(given), "quotas")
 
 
-def named(plans: Sequence[Quotas]) -> list[Quotas]:
+def named(plans: Sequence[Quotas], caller: str) -> list[Quotas]:
     """
     Return plans, none of which has another's name, or ``logged``.
+
+    Args:
+        plans: the plans.
+        caller: the function that they were given to.
 
     Raises:
         ConfigError: two have the same.
@@ -212,7 +195,7 @@ def named(plans: Sequence[Quotas]) -> list[Quotas]:
     twice = sorted({name for name in names if name == "logged" or names.count(name) > 1})
     if twice:
         raise ConfigError(
-            f"what_if: several plans are called {', '.join(twice)} (`logged` is what the log "
+            f"{caller}: several plans are called {', '.join(twice)} (`logged` is what the log "
             "says); give a mapping of names to plans"
         )
     return list(plans)

@@ -10,6 +10,7 @@ Files are listed where Spark plans: on the driver, also of a Connect client.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -28,7 +29,10 @@ from pyspark.sql.types import StructType
 from headgate.errors import ConfigError
 from headgate.pipeline import schema
 from headgate.pipeline.frames import tasks_for
-from headgate.pipeline.library.stream import LogStream, check_still_there, found_again
+from headgate.pipeline.growing.directories import Paths
+from headgate.pipeline.growing.rotation import RolledFiles
+from headgate.pipeline.growing.rounds import Input
+from headgate.pipeline.library.stream import check_still_there, found_again, latest, piece_of
 from headgate.pipeline.logs.time_stamps import zone_of
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import FilePiece, pieces_of
@@ -37,6 +41,8 @@ from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.words import moment_ms
 
 NAME: Final = "kafka-request-log"
+_ALL: Final = 1 << 30
+"""Files of a batch that has no limit."""
 
 
 @dataclass(frozen=True)
@@ -208,11 +214,10 @@ class RequestLogStream(DataSourceStreamReader):
         self._options = options
         self._columns = _known(struct)
         self._most = most
-        self._stream = LogStream(options.paths, options.broker_id, options.broker_id_pattern)
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset of a stream that has read nothing."""
-        return self._stream.begin()
+        return {"round": 0, "read": "[]", "pieces": "[]", "places": "{}"}
 
     def getDefaultReadLimit(self) -> Any:
         """Return how many files a batch reads at most."""
@@ -221,13 +226,36 @@ class RequestLogStream(DataSourceStreamReader):
         return ReadAllAvailable() if self._most is None else ReadMaxFiles(self._most)
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-        """Return the offset after what is there now."""
-        return self._stream.after(start, getattr(limit, "max_files", None))
+        """
+        Return the offset after what is there now; ``start`` itself where nothing is new.
+
+        Raises:
+            ConfigError, ReadError: the files can't be followed, or one can't be read.
+        """
+        on = self._options
+        rolled = RolledFiles(
+            broker_id=on.broker_id,
+            broker_id_pattern=on.broker_id_pattern,
+            files_per_round=getattr(limit, "max_files", None) or _ALL,
+        )
+        known = [Input(*row) for row in json.loads(start["read"])]
+        rolled.remember(known)
+        found = rolled.take(Paths(on.paths).files(rolled.places))
+        if not found.pieces and not found.inputs:
+            return dict(start)
+        return {
+            "round": int(start["round"]) + 1,
+            "read": json.dumps(latest([*known, *found.inputs])),
+            "pieces": json.dumps([dataclasses.astuple(piece) for piece in found.pieces]),
+            "places": json.dumps(found.places),
+        }
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Pieces]:
         """Return a task for each piece between two offsets."""
-        found = self._stream.between(start, end)
-        return [Pieces([piece], found.places) for piece in found.pieces]
+        if start["round"] == end["round"]:
+            return []
+        places = {path: (d, i) for path, (d, i) in json.loads(end["places"]).items()}
+        return [Pieces([piece_of(row)], places) for row in json.loads(end["pieces"])]
 
     def read(self, partition: Pieces) -> Iterator[Any]:
         """Yield Arrow batches; fails where a file isn't the one that was meant any more."""

@@ -52,11 +52,7 @@ PACKED: Final = make_table(
     ("pos", "binary", "int64 order per event; null = by time"),
     ("head", "binary", "uint16 or uint32 of heads per event; null = heads' events follow"),
     ("heads", "binary", "Arrow batch: the roots, and who is charged to each"),
-    (
-        "terms",
-        "binary",
-        "what heads are under each plan: limits, float64, then layers, a byte",
-    ),
+    ("terms", "binary", "what heads are under each plan: limits, float64, then layers, a byte"),
     ("rows", "binary", "what else requests hold, an Arrow stream; null if not wanted"),
     ("file", "string", "bad, stat: file"),
     ("offset", "long", "bad: byte offset"),

@@ -19,6 +19,7 @@ from headgate.pipeline.replaying.packed_format import (
     PackOptions,
     heads_schema,
 )
+from headgate.pipeline.table import stream_of
 
 # Columns of requests that bundles carry; what the bundle or its heads hold is left out.
 SENT: Final = tuple(
@@ -245,11 +246,4 @@ def _heads(
 
 def serialize(table: Any) -> bytes:
     """Return a table as an Arrow stream of one compressed batch."""
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-        for batch in table.combine_chunks().to_batches():
-            writer.write_batch(batch)
-    return bytes(sink.getvalue())
+    return stream_of(table.combine_chunks())

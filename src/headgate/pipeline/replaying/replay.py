@@ -9,7 +9,7 @@ what is held back is as many as overlap in time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +20,7 @@ from headgate.pipeline.replaying.packed_format import ORDER, PACKED, PackOptions
 from headgate.pipeline.replaying.packer import NEEDED, PackLogs, PackRequests
 from headgate.pipeline.replaying.sensor_group import GroupKind, SensorGroup, group_kind
 from headgate.pipeline.replaying.sums import SUMS, SumSink
-from headgate.pipeline.sources.pieces import FilePiece
+from headgate.pipeline.table import summed
 from headgate.pipeline.tables.worker_files import Part
 from headgate.pipeline.workers.exchange import Key, Left, part_of
 from headgate.pipeline.workers.log_reader import ReadOptions
@@ -171,20 +171,11 @@ def preload() -> None:
         pass
 
 
-def pack_logs(
-    spark: SparkSession,
-    pieces: Sequence[FilePiece],
-    options: PackOptions,
-    *,
-    time_zone: str = "UTC",
-    default_partitions: int = 1,
-) -> DataFrame:
+def pack_logs(spark: SparkSession, read: ReadOptions, options: PackOptions) -> DataFrame:
     """Return PACKED rows of logs and journals: parsed and packed in one pass of the workers."""
     from headgate.pipeline.frames import spread
 
-    plan = ReadOptions(tuple(pieces), time_zone, default_partitions=default_partitions)
-    task = PackLogs(plan, options)
-    return spread(spark, pieces).mapInArrow(task, PACKED.struct)
+    return spread(spark, read.pieces).mapInArrow(PackLogs(read, options), PACKED.struct)
 
 
 def pack_requests(options: PackOptions) -> Callable[[DataFrame], DataFrame]:
@@ -219,27 +210,6 @@ def replay_packed(options: PackOptions) -> Callable[[DataFrame], DataFrame]:
     return lambda packed: together(packed).mapInArrow(ReplayPacked(options), struct)
 
 
-def replay(
-    quotas: Quotas, *, num_samples: int = 11, window_ms: int = 1000
-) -> Callable[[DataFrame], DataFrame]:
-    """
-    Say what Kafka's sensor decides for every request: requests -> REPLAY.
-
-    For frames that come from elsewhere: each row goes through the JVM, and requests of the same
-    millisecond are in the order that the frame's have. Files are read by ``pack_logs`` and replayed
-    by ``replay_packed``, in their own order and some times as fast.
-
-    Args:
-        quotas: in force; a journal's rows keep their own limits.
-        num_samples: quota.window.num of the broker (logs).
-        window_ms: quota.window.size.seconds x 1000 of the broker (logs).
-    """
-    options = PackOptions((quotas,), True, num_samples, window_ms)
-    return lambda requests: requests.transform(pack_requests(options)).transform(
-        replay_packed(options)
-    )
-
-
 _COMPARED: Final = ("quota_type", "logged_throttle_time_ms", "replayed_throttle_time_ms")
 _AGREEMENT: Final = (
     "quota_type string, requests long, equal_decisions long, both_throttled long, exact long, "
@@ -267,8 +237,7 @@ def compared(batch: Any) -> Any:
         "replayed_ms": ours,
     }
     table = pa.table({"quota_type": kind} | {n: pc.cast(c, pa.int64()) for n, c in counted.items()})
-    sums = table.group_by("quota_type", use_threads=False).aggregate([(n, "sum") for n in counted])
-    return sums.rename_columns(["quota_type", *counted])
+    return summed(table, ["quota_type"], counted)
 
 
 def added_up(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -239,9 +239,7 @@ def _fill_series(
     """Give each tenant its per-broker series."""
     places = {(t.quota_type, t.quota_id): t for t in tenants}
     keys = ["quota_type", "quota_id", "broker_id"]
-    spread = grouped(
-        binned(usage, "second_ms", start, bin_ms), [*keys, "bin"], ["amount", "throttle_time_ms"]
-    )
+    spread = grouped(binned(usage, start, bin_ms), [*keys, "bin"], ["amount", "throttle_time_ms"])
     found: dict[tuple[str, str, int], BrokerSeries] = {}
     for row in spread.to_pylist():
         key = (row["quota_type"], row["quota_id"], row["broker_id"])
@@ -321,7 +319,7 @@ def _held(seconds: Any, waited: Any, grain_s: int) -> float:
 
 def _flow(usage: pa.Table, start: int, bin_ms: int, bins: int) -> dict[str, list[float]]:
     spread = grouped(
-        binned(usage, "second_ms", start, bin_ms),
+        binned(usage, start, bin_ms),
         ["quota_type", "bin"],
         ["amount", "throttle_time_ms"],
     )

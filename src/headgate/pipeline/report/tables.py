@@ -98,7 +98,7 @@ def _read_folder(place: Path) -> ReportTables:
             if name == "usage":
                 found[name], grain_ms = _read_usage(folder)
             else:
-                found[name] = _read(folder, name)
+                found[name] = _dataset(folder, name).to_table()
         except (pa.ArrowException, OSError, ValueError) as exc:
             out = "; write it with --format parquet" if is_delta(folder) else ""
             problems.append(f"{folder}: can't be read as the table {name} ({exc}){out}")
@@ -145,13 +145,14 @@ def bin_length_ms(start_ms: int, end_ms: int) -> int:
 
 _KEYS: Final = ("quota_type", "quota_id", "broker_id", "second_ms")
 _SUMS: Final = ("requests", "bytes", "amount", "throttle_time_ms", "throttled_requests")
+_LARGEST: Final = ("max_throttle_time_ms", "quota", "quota_source")
 
 
 def _read_usage(folder: Path) -> tuple[pa.Table, int]:
     """The usage table and what one row covers; in constant memory where it is large."""
-    data = _dataset(folder)
+    data = _dataset(folder, "usage")
     if data.count_rows() <= MOST_ROWS:
-        return _read(folder, "usage"), 1_000
+        return data.to_table(), 1_000
     low: int | None = None
     high = 0
     for batch in data.to_batches(columns=["second_ms"]):
@@ -163,8 +164,7 @@ def _read_usage(folder: Path) -> tuple[pa.Table, int]:
     grain_ms = bin_length_ms(start, high)
     parts: list[pa.Table] = []
     held = 0
-    columns = [*_KEYS, *_SUMS, "max_throttle_time_ms", "quota", "quota_source"]
-    for batch in data.to_batches(columns=columns):
+    for batch in data.to_batches(columns=[*_KEYS, *_SUMS, *_LARGEST]):
         part = _coarse(pa.Table.from_batches([batch]), start, grain_ms)
         parts.append(part)
         held += len(part)
@@ -172,46 +172,23 @@ def _read_usage(folder: Path) -> tuple[pa.Table, int]:
             parts = [_coarse(pa.concat_tables(parts), start, grain_ms)]
             held = len(parts[0])
     read = _coarse(pa.concat_tables(parts), start, grain_ms)
-    wanted = TABLES["usage"].arrow
-    full = [
-        read[f.name].cast(f.type) if f.name in read.column_names else pa.nulls(len(read), f.type)
-        for f in wanted
-    ]
-    return pa.table(full, schema=wanted), grain_ms
+    empty = TABLES["usage"].arrow.empty_table()  # its other columns become nulls
+    return pa.concat_tables([empty, read], promote_options="default"), grain_ms
 
 
 def _coarse(table: pa.Table, start_ms: int, grain_ms: int) -> pa.Table:
     """Add rows up to one per quota-id, broker and bin."""
-    offset = pc.subtract(table["second_ms"], pa.scalar(start_ms, pa.int64()))
-    bins = pc.multiply(pc.divide(offset, pa.scalar(grain_ms, pa.int64())), grain_ms)
+    bins = binned(table, start_ms, grain_ms)["bin"]
     at = table.column_names.index("second_ms")
-    table = table.set_column(at, "second_ms", pc.add(bins, pa.scalar(start_ms, pa.int64())))
-    wanted = [(name, "sum") for name in _SUMS]
-    wanted += [("max_throttle_time_ms", "max"), ("quota", "max"), ("quota_source", "one")]
-    done = table.group_by(list(_KEYS)).aggregate(wanted)
-    names = [name for name, _ in wanted]
-    first = [*_KEYS, *names] if _keys_first(done, _KEYS) else [*names, *_KEYS]
-    return done.rename_columns(first)
+    table = table.set_column(at, "second_ms", pc.add(pc.multiply(bins, grain_ms), start_ms))
+    return grouped(table, _KEYS, _SUMS, largest=_LARGEST)
 
 
-def _dataset(folder: Path) -> ds.Dataset:
-    """The files that make up a table: of a Delta one, those that its log names."""
-    if is_delta(folder):
-        return ds.dataset(live_files(folder), format="parquet")
-    return ds.dataset(folder, format="parquet", partitioning="hive")
-
-
-def _read(folder: Path, name: str) -> pa.Table:
-    """One table; a column that an older run lacks becomes nulls."""
-    data = _dataset(folder)
-    wanted = TABLES[name].arrow
-    have = [field.name for field in wanted if field.name in data.schema.names]
-    read = data.to_table(columns=have)
-    columns = [
-        read[field.name].cast(field.type) if field.name in have else pa.nulls(len(read), field.type)
-        for field in wanted
-    ]
-    return pa.table(columns, schema=wanted)
+def _dataset(folder: Path, name: str) -> ds.Dataset:
+    """The files that make up a table; a column that an older run lacks becomes nulls."""
+    if is_delta(folder):  # its log names those that count
+        return ds.dataset(live_files(folder), TABLES[name].arrow, format="parquet")
+    return ds.dataset(folder, TABLES[name].arrow, format="parquet", partitioning="hive")
 
 
 def grouped(
@@ -220,18 +197,10 @@ def grouped(
     """Sum columns (and take the largest of others) per key; names stay as they were."""
     wanted = [(name, "sum") for name in sums] + [(name, "max") for name in largest]
     done = table.group_by(list(keys)).aggregate(wanted)
-    return (
-        done.rename_columns([*keys, *sums, *largest])
-        if _keys_first(done, keys)
-        else (done.rename_columns([*sums, *largest, *keys]))
-    )
+    return done.rename_columns([*keys, *sums, *largest])
 
 
-def _keys_first(table: pa.Table, keys: Sequence[str]) -> bool:
-    return table.column_names[: len(keys)] == list(keys)
-
-
-def binned(table: pa.Table, column: str, start_ms: int, bin_ms: int) -> pa.Table:
+def binned(table: pa.Table, start_ms: int, bin_ms: int) -> pa.Table:
     """Add ``bin``: which slice of ``bin_ms`` a row's time falls into, from ``start_ms`` on."""
-    offset = pc.subtract(table[column], pa.scalar(start_ms, pa.int64()))
-    return table.append_column("bin", pc.divide(offset, pa.scalar(bin_ms, pa.int64())))
+    offset = pc.subtract(table["second_ms"], start_ms)
+    return table.append_column("bin", pc.divide(offset, bin_ms))

@@ -262,20 +262,6 @@ def sums_of_rows(batch: Any) -> Iterator[Any]:
         yield from _sums(mine).to_batches()
 
 
-_KEYS: Final = (
-    "broker_id",
-    "listener",
-    "principal",
-    "client_id",
-    "quota_type",
-    "is_charged",
-    "second_ms",
-    "quota_user",
-    "quota_client_id",
-    "quota",
-)
-
-
 def counted_ms(requests: Any) -> Any:
     """
     Return the throttle time to count with each row, ms.
@@ -305,48 +291,33 @@ def _sums(requests: Any) -> Any:
     is_time = pc.equal(requests["quota_type"], "request_percentage")
     whole = pc.round(pc.multiply(requests["amount"], 1e7)).cast(pa.int64(), safe=False)
     limit = requests["own_quota"]
-    table = (
-        requests.select(["broker_id", "listener", "principal", "client_id", "quota_type"])
-        .append_column("is_charged", requests["is_charged"])
-        .append_column(
-            "second_ms",
-            pc.multiply(pc.floor(pc.divide(requests["record_ms"], 1000.0)), 1000.0).cast(
-                pa.int64()
-            ),
-        )
-        .append_column("quota_user", requests["own_user"])
-        .append_column("quota_client_id", requests["own_client_id"])
-        .append_column("quota", pc.if_else(pc.less(limit, UNLIMITED), limit, None))
-        .append_column("requests", requests["is_request"].cast(pa.int64()))
-        .append_column("bytes", requests["bytes_charged"])
-        .append_column("amount", pc.if_else(is_time, 0.0, requests["amount"]))
-        .append_column(
-            "handler_ns",
-            pc.round(pc.multiply(requests["handler_ms"], 1e6)).cast(pa.int64()),
-        )
-        .append_column("request_ns", pc.if_else(is_time, whole, 0))
-        .append_column("throttle_time_ms", told)
-        .append_column("throttled_requests", pc.greater(told, 0).cast(pa.int64()))
-        .append_column("max_throttle_time_ms", told)
-        .append_column("producer_ids", requests["producer_ids"].cast(pa.int64()))
-    )
-    summed = [n for n in table.column_names if n not in (*_KEYS, "max_throttle_time_ms")]
-    grouped = table.group_by(list(_KEYS)).aggregate(
-        [*((n, "sum") for n in summed), ("max_throttle_time_ms", "max")]
-    )
-    columns = {n: grouped[n] for n in _KEYS}
-    columns |= {n: grouped[f"{n}_sum"] for n in summed}
-    columns["max_throttle_time_ms"] = grouped["max_throttle_time_ms_max"]
-    n = grouped.num_rows
-    ids = [
-        None if u is None else quota_id(u, c)
-        for u, c in zip(
-            grouped["quota_user"].to_pylist(), grouped["quota_client_id"].to_pylist(), strict=True
-        )
-    ]
+    second = pc.multiply(pc.floor(pc.divide(requests["record_ms"], 1000.0)), 1000.0)
+    same = ("broker_id", "listener", "principal", "client_id", "quota_type", "is_charged")
+    keys = {name: requests[name] for name in same} | {
+        "second_ms": second.cast(pa.int64()),
+        "quota_user": requests["own_user"],
+        "quota_client_id": requests["own_client_id"],
+        "quota": pc.if_else(pc.less(limit, UNLIMITED), limit, None),
+    }
+    counted = {
+        "requests": requests["is_request"].cast(pa.int64()),
+        "bytes": requests["bytes_charged"],
+        "amount": pc.if_else(is_time, 0.0, requests["amount"]),
+        "handler_ns": pc.round(pc.multiply(requests["handler_ms"], 1e6)).cast(pa.int64()),
+        "request_ns": pc.if_else(is_time, whole, 0),
+        "throttle_time_ms": told,
+        "throttled_requests": pc.greater(told, 0).cast(pa.int64()),
+        "max_throttle_time_ms": told,
+        "producer_ids": requests["producer_ids"].cast(pa.int64()),
+    }
+    wanted = [(name, "max" if name.startswith("max_") else "sum") for name in counted]
+    grouped = pa.table(keys | counted).group_by(list(keys)).aggregate(wanted)
+    columns = dict(zip((*keys, *counted), grouped.columns, strict=True))
+    whose = zip(*(columns[n].to_pylist() for n in ("quota_user", "quota_client_id")), strict=True)
+    ids = [None if user is None else quota_id(user, client) for user, client in whose]
     columns["quota_id"] = pa.array(ids, pa.string())
-    columns["bytes_estimated"] = pa.repeat(0, n)
-    return pa.Table.from_batches([activity_batch("activity", n, columns)])
+    columns["bytes_estimated"] = pa.repeat(0, len(ids))
+    return pa.Table.from_batches([activity_batch("activity", len(ids), columns)])
 
 
 def _given(events: Any) -> Any:

@@ -102,9 +102,6 @@ class TailReader(DataSourceStreamReader):
             if source.tell() > partition.start:
                 yield (partition.stem, source.tell(), encode(batch))
 
-    def commit(self, end: dict[str, int]) -> None:
-        """Nothing: Spark's checkpoint holds the offsets."""
-
 
 class TailSource(DataSource):
     """``spark.readStream.format("headgate_journals")``: option directories (JSON)."""

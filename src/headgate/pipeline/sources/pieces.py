@@ -157,7 +157,7 @@ def _match(pattern: re.Pattern[str], path: str) -> re.Match[str] | None:
     return found
 
 
-# What `headgate journal compact` (``usage.reader``) calls damaged files.
+# What a gateway calls damaged files when it compacts its journal (``usage.reader``).
 _SET_ASIDE: Final = re.compile(r"-\d{16}\.bad(-?\d+)?$")
 
 

@@ -123,9 +123,6 @@ class TopicReader(DataSourceStreamReader):
         finally:
             consumer.close()
 
-    def commit(self, end: dict[str, int]) -> None:
-        """Nothing: Spark's checkpoint holds the offsets."""
-
 
 class TopicSource(DataSource):
     """``spark.readStream.format("headgate_topic")``: options topic, config (JSON), begin, ticks."""

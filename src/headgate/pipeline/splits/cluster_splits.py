@@ -234,66 +234,41 @@ class Rounds:
             shown = sight.show(since, until)
             if shown is not None:
                 observed[name].setdefault(broker, {})[tags] = shown
+        valid = PERIODS_VALID * self.period_ms
         out: list[Split] = []
-        for name, key in BPS.items():
-            out += self._divide(name, table.for_key(key), observed[name], now_ms, epoch)
+        for name in BPS:
+            quotas = self._limits(name, table)
+            splitter = self._splitters.setdefault(name, ClusterSplitter(self.period_ms))
+            splits = splitter.round(quotas, self.brokers, observed[name])
+            for tags, of_broker in splits.items():
+                quota = quotas[tags] or None
+                out += [
+                    Split(*tags, name, broker, split, epoch, now_ms, valid, quota)
+                    for broker, split in of_broker.items()
+                ]
         for name, capacity in self.capacity.items():
-            out += self._share(
-                name, capacity, table.for_key(SHARES[name]), observed[name], now_ms, epoch
-            )
+            weights = self._limits(name, table)
+            # Each broker's contested capacity is divided by weight; what isn't contested is free.
+            for broker in self.brokers:
+                allocation = allocate(capacity, observed[name].get(broker, {}), weights)
+                out += [
+                    Split(*tags, name, broker, allocation.get(tags, inf), epoch, now_ms, valid)
+                    for tags in weights
+                ]
         return out
+
+    def _limits(self, name: str, table: QuotaTable) -> dict[Tags, float]:
+        """Return the limits of a quota key for the quota-ids seen lately."""
+        limits = table.for_key(KEYS[name])
+        found: dict[Tags, float] = {}
+        for of_key, tags in self._active_ms:
+            source = select_limit(limits, *tags) if of_key == name else None
+            if source is not None:
+                found[tags] = limits[source]
+        return found
 
     def _forget(self, now_ms: int) -> None:
         for at in [at for at, last in self._active_ms.items() if now_ms - last > IDLE_MS]:
             del self._active_ms[at]
             for broker in {b for name, tags, b in self._sights if (name, tags) == at}:
                 del self._sights[*at, broker]
-
-    def _divide(
-        self,
-        name: str,
-        limits: Mapping[Any, float],
-        observed: Mapping[int, Mapping[Tags, Observation]],
-        now_ms: int,
-        epoch: int,
-    ) -> list[Split]:
-        quotas: dict[Tags, float] = {}
-        for of_key, tags in self._active_ms:
-            source = select_limit(limits, *tags) if of_key == name else None
-            if source is not None:
-                quotas[tags] = limits[source]
-        splitter = self._splitters.setdefault(name, ClusterSplitter(self.period_ms))
-        splits = splitter.round(quotas, self.brokers, observed)
-        valid = PERIODS_VALID * self.period_ms
-        return [
-            Split(user, client, name, broker, split, epoch, now_ms, valid,
-                  quotas[user, client] or None)
-            for (user, client), of_broker in splits.items()
-            for broker, split in of_broker.items()
-        ]  # fmt: skip
-
-    def _share(
-        self,
-        name: str,
-        capacity: float,
-        limits: Mapping[Any, float],
-        observed: Mapping[int, Mapping[Tags, Observation]],
-        now_ms: int,
-        epoch: int,
-    ) -> list[Split]:
-        """Divide each broker's contested capacity by weight; what isn't contested is free."""
-        weights: dict[Tags, float] = {}
-        for of_key, tags in self._active_ms:
-            source = select_limit(limits, *tags) if of_key == name else None
-            if source is not None:
-                weights[tags] = limits[source]
-        valid = PERIODS_VALID * self.period_ms
-        out = []
-        for broker in self.brokers:
-            allocation = allocate(capacity, observed.get(broker, {}), weights)
-            out += [
-                Split(user, client, name, broker, allocation.get((user, client), inf), epoch,
-                      now_ms, valid)
-                for user, client in weights
-            ]  # fmt: skip
-        return out

@@ -166,11 +166,6 @@ def _scan(topic: str, config: Mapping[str, Any]) -> Iterator[tuple[bytes, Split 
         consumer.close()
 
 
-def read_splits(topic: str, config: Mapping[str, Any]) -> list[Split]:
-    """Return every split that a topic holds now, in order of offset."""
-    return [found for _, found in _scan(topic, config) if isinstance(found, Split)]
-
-
 def brokers_of(config: Mapping[str, Any], topic: str | None = None) -> tuple[int, ...]:
     """
     Return the ids of a cluster's brokers.

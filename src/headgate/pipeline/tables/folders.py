@@ -11,51 +11,12 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-class Folder(Protocol):
-    """A folder; names in it may have slashes."""
-
-    root: str
-
-    def names(self, inside: str = "") -> list[str]:
-        """Return what is in it, or in a folder inside; nothing where there is none."""
-
-    def exists(self, name: str) -> bool:
-        """Say whether there is a file, a folder or a link of a name."""
-
-    def is_folder(self, name: str) -> bool:
-        """Say whether a name is a folder's; a link to one isn't."""
-
-    def is_file(self, name: str) -> bool:
-        """Say whether a name is a file's."""
-
-    def move(self, name: str, to: str) -> None:
-        """Rename a file or folder; a link is replaced, and a file by a file."""
-
-    def remove(self, name: str) -> None:
-        """Remove a file, a link, or a folder and what is in it."""
-
-    def write(self, name: str, data: bytes) -> None:
-        """Write a small file, whole or not at all, and the folder it is in."""
-
-    def read(self, name: str) -> bytes:
-        """Return a small file."""
-
-    def held(self, name: str) -> bool:
-        """Say whether a process that lives holds a folder (``hold``)."""
-
-    def hold(self, name: str) -> Any:
-        """Make a folder, and hold it as long as the process lives, or till the answer closes."""
-
-    def alone(self) -> Any:
-        """Return a context in which no other process is in its own."""
 
 
 class LocalFolder:
@@ -255,3 +216,7 @@ class HadoopFolder:
     def alone(self) -> Any:
         """Return a context that locks nothing."""
         return nullcontext()
+
+
+Folder = LocalFolder | HadoopFolder
+"""Where a run's tables go; names in it may have slashes."""

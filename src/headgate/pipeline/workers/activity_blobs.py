@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.pipeline.emitted import ACTIVITY, EMITTED_ACTIVITY
-from headgate.pipeline.table import Table
+from headgate.pipeline.table import Table, stream_of, summed
 
 # What one row of sums is of.
 KEYS: Final = (
@@ -47,14 +47,10 @@ def add_up(table: Any, out: Table = ACTIVITY) -> Any:
     Returns:
         An Arrow table of ``out``.
     """
-    import pyarrow as pa
-
     keys = [n for n in out.names if n in KEYS]
-    asked = [(n, "max" if n in _LARGEST else "sum") for n in out.names if n not in KEYS]
-    sums = table.group_by(keys, use_threads=False).aggregate(asked)
-    names = {name: f"{name}_{how}" for name, how in asked}
-    arrays = [sums[names.get(f.name, f.name)].cast(f.type) for f in out.arrow]
-    return pa.Table.from_arrays(arrays, schema=out.arrow)
+    largest = [n for n in out.names if n in _LARGEST]
+    sums = [n for n in out.names if n not in KEYS and n not in _LARGEST]
+    return summed(table, keys, sums, largest).select(out.names).cast(out.arrow)
 
 
 def some_of(columns: Sequence[str]) -> Table:
@@ -111,15 +107,8 @@ def _blobs(table: Any, parts: int) -> Any:
 
 def written(table: Any) -> bytes:
     """Return the columns that hold something as an Arrow stream, made small."""
-    import pyarrow as pa
-
-    table = table.select([n for n in table.column_names if table[n].null_count < len(table)])
-    sink = pa.BufferOutputStream()
-    small = pa.ipc.IpcWriteOptions(compression="lz4")
-    with pa.ipc.new_stream(sink, table.schema, options=small) as writer:
-        writer.write_table(table)
-    written: bytes = sink.getvalue().to_pybytes()
-    return written
+    held = [n for n in table.column_names if table[n].null_count < len(table)]
+    return stream_of(table.select(held))
 
 
 def _read(tables: Sequence[Any], out: Table) -> Any:
