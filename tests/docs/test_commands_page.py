@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from headgate.cli.main import JOBS
-from headgate.cli.schemas import RESULTS, schema_of
+from kit.schemas import RESULTS, schema_of
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 PAGE = (REFERENCE / "commands.md").read_text(encoding="utf-8")

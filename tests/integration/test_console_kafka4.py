@@ -15,7 +15,6 @@ from confluent_kafka import Producer
 from headgate.admin import AdminClient
 from headgate.admin.home import OpenHome
 from headgate.clock import now_ms
-from headgate.console.access.tenants import NO_TENANTS
 from headgate.console.home import Home
 from headgate.console.parts import ConsoleParts
 from headgate.embedded import EmbeddedKafka
@@ -77,7 +76,7 @@ def test_the_console_says_who_a_real_gateway_holds_and_why(
     with (
         contextlib.closing(admin),
         contextlib.closing(home),
-        served(ConsoleParts(home, None, NO_TENANTS, now_ms)) as url,
+        served(ConsoleParts(home, None, now_ms)) as url,
         httpx2.Client(base_url=url, headers={"x-test-viewer": "viewer"}, timeout=60) as viewer,
         producing(bootstrap, name, **etl),
         producing(bootstrap, name, **bob),

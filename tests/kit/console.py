@@ -291,7 +291,7 @@ class Console:
         self.live = CannedLive(picture(count, client_ids))
         self.database = Database(folder / "console")
         self.home = Home(OpenHome("kit", "headgate console", store=self.store), self.live)
-        self.parts = ConsoleParts(self.home, self.database, TENANTS, lambda: self.now_ms)
+        self.parts = ConsoleParts(self.home, self.database, lambda: self.now_ms)
         self.access = SignIn(
             origins=frozenset({ORIGIN}),
             hosts=frozenset({"testserver"}),

@@ -6,7 +6,6 @@ The commands: `headgate …`, `kafka-configs`, `kafka-quotas`.
 - ``extras``: the message of a command that misses the package of an extra.
 - ``exit_codes``: what each exit status means.
 - ``results``: what `--json` prints, a class per kind of result.
-- ``schemas``: the JSON Schema of what each command prints.
 - ``contract``: every command's parser, its one JSON object, its exit status.
 - ``completion``: what a shell completes, made from the commands' parsers.
 - ``output``: prints text safely on terminals, and works on if nobody reads the output.

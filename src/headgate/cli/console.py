@@ -226,7 +226,7 @@ def _serve(arguments: argparse.Namespace) -> Console:
         if journal is None and whole is not None and whole.usage.kind == "files":
             told = arguments.with_parent or "headgate.usage" in whole.given
             journal = whole.usage.place if told else None
-        parts = ConsoleParts(home, database, tenants, now_ms, Path(journal) if journal else None)
+        parts = ConsoleParts(home, database, now_ms, Path(journal) if journal else None)
         app = make_app(parts, access)
         tls = None
         if settings.certificate and settings.key:

@@ -162,17 +162,14 @@ def _past_of_logs(
     arguments: argparse.Namespace, files: list[tuple[str, int]], at_ms: int | None
 ) -> Picture:
     """Do as ``_past``, from request logs of brokers."""
+    from headgate.cli.pipeline.options import check_time_zone
     from headgate.pipeline.answers.past_logs import PERIOD_MS, PastLogs, last_ms
-    from headgate.pipeline.logs.time_stamps import zone_of
     from headgate.pipeline.sources.pieces import pieces_of
 
     if arguments.quotas is None and arguments.store is None:
         raise BadUsage("--requests: request logs name no quotas; give --quotas FILE or --store URL")
     zone, notes = arguments.time_zone or "UTC", list[str]()
-    try:
-        zone_of(zone)
-    except ValueError as error:
-        raise BadUsage(f"--time-zone: {error}") from error
+    check_time_zone(zone)
     pieces = pieces_of(
         files,
         broker_id=arguments.broker_id,

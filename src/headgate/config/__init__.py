@@ -12,7 +12,6 @@ One settings file, `headgate.properties`, read into frozen `Settings`.
 - ``ports``: plans which broker is found at which port.
 - ``settings``: every setting with its row; `Settings`, the parsed file.
 - ``reloading``: which settings a running gateway takes over on SIGHUP.
-- ``reference``: writes the reference page from the table.
 - ``wrong_protocol``: the error for a port that uses another security protocol.
 """
 

@@ -178,7 +178,6 @@ class Chart(NamedTuple):
         area: what is below it.
         limit: the limit.
         held: places and widths of the times through which somebody was held.
-        top: what the upper edge stands for.
         begin_ms, end_ms: the time at the left and at the right edge.
         peak: the highest rate.
         share: of the moments at which somebody was held.
@@ -188,7 +187,6 @@ class Chart(NamedTuple):
     area: str
     limit: str
     held: list[tuple[float, float]]
-    top: float
     begin_ms: int
     end_ms: int
     peak: float
@@ -233,7 +231,7 @@ def chart(points: Sequence[Point]) -> Chart | None:
     area.append(f"L{WIDTH},{HEIGHT}")
     held, count = _held(points, x)
     return Chart(
-        "".join(line), "".join(area), "".join(limit), held, top, begin, end,
+        "".join(line), "".join(area), "".join(limit), held, begin, end,
         max(p.rate for p in points), count / len(points),
     )  # fmt: skip
 

@@ -172,11 +172,6 @@ class Watches:
             if not self._watchers[viewer]:
                 del self._watchers[viewer]
 
-    @property
-    def watchers(self) -> int:
-        """How many look now."""
-        return self._watchers.total()
-
 
 def watches(request: Request) -> Watches:
     """Return the console's only one; from the first page on it keeps the last hour's use."""

@@ -11,7 +11,6 @@ from typing import cast
 
 from starlette.requests import Request
 
-from headgate.console.access.tenants import Tenants
 from headgate.console.access.viewer import Viewer
 from headgate.console.database import Database
 from headgate.console.home import Home
@@ -25,14 +24,12 @@ class ConsoleParts:
     Args:
         home: quotas, their history, and what goes on now.
         database: the console's own state; None where nobody signs in.
-        tenants: the principals of each tenant.
         clock_ms: the wall clock, epoch ms.
         journal: a gateway's directory of usage journals; None: there is none to read.
     """
 
     home: Home
     database: Database | None
-    tenants: Tenants
     clock_ms: Callable[[], int]
     journal: Path | None = None
 

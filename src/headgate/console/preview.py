@@ -44,7 +44,6 @@ class Preview(NamedTuple):
     Args:
         affected: connected clients, those with most connections first; bounded.
         more: how many more of them there are.
-        quota_ids: how many quota-ids they have afterwards.
         watched: how many clients were looked at; None: there is no gateway that knows them.
         unseen: how many aren't in the picture, because it is bounded.
         named: the same for clients that quotas name; bounded.
@@ -52,7 +51,6 @@ class Preview(NamedTuple):
 
     affected: tuple[Affected, ...]
     more: int
-    quota_ids: int
     watched: int | None
     unseen: int
     named: tuple[EffectiveLine, ...]
@@ -83,7 +81,6 @@ def preview(plan: Plan, picture: Picture | None) -> Preview:
     return Preview(
         tuple(found[:MOST_SHOWN]),
         len(found[MOST_SHOWN:]),
-        len({(row.key, row.after.tags) for row in found}),
         None if picture is None else len(clients),
         sum(b.other_quotas + sum(use.other_clients for use in b.quotas) for b in brokers),
         tuple(islice(effective_changes(plan, ()), MOST_SHOWN)),

@@ -89,7 +89,6 @@ class WhatIf(NamedTuple):
 
     Args:
         since_ms: from when on events were read.
-        until_ms: when they were read.
         events: how many were replayed.
         rows: by client, those first whose waits differ most; bounded.
         more: how many clients aren't among them.
@@ -97,7 +96,6 @@ class WhatIf(NamedTuple):
     """
 
     since_ms: int
-    until_ms: int
     events: int
     rows: tuple[Tried, ...]
     more: int
@@ -159,7 +157,7 @@ def what_if(
     rows = [_seen(row, held, plan) for row in found if row.key in tried]
     rows.sort(key=lambda r: (-abs(r.after.ms - r.before.ms), -r.amount, r.principal, r.client_id))
     shown, rest = rows[:MOST_ROWS], rows[MOST_ROWS:]
-    return WhatIf(since_ms, now_ms, table.num_rows, tuple(shown), len(rest), tuple(notes))
+    return WhatIf(since_ms, table.num_rows, tuple(shown), len(rest), tuple(notes))
 
 
 def _events(journal: Path, types: Collection[str], now_ms: int, most: int) -> tuple[Any, int, bool]:

@@ -128,11 +128,6 @@ class Pace:
         """Bytes per second of the time in which it could send."""
         return self.amount / max(self.ms, 0.5 * self.requests, 0.5) * 1000.0
 
-    @property
-    def size(self) -> float:
-        """Mean bytes of a request."""
-        return self.amount / max(self.requests, 1)
-
 
 def pace_of(lane: Lane, indices: Sequence[int]) -> Pace:
     """Return the pace over some of a lane's charges."""

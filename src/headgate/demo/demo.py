@@ -16,9 +16,9 @@ import json
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -122,12 +122,11 @@ class Demo:
             "[bold]Headgate[/] shows what it does: quotas for a real Kafka, set, enforced and "
             "accounted for.", soft_wrap=True
         )  # fmt: skip
-        starting = _Background(self.start_kafka)
-        try:
+        # Kafka takes seconds to start; it does so while the quotas are set.
+        with ThreadPoolExecutor(1) as pool:
+            starting = pool.submit(self.start_kafka)
             self.set_quotas()
-        finally:
-            # Kafka takes seconds to start; it did so while the quotas were set.
-            starting.wait()
+            starting.result()
         self.start_gateway()
         self.load()
         self.account()
@@ -147,10 +146,13 @@ class Demo:
         for quota in sample.SAMPLE:
             command = quota.command(self.store)
             shown = [word.replace(str(self.place), ".") for word in command]
-            self.view.say("$ kafka-configs " + " ".join(shown[:2] + shown[2:]))
-            said, status = _captured(lambda words=command: kafka_configs.main(words))
+            self.view.say("$ kafka-configs " + " ".join(shown))
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+                status = kafka_configs.main(command)
             if status != 0:
-                raise HeadgateError(f"kafka-configs {' '.join(command)} failed: {said.strip()}")
+                failed = f"kafka-configs {' '.join(command)} failed"
+                raise HeadgateError(f"{failed}: {said.getvalue().strip()}")
         self.view.say(
             f"{len(sample.SAMPLE)} entities set in {self.store.replace(str(self.place), '.')}"
         )
@@ -263,13 +265,15 @@ class Demo:
             3, f"{2 * len(sample.CLIENTS)} clients (librdkafka) for {self.seconds:.0f} s"
         )
         self.lines = lines_of(self.store)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "headgate.demo.load"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=(self.place / "clients.log").open("w"),
-            text=True,
-        )
+        log = self.place / "clients.log"
+        with log.open("w") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "headgate.demo.load"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
         self.stack.callback(process.kill)
         assert process.stdin is not None
         assert process.stdout is not None
@@ -286,7 +290,7 @@ class Demo:
             self.waited_share = report["waited_share"]
             self.view.update(self.lines, passed, self.seconds)
         if process.wait() != 0:
-            raise HeadgateError(f"the clients failed; see {self.place / 'clients.log'}")
+            raise HeadgateError(f"the clients failed; see {log}")
         self.view.done(self.lines, passed, self.seconds)
         self.gateway.stop()
         self.view.say("gateway drained and stopped; its usage journal is in ./usage")
@@ -374,33 +378,3 @@ class Demo:
         self.view.say(f"took {took:.0f} s; everything is in {self.place}", "dim")
         self.view.console.print(f"\nReport: [bold]{main_page.path}[/]", soft_wrap=True)
         return out
-
-
-def _captured(work: Any) -> tuple[str, int]:
-    """Run a command of ours in this process; return what it printed and its status."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        status = work()
-    return printed.getvalue(), status
-
-
-class _Background:
-    """Work on a thread of its own; `wait` raises what it raised."""
-
-    def __init__(self, work: Any) -> None:
-        self._error: BaseException | None = None
-
-        def run() -> None:
-            try:
-                work()
-            except BaseException as exc:
-                self._error = exc
-
-        self._thread = threading.Thread(target=run, name="headgate-demo", daemon=True)
-        self._thread.start()
-
-    def wait(self) -> None:
-        """Wait for its end."""
-        self._thread.join()
-        if self._error is not None:
-            raise self._error

@@ -7,10 +7,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.demo import sample
 from headgate.demo.load import Seen
+
+if TYPE_CHECKING:
+    from headgate.quota.table import QuotaTable
 
 SHOWN_S: Final = 30
 
@@ -67,13 +70,8 @@ def lines_of(store_url: str) -> list[Line]:
     """Return the quota-ids the demo's clients count against, with their quotas, as resolved."""
     from headgate.quota.key import QuotaKey
     from headgate.quota.precedence import resolve
-    from headgate.store import open_store
 
-    store = open_store(store_url)
-    try:
-        table = store.snapshot()
-    finally:
-        store.close()
+    table = _table(store_url)
     found: dict[tuple[str, str], Line] = {}
     for client in sample.CLIENTS:
         for what, key in (("produce", sample.PRODUCE), ("fetch", sample.FETCH)):
@@ -120,15 +118,17 @@ def scaled(store_url: str, factor: float) -> str:
     """Return a quotas file with every quota multiplied by ``factor``."""
     from headgate.quota.file import dump_quotas
     from headgate.quota.table import QuotaTable
-    from headgate.store import open_store
 
-    store = open_store(store_url)
-    try:
-        table = store.snapshot()
-    finally:
-        store.close()
+    entities = _table(store_url).entities
     return dump_quotas(
         QuotaTable.of(
-            {e: {k: factor * v for k, v in values.items()} for e, values in table.entities.items()}
+            {e: {k: factor * v for k, v in values.items()} for e, values in entities.items()}
         )
     )
+
+
+def _table(store_url: str) -> QuotaTable:
+    from headgate.store import open_store
+
+    with open_store(store_url) as store:
+        return store.snapshot()

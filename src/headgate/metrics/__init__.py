@@ -6,7 +6,6 @@ The metrics of a gateway: Kafka's own quota metrics under one naming rule, and a
 - ``chosen``: which quota-ids have series of their own.
 - ``samples``: reads meters and sensors into plain samples, which travel between processes.
 - ``expose``: prints samples for Prometheus.
-- ``reference``: writes the reference page.
 - ``monitoring``: dashboards and alerts over them.
 """
 

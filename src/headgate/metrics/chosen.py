@@ -13,6 +13,7 @@ these counted goes to the rest when they end.
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable
+from dataclasses import dataclass
 from heapq import heappush, heappushpop
 from typing import Final
 
@@ -28,6 +29,7 @@ RANK_MS: Final = 10_000
 """The shortest time between two choices, where there are fewer places than quota-ids."""
 
 
+@dataclass(slots=True)
 class Counts:
     """
     Throttles told to one quota-id.
@@ -41,21 +43,14 @@ class Counts:
         until_ms: when the last of them is over.
     """
 
-    __slots__ = (
-        "count",
-        "drawing",
-        "ms",
-        "ranked_ms",
-        "rest_count",
-        "rest_ms",
-        "since_ms",
-        "until_ms",
-    )
-
-    def __init__(self, drawing: int) -> None:
-        self.count = self.ms = self.rest_count = self.rest_ms = self.ranked_ms = 0
-        self.drawing = drawing
-        self.since_ms = self.until_ms = 0
+    drawing: int
+    count: int = 0
+    ms: int = 0
+    rest_count: int = 0
+    rest_ms: int = 0
+    ranked_ms: int = 0
+    since_ms: int = 0
+    until_ms: int = 0
 
     def told(self, ms: int, now_ms: int) -> None:
         """Count a throttle of this many ms, told now."""

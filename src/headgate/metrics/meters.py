@@ -7,6 +7,7 @@ one `Meters`.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass, field
 from math import exp
 from typing import Final
 
@@ -112,6 +113,7 @@ class BlockedMeter:
             ]
 
 
+@dataclass(slots=True)
 class ListenerMeters:
     """
     One listener's counts. The gateway adds to the attributes directly.
@@ -126,26 +128,16 @@ class ListenerMeters:
         blocked: how much of the time accepting was blocked; None before there is an acceptor.
     """
 
-    __slots__ = (
-        "accepted",
-        "blocked",
-        "bytes_in",
-        "bytes_out",
-        "closed",
-        "connections",
-        "ip_throttle_time",
-        "muted",
-        "requests",
-        "throttle_time",
-    )
-
-    def __init__(self) -> None:
-        self.connections = self.muted = self.accepted = self.requests = 0
-        self.bytes_in = self.bytes_out = 0
-        self.closed: defaultdict[str, int] = defaultdict(int)
-        self.throttle_time = Mean()
-        self.ip_throttle_time = Mean()
-        self.blocked: BlockedMeter | None = None
+    connections: int = 0
+    muted: int = 0
+    accepted: int = 0
+    requests: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    closed: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    throttle_time: Mean = field(default_factory=Mean)
+    ip_throttle_time: Mean = field(default_factory=Mean)
+    blocked: BlockedMeter | None = None
 
 
 class Meters:

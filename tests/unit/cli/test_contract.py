@@ -19,12 +19,12 @@ from headgate.cli import exit_codes
 from headgate.cli.contract import BadUsage, error_of, run
 from headgate.cli.main import COMMANDS, main
 from headgate.cli.results import Result
-from headgate.cli.schemas import RESULTS, schema_of
 from headgate.errors import ApiError, KafkaError, StoreMovedOn
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.store.sqlite.store import SqliteStore
+from kit.schemas import RESULTS, schema_of
 
 DONE, FAILED, USAGE, FOUND = (
     exit_codes.DONE,

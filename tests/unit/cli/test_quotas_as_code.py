@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import jsonschema
 import pytest
@@ -15,7 +15,7 @@ import yaml
 
 from headgate.cli.contract import BadUsage
 from headgate.cli.doctor import doctor
-from headgate.cli.quotas import history
+from headgate.cli.quotas import history, store
 from headgate.cli.quotas.as_code import (
     main_apply,
     main_export,
@@ -23,6 +23,7 @@ from headgate.cli.quotas.as_code import (
     schema_text,
 )
 from headgate.cli.quotas.flags import read_clients
+from headgate.config.security import ZooKeeperSecurity
 from headgate.errors import ApiError, InvalidQuota, KafkaError, StoreError
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
@@ -518,6 +519,25 @@ def test_history_as_a_quotas_file_starts_before_its_first_change(
     ]
 
 
+# --- store copy
+
+
+def test_a_store_without_an_identity_is_copied_and_not_taken_over_from(
+    place: Place,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place.set(user="alice", producer_byte_rate=5)
+    monkeypatch.setattr(SqliteStore, "identity", lambda _: None)
+    target = f"sqlite:{tmp_path / 'new.db'}"
+    assert store.main(["copy", "--from", place.url, "--to", target]) == 0
+    assert capsys.readouterr().out == f"1 entities copied to {target}.\n"
+    with SqliteStore(tmp_path / "new.db") as copied:
+        assert copied.snapshot().entities == place.table().entities
+        assert {entry.message for entry in copied.history()} == {f"copied from {place.url}"}
+
+
 # --- doctor
 
 
@@ -550,6 +570,52 @@ def test_doctor_is_content_with_plain_quotas(
     place.set(user="alice", producer_byte_rate=5)
     assert doctor.main(["--store", place.url]) == 0
     assert capsys.readouterr().out == "1 entity looked at; nothing found.\n"
+
+
+class OlderZooKeeper:
+    """Opens as a ZooKeeper store with a znode of the older layout; keeps how it was opened."""
+
+    opened: ClassVar[list[ZooKeeperSecurity | None]] = []
+
+    def __init__(self, place: str, *, create: bool, security: ZooKeeperSecurity | None) -> None:
+        assert not create
+        self.url = f"zookeeper://{place}"
+        self.opened.append(security)
+
+    def snapshot(self) -> QuotaTable:
+        return QuotaTable()
+
+    def older_nodes(self) -> list[tuple[QuotaEntity, str]]:
+        return [(QuotaEntity.of(user=DEFAULT), "/config/users")]
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@pytest.mark.parametrize("flag", ["--command-config", "--config"])
+def test_doctor_opens_zookeeper_as_its_settings_say(
+    flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.store.zookeeper.store.ZooKeeperStore", OlderZooKeeper)
+    monkeypatch.setattr(OlderZooKeeper, "opened", [])
+    settings = tmp_path / "its.properties"
+    lines = ["headgate.store.zookeeper.sasl.username=alice"]
+    lines += ["headgate.store.zookeeper.sasl.password=secret"]
+    words = ["--store", "zookeeper://zk:2181"]
+    if flag == "--config":
+        lines += ["listeners=PLAINTEXT://127.0.0.1:19092", "headgate.upstream=embedded"]
+        lines += ["headgate.store=zookeeper://zk:2181"]
+        words = []
+    settings.write_text("\n".join(lines), encoding="utf-8")
+    assert doctor.main([*words, flag, str(settings)]) == 3
+    assert "/config/users holds quotas of users/<default> in an older" in capsys.readouterr().out
+    assert [security and security.sasl_username for security in OlderZooKeeper.opened] == ["alice"]
 
 
 def test_a_plan_as_json_says_what_would_be_refused(

@@ -18,6 +18,7 @@ GIVEN = ["--topic", "usage", "--kafka-config", "bootstrap.servers=127.0.0.1:1"]
         ([*GIVEN, "--lag-ms", "-1"], "--lag-ms at least 0", 2),
         ([*GIVEN, "--brokers", "1;2"], "--brokers 1;2: write ids such as 1,2,3", 2),
         (["--topic", "usage"], "--topic needs --kafka-config bootstrap.servers=HOST:PORT", 2),
+        (["--journals", "/d"], "--splits-topic needs --kafka-config bootstrap.servers=HOST", 2),
         (["--topic", "usage", "--kafka-config", "x"], "--kafka-config x: write NAME=VALUE", 2),
         (["--journals", "/no/such", *GIVEN[2:]], "--journals /no/such is no directory", 1),
     ],

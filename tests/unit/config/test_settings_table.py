@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from headgate.config.kinds import INT_MAX, LONG_MAX
-from headgate.config.reference import settings_page
 from headgate.config.security import ClientSecurity, Tls, ZooKeeperSecurity
 from headgate.config.setting import Setting
 from headgate.config.settings import BY_NAME, SETTINGS, Settings
+from kit.settings_page import settings_page
 
 ROOT = Path(__file__).parents[3]
 MADE = {"listener_list", "ports", "warnings", "given", "by_listener"}

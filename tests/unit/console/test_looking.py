@@ -252,8 +252,8 @@ async def test_an_answer_that_fails_keeps_the_last_picture() -> None:
 async def test_places_to_watch_from_are_bounded_for_one_and_for_all() -> None:
     found = watches_of(_Home())
     with found.place("a"):
-        assert found.watchers == 1
-    assert found.watchers == 0
+        assert found._watchers.total() == 1
+    assert found._watchers.total() == 0
     taken = [found.place("a") for _ in range(events.MOST_OF_ONE)]
     for place in taken:
         place.__enter__()
@@ -291,13 +291,13 @@ async def test_a_reader_who_goes_or_is_slow_loses_its_place(
 
     await asyncio.wait_for(stream(found, send, gone), 10)
     assert b'"<p>1\\n</p>"' in sent[2]
-    assert found.watchers == 0
+    assert found._watchers.total() == 0
 
     async def never(_: Any) -> None:
         await asyncio.Event().wait()
 
     await asyncio.wait_for(stream(found, never, asyncio.Event()), 10)
-    assert found.watchers == 0
+    assert found._watchers.total() == 0
 
 
 async def test_a_stream_ends_so_that_the_right_to_it_is_looked_up_again(

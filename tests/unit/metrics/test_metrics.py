@@ -11,7 +11,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from headgate.metrics import BY_NAME, METRICS, BrokerView, Meters, prometheus_name, read_samples
 from headgate.metrics.expose import draw, page
 from headgate.metrics.meters import BlockedMeter, Mean
-from headgate.metrics.reference import metrics_page
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
     CONSUMER,
@@ -32,6 +31,7 @@ from headgate.throttle.pacing import PacedQuotaManager
 from headgate.throttle.producer_id import ProducerIdQuotaManager
 from headgate.throttle.request import RequestQuotaManager
 from headgate.throttle.shares import SharesQuotaManager
+from kit.metrics_page import metrics_page
 
 ROOT = Path(__file__).parents[3]
 T0 = 1_795_262_069_485

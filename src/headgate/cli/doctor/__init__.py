@@ -3,5 +3,4 @@
 
 - ``doctor``: the command; looks at quotas.
 - ``setup``: looks at a gateway's set-up, from where it runs.
-- ``findings``: what the others gather.
 """

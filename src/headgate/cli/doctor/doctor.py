@@ -8,12 +8,10 @@ import argparse
 import ipaddress
 import socket
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headgate.cli.contract import Parser, command
-from headgate.cli.doctor.findings import Report
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.as_code import entities
 from headgate.cli.quotas.flags import add_connection, add_place_flags
@@ -24,6 +22,9 @@ from headgate.errors import StoreError
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER_SHARES, PRODUCER_SHARES, QuotaUnit
 from headgate.quota.table import QuotaTable
+
+if TYPE_CHECKING:
+    from headgate.store import QuotaStore
 
 _UNLIMITED: Final = 9.2e18
 _SHARES: Final = (PRODUCER_SHARES, CONSUMER_SHARES)
@@ -51,32 +52,30 @@ def parser() -> Parser:
 
 
 def _look(arguments: argparse.Namespace) -> Examined:
-    report = Report()
+    report = Examined([], [], [])
     if arguments.config is not None:
         look_at_setup(Path(arguments.config), report)
     else:
         with QuotaHome(arguments, "doctor") as home:
-            table = home.table()
-        look_at_quotas(arguments.store, table, report)
+            look_at_quotas(home.store, home.table(), report)
     for line in report.found:
         say(printable(line))
     for line in report.unseen:
         complain(printable(f"headgate doctor: couldn't look: {line}"))
-    told = Examined(report.found, report.unseen, report.seen)
     if report.unseen and not report.found:
-        told.error = Error(None, "COULD_NOT_LOOK", f"couldn't look: {'; '.join(report.unseen)}")
+        report.error = Error(None, "COULD_NOT_LOOK", f"couldn't look: {'; '.join(report.unseen)}")
     elif not report.found:
         say(f"{', '.join(report.seen)} looked at; nothing found.")
-    return told
+    return report
 
 
-def look_at_quotas(store: str | None, table: QuotaTable, report: Report) -> None:
+def look_at_quotas(store: QuotaStore | None, table: QuotaTable, report: Examined) -> None:
     """Look for quotas that don't do what they seem to."""
     report.found += [*older_layout(store), *findings(table)]
     report.seen.append(f"{len(table)} {entities(len(table))}")
 
 
-def look_at_setup(config: Path, report: Report) -> None:
+def look_at_setup(config: Path, report: Examined) -> None:
     """
     Look at a gateway's settings, its store, and the cluster behind it.
 
@@ -91,9 +90,9 @@ def look_at_setup(config: Path, report: Report) -> None:
     report.found += settings.warnings
     table = None
     try:
-        with closing(open_store(settings.store, settings, create=False)) as store:
+        with open_store(settings.store, settings, create=False) as store:
             table = store.snapshot()
-        look_at_quotas(settings.store, table, report)
+            look_at_quotas(store, table, report)
     except StoreError as error:
         report.unseen.append(f"the store {settings.store}: {error}")
     look(settings, table, report)
@@ -178,20 +177,15 @@ def _not_reached_without_client_id(table: QuotaTable) -> Iterator[str]:
         )
 
 
-def older_layout(store: str | None) -> Iterator[str]:
+def older_layout(store: QuotaStore | None) -> Iterator[str]:
     """Yield a sentence for each znode of the layout before KIP-55's final one."""
-    if store is None or not store.startswith("zookeeper"):
+    if store is None or not store.url.startswith("zookeeper"):
         return
-    from headgate.store import open_store
     from headgate.store.zookeeper.store import ZooKeeperStore
 
-    opened = open_store(store, create=False)
-    try:
-        if isinstance(opened, ZooKeeperStore):
-            for entity, path in opened.older_nodes():
-                yield (
-                    f"{path} holds quotas of {entity_path(entity)} in an older layout, which "
-                    "brokers don't read; set them again and delete them there"
-                )
-    finally:
-        opened.close()
+    assert isinstance(store, ZooKeeperStore)
+    for entity, path in store.older_nodes():
+        yield (
+            f"{path} holds quotas of {entity_path(entity)} in an older layout, which brokers don't "
+            "read; set them again and delete them there"
+        )

@@ -27,7 +27,7 @@ from headgate.quota.key import QuotaKey
 from headgate.wire import apis
 
 if TYPE_CHECKING:
-    from headgate.cli.doctor.findings import Report
+    from headgate.cli.results import Examined
     from headgate.client.connection import Connection
     from headgate.config.security import ClientSecurity
     from headgate.config.settings import Settings
@@ -38,7 +38,7 @@ _CLOCK_S: Final = 2.0
 """HTTP's dates have whole seconds; what is further apart moves quota windows visibly."""
 
 
-def look(settings: Settings, table: QuotaTable | None, report: Report) -> None:
+def look(settings: Settings, table: QuotaTable | None, report: Examined) -> None:
     """
     Look at everything that settings name.
 
@@ -61,7 +61,7 @@ def look(settings: Settings, table: QuotaTable | None, report: Report) -> None:
         _look_at_http(settings.http_listener, report)
 
 
-async def _look_at_brokers(gateway: Gateway, table: QuotaTable | None, report: Report) -> None:
+async def _look_at_brokers(gateway: Gateway, table: QuotaTable | None, report: Examined) -> None:
     settings = gateway.settings
     own_quotas = False
     for listener in settings.listener_list:
@@ -100,7 +100,7 @@ async def _look_at_brokers(gateway: Gateway, table: QuotaTable | None, report: R
 
 
 async def _look_at_acls(
-    connection: Connection, broker: int, report: Report, *, topics: bool
+    connection: Connection, broker: int, report: Examined, *, topics: bool
 ) -> None:
     """Look whether the gateway's own user may see settings, and (``topics``) topics."""
     if await up.broker_config(connection, broker, "num.partitions") is None:
@@ -120,7 +120,7 @@ async def _look_at_acls(
         )
 
 
-async def _look_at_port(gateway: Gateway, listener: str, broker: int, report: Report) -> None:
+async def _look_at_port(gateway: Gateway, listener: str, broker: int, report: Examined) -> None:
     """Connect to the address that clients are told for a broker."""
     told = gateway.settings.ports.advertised(listener, broker)
     if told is None:
@@ -144,7 +144,7 @@ async def _look_at_port(gateway: Gateway, listener: str, broker: int, report: Re
 
 
 def _look_at_versions(
-    listener: str, versions: Mapping[int, Mapping[int, tuple[int, int]]], report: Report
+    listener: str, versions: Mapping[int, Mapping[int, tuple[int, int]]], report: Examined
 ) -> None:
     different = {tuple(sorted(ranges.items())) for ranges in versions.values()}
     if len(different) > 1:
@@ -158,7 +158,7 @@ def _look_at_versions(
 
 
 def _look_at_quotas(
-    servers: str, security: ClientSecurity, table: QuotaTable, report: Report
+    servers: str, security: ClientSecurity, table: QuotaTable, report: Examined
 ) -> None:
     """Compare what brokers enforce with what the gateway does."""
     from headgate.store.kafka.client import KafkaClient
@@ -185,7 +185,7 @@ def _look_at_quotas(
             )
 
 
-def _look_at_http(where: HostPort, report: Report) -> None:
+def _look_at_http(where: HostPort, report: Examined) -> None:
     """Ask a running gateway whether it is ready, and what time it is there."""
     host = "127.0.0.1" if where.host in WILDCARDS else where.host
     url = f"http://{HostPort(host, where.port)}/readyz"

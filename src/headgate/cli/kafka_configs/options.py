@@ -167,7 +167,7 @@ class BadUsage(ValueError):
     """A refusal after which the tool prints its usage."""
 
 
-class ConfigsOptions:
+class ConfigsOptions(OptionSet):
     """
     A parsed command line of kafka-configs.
 
@@ -179,16 +179,8 @@ class ConfigsOptions:
     """
 
     def __init__(self, argv: Sequence[str]) -> None:
-        self.argv = tuple(argv)
-        self.options: OptionSet = parse(OPTIONS, argv)
-
-    def has(self, name: str) -> bool:
-        """Whether a flag was given."""
-        return self.options.has(name)
-
-    def value(self, name: str) -> str | None:
-        """Return a flag's only argument, or None."""
-        return self.options.value(name)
+        parsed = parse(OPTIONS, argv)
+        super().__init__(parsed.detected, parsed.words)
 
     @property
     def zookeeper(self) -> bool:
@@ -198,7 +190,7 @@ class ConfigsOptions:
     @property
     def entity_types(self) -> list[str]:
         """Types by --entity-type in order, then by short flags in their fixed order."""
-        return self.options.values("entity-type") + [
+        return self.values("entity-type") + [
             kind for flag, kind in (*_NAME_FLAGS, *_DEFAULT_FLAGS) if self.has(flag)
         ]
 
@@ -206,9 +198,7 @@ class ConfigsOptions:
     def entity_names(self) -> list[str]:
         """Names in the order of the command line, "" for a default; then those of short flags."""
         names = [
-            d.value or ""
-            for d in self.options.detected
-            if d.name in ("entity-name", "entity-default")
+            d.value or "" for d in self.detected if d.name in ("entity-name", "entity-default")
         ]
         names += [self.value(flag) or "" for flag, _ in _NAME_FLAGS if self.has(flag)]
         return names + ["" for flag, _ in _DEFAULT_FLAGS if self.has(flag)]

@@ -107,7 +107,7 @@ def parse_pairs(text: str, *, kafka3: bool = False) -> dict[str, str]:
 
 def configs_to_delete(options: ConfigsOptions) -> list[str]:
     """Return the keys to be removed, in order."""
-    return [key.strip(JAVA_BLANK) for key in options.options.values("delete-config")]
+    return [key.strip(JAVA_BLANK) for key in options.values("delete-config")]
 
 
 def quota_value(key: str, text: str) -> float:

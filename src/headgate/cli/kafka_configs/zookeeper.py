@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headgate.cli.connecting import load_properties
+from headgate.cli.kafka_configs.describe import dynamic
 from headgate.cli.kafka_configs.options import (
     BROKERS,
     CLIENTS,
@@ -64,17 +65,16 @@ def run(options: ConfigsOptions) -> None:
     file = options.value("zk-tls-config-file")
     config = load_properties(file) if file is not None else {}
     url = f"zookeeper://{options.value('zookeeper')}"
-    store = open_store(url, store_settings(config), create=options.has("alter"))
-    try:
-        with AdminClient(store=store, tool=TOOL) as client:
-            if options.entity_types[0] == BROKERS:
-                _brokers(client, options)
-            elif options.has("alter"):
-                _alter(client, store, options)
-            else:
-                _describe(client, store, options)
-    finally:
-        store.close()
+    with (
+        open_store(url, store_settings(config), create=options.has("alter")) as store,
+        AdminClient(store=store, tool=TOOL) as client,
+    ):
+        if options.entity_types[0] == BROKERS:
+            _brokers(client, options)
+        elif options.has("alter"):
+            _alter(client, store, options)
+        else:
+            _describe(client, store, options)
 
 
 def pair(options: ConfigsOptions) -> list[tuple[str, str | None]]:
@@ -208,8 +208,7 @@ def _brokers(client: AdminClient, options: ConfigsOptions) -> None:
     if options.has("alter"):
         add = configs_to_add(options, kafka3=True)
         delete = configs_to_delete(options)
-        source = "DYNAMIC_BROKER_CONFIG" if name else "DYNAMIC_DEFAULT_BROKER_CONFIG"
-        present = {e.name for e in client.describe_configs(name) if e.source == source}
+        present = {entry.name for entry in dynamic(client, BROKERS, name)}
         missing = [key for key in delete if key not in present]
         if missing:
             raise IllegalArgument(f"Invalid config(s): {','.join(missing)}")
@@ -217,8 +216,7 @@ def _brokers(client: AdminClient, options: ConfigsOptions) -> None:
         say(f"Completed updating config for entity: {text}.")
         return
     for broker in options.entity_names[:1] or [*client.names(), ""]:
-        source = "DYNAMIC_BROKER_CONFIG" if broker else "DYNAMIC_DEFAULT_BROKER_CONFIG"
-        own = {e.name: e.value for e in client.describe_configs(broker) if e.source == source}
+        own = {entry.name: entry.value for entry in dynamic(client, BROKERS, broker)}
         pairs = ",".join(f"{key}={own[key]}" for key in properties_order(own))
         text = f"brokers '{broker}'" if broker else "default brokers"
         say(printable(f"Configs for {text} are {pairs}"))

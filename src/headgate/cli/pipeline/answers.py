@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headgate.cli.contract import Parser
 from headgate.cli.pipeline.bill import add_bill, read_bill, tell_bill, write_bill
@@ -19,7 +19,7 @@ from headgate.cli.results import Storms, Tables
 from headgate.quota.key import QuotaKey
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
 
 def main_chargeback(argv: Sequence[str]) -> int:
@@ -65,30 +65,19 @@ def _chargeback(arguments: argparse.Namespace) -> Tables:
         closing_table(
             f"Chargeback by {arguments.period}",
             (
-                "principal",
-                "from (UTC)",
-                "bytes in",
-                "bytes out",
-                "share",
-                "peak of quota",
-                "throttle s",
-                "price",
+                ("principal", "principal"),
+                ("from (UTC)", lambda r: utc(r["period_ms"])),
+                ("bytes in", lambda r: sized(r["bytes_in"], unit="B")),
+                ("bytes out", lambda r: sized(r["bytes_out"], unit="B")),
+                ("share", lambda r: share(r["cluster_share"])),
+                ("peak of quota", _peak),
+                ("throttle s", lambda r: number(r["throttle_time_ms"] / 1000)),
+                ("price", lambda r: f"{r['price']:,.2f}{currency}" if prices else "-"),
             ),
-            [
-                (
-                    r["principal"],
-                    utc(r["period_ms"]),
-                    sized(r["bytes_in"], unit="B"),
-                    sized(r["bytes_out"], unit="B"),
-                    share(r["cluster_share"]),
-                    share(_larger(r["peak_in_quota_share"], r["peak_out_quota_share"])),
-                    number(r["throttle_time_ms"] / 1000),
-                    f"{r['price']:,.2f}{currency}" if prices else "-",
-                )
-                for r in rows[:100]
-            ],
+            rows,
+            most=100,
+            table="chargeback",
         )
-        _say_more(rows, 100, "chargeback")
         if given:
             tell_bill(on, given)
         print_bad_lines(on)
@@ -97,13 +86,9 @@ def _chargeback(arguments: argparse.Namespace) -> Tables:
     return run_answer(arguments, Sums("chargeback", write, tell, tables))
 
 
-def _larger(a: float | None, b: float | None) -> float | None:
-    return max((v for v in (a, b) if v is not None), default=None)
-
-
-def _say_more(rows: Sequence[Any], shown: int, table: str) -> None:
-    if len(rows) > shown:
-        print(f"{len(rows) - shown} more are in table {table}.")
+def _peak(row: Row) -> str:
+    both = (row["peak_in_quota_share"], row["peak_out_quota_share"])
+    return share(max((v for v in both if v is not None), default=None))
 
 
 def main_storms(argv: Sequence[str]) -> int:
@@ -154,21 +139,19 @@ def _storms(arguments: argparse.Namespace) -> Tables:
         rows = on.run.read(schema.STORMS).orderBy("start_ms", "kind").collect()
         closing_table(
             f"{len(rows)} storm{'' if len(rows) == 1 else 's'}",
-            ("kind", "from (UTC)", "entity", "count", "peak/s", "quota", "why"),
-            [
-                (
-                    r["kind"],
-                    utc(r["start_ms"]),
-                    r["entity"],
-                    number(r["count"]),
-                    number(r["peak_per_s"]),
-                    "-" if r["quota"] is None else number(r["quota"]),
-                    r["reason"],
-                )
-                for r in rows[:50]
-            ],
+            (
+                ("kind", "kind"),
+                ("from (UTC)", lambda r: utc(r["start_ms"])),
+                ("entity", "entity"),
+                ("count", lambda r: number(r["count"])),
+                ("peak/s", lambda r: number(r["peak_per_s"])),
+                ("quota", lambda r: "-" if r["quota"] is None else number(r["quota"])),
+                ("why", "reason"),
+            ),
+            rows,
+            most=50,
+            table="storms",
         )
-        _say_more(rows, 50, "storms")
         print_bad_lines(on)
 
     made = run_answer(arguments, Sums("storms", write, tell, ("storms",), connections=True))
@@ -222,22 +205,20 @@ def _effective(arguments: argparse.Namespace) -> Tables:
         shown = [r for r in rows if r["source"] is not None]
         closing_table(
             f"{dead} dead quota{'' if dead == 1 else 's'}; what applied",
-            ("", "quota", "principal", "client-id", "limit", "from", "instead of", "bytes"),
-            [
-                (
-                    r["kind"],
-                    QuotaKey.parse(r["quota_key"]).name,
-                    r["principal"] or "-",
-                    r["client_id"] or "-",
-                    sized(r["value"], r["quota_key"]),
-                    r["source"] or "-",
-                    r["overridden"] or "-",
-                    sized(r["bytes"], unit="B"),
-                )
-                for r in shown[:60]
-            ],
+            (
+                ("", "kind"),
+                ("quota", lambda r: QuotaKey.parse(r["quota_key"]).name),
+                ("principal", lambda r: r["principal"] or "-"),
+                ("client-id", lambda r: r["client_id"] or "-"),
+                ("limit", lambda r: sized(r["value"], r["quota_key"])),
+                ("from", lambda r: r["source"] or "-"),
+                ("instead of", lambda r: r["overridden"] or "-"),
+                ("bytes", lambda r: sized(r["bytes"], unit="B")),
+            ),
+            shown,
+            most=60,
+            table="effective",
         )
-        _say_more(shown, 60, "effective")
         if len(shown) < len(rows):
             print(f"{len(rows) - len(shown)} rows of clients and types without a limit are there.")
         print_bad_lines(on)

@@ -164,15 +164,21 @@ def tell_bill(on: Opened, given: Given) -> None:
     )
     digits = given.bill.decimals
     lost = [row for row in paid if row["who"] is None]
-    shown = [*[row for row in paid if row["who"] is not None][:_MOST_ROWS], *lost]
+    owned = [row for row in paid if row["who"] is not None]
     closing_table(
         f"Bill of {given.bill.amount} {given.bill.currency}",
-        ("owner" if given.owners is not None else "principal or topic", "rows", "cost"),
-        [(row["who"] or "(not attributed)", str(row["rows"]), f"{row['cost']:,.{digits}f}")
-         for row in shown],
-    )  # fmt: skip
-    if len(paid) > len(shown):
-        print(f"{len(paid) - len(shown)} more are in table focus.")
+        (
+            (
+                "owner" if given.owners is not None else "principal or topic",
+                lambda r: r["who"] or "(not attributed)",
+            ),
+            ("rows", "rows"),
+            ("cost", lambda r: f"{r['cost']:,.{digits}f}"),
+        ),
+        [*owned[:_MOST_ROWS], *lost, *owned[_MOST_ROWS:]],
+        most=_MOST_ROWS + len(lost),
+        table="focus",
+    )
     if lost:
         why = table.where(~F.col("x_IsAttributed")).groupBy("ChargeDescription").agg(
             F.sum("BilledCost").alias("cost")

@@ -8,7 +8,9 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,6 +38,14 @@ def command(
         function: takes the parsed arguments.
     """
     return contract.command(made, argv, lambda arguments: _plain(made.prog, function, arguments))
+
+
+def stop_on_sigterm() -> threading.Event:
+    """Return what SIGTERM sets from now on; nothing sets it if this isn't the main thread."""
+    stop = threading.Event()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    return stop
 
 
 def _plain(

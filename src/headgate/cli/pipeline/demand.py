@@ -12,6 +12,8 @@ from headgate.cli.pipeline.print import closing_table, number, sized
 from headgate.cli.pipeline.reading import charged_of
 
 if TYPE_CHECKING:
+    from pyspark.sql import Row
+
     from headgate.pipeline.quotas import Quotas
 
 _MOST_ROWS: Final = 20
@@ -24,13 +26,9 @@ def write_demand(on: Opened, plans: Sequence[Quotas]) -> None:
     from headgate.pipeline import schema
     from headgate.pipeline.answers.demand import demand
 
-    windows = {
-        "num_samples": on.arguments.quota_window_num,
-        "window_ms": on.arguments.quota_window_size_seconds * 1000,
-    }
     words = "inferring what clients want, and playing it in a closed loop"
     charged = charged_of(on).persist(StorageLevel.DISK_ONLY)  # it is read twice
-    on.run.write(charged.transform(demand(plans, **windows)), schema.DEMAND, words=words)
+    on.run.write(charged.transform(demand(plans, **on.windows)), schema.DEMAND, words=words)
     charged.unpersist()
 
 
@@ -48,20 +46,17 @@ def tell_demand(on: Opened) -> None:
         return
     closing_table(
         f"Closed-loop: how clients would fare ({len(rows)} rows, longest throttled first)",
-        ("plan", "quota-id", "type", "kind", "limit", "rate B/s", "throttled s", "finish s"),
-        [
-            (
-                r["plan"],
-                r["quota_id"],
-                r["quota_type"].split("_")[0],
-                r["kind"],
-                sized(r["quota"]),
-                between(r["rate_per_s"], r["rate_least_per_s"], r["rate_most_per_s"]),
-                between(r["throttle_s"], r["throttle_least_s"], r["throttle_most_s"]),
-                between(r["finish_s"], r["finish_least_s"], r["finish_most_s"]),
-            )
-            for r in rows
-        ],
+        (
+            ("plan", "plan"),
+            ("quota-id", "quota_id"),
+            ("type", lambda r: r["quota_type"].split("_")[0]),
+            ("kind", "kind"),
+            ("limit", lambda r: sized(r["quota"])),
+            ("rate B/s", lambda r: _interval(r, "rate", "_per_s")),
+            ("throttled s", lambda r: _interval(r, "throttle", "_s")),
+            ("finish s", lambda r: _interval(r, "finish", "_s")),
+        ),
+        rows,
     )
     reasons: dict[str, list[str]] = {}
     for r in rows:
@@ -70,6 +65,10 @@ def tell_demand(on: Opened) -> None:
             reasons.setdefault(r["reason"], []).append(whose)
     for reason, names in reasons.items():
         print(f"An interval, no figure, for {', '.join(names)}: {reason}.")
+
+
+def _interval(row: Row, name: str, unit: str) -> str:
+    return between(row[name + unit], row[f"{name}_least{unit}"], row[f"{name}_most{unit}"])
 
 
 def between(figure: float | None, least: float | None, most: float | None) -> str:

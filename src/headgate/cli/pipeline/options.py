@@ -9,11 +9,11 @@ import os
 import re
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.output import printable
@@ -196,6 +196,13 @@ def add_windows(made: argparse.ArgumentParser) -> None:
     )
 
 
+class Windows(TypedDict):
+    """How many samples a quota's window has, and how long one is."""
+
+    num_samples: int
+    window_ms: int
+
+
 @dataclass
 class Opened:
     """A run under way: Spark is up, inputs are listed."""
@@ -219,6 +226,13 @@ class Opened:
         )
 
     @property
+    def windows(self) -> Windows:
+        """The broker's quota windows, for commands that replay."""
+        given = self.arguments
+        window_ms = given.quota_window_size_seconds * 1000
+        return Windows(num_samples=given.quota_window_num, window_ms=window_ms)
+
+    @property
     def spark(self) -> Any:
         """The session."""
         return self.run.spark
@@ -233,7 +247,6 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
         BadUsage: for flags that make no sense, before Spark starts.
         ConfigError: for what they name and can't be used.
     """
-    from headgate.pipeline.logs.time_stamps import zone_of
     from headgate.pipeline.quotas import Quotas
     from headgate.pipeline.sources.files import find_files
     from headgate.pipeline.sources.pieces import pieces_of
@@ -247,9 +260,9 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
     notes: list[str] = []
     found = Quotas.of(QuotaTable())
     try:
-        zone_of(arguments.time_zone)
-    except ValueError as exc:
-        wrong.append(f"--time-zone: {exc}")
+        check_time_zone(arguments.time_zone)
+    except BadUsage as exc:
+        wrong.append(str(exc))
     try:
         files = find_files(arguments.requests)
         pieces = pieces_of(
@@ -267,12 +280,11 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
         found = read_quotas(arguments)
     except HeadgateError as exc:
         mistakes.append(str(exc))
-    config = {}
-    for setting in arguments.spark_conf:
-        setting_name, equals, value = setting.partition("=")
-        if not equals:
-            wrong.append(f"--spark-conf {setting}: write NAME=VALUE")
-        config[setting_name] = value
+    config: dict[str, str] = {}
+    try:
+        config = named_values("--spark-conf", arguments.spark_conf)
+    except BadUsage as exc:
+        wrong.append(str(exc))
     mistakes += _unreachable(arguments.master)
     # Made, and so tried, only where the rest is right.
     mistakes += [] if wrong or mistakes else unwritable(arguments.out)
@@ -297,6 +309,34 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
     run = start(command, arguments, console, config)
     run.mode, run.by_day = arguments.mode, bool(arguments.partition_by)
     yield Opened(run, pieces, found, arguments)
+
+
+def check_time_zone(name: str) -> None:
+    """
+    Refuse what is no time zone.
+
+    Raises:
+        BadUsage: says what is.
+    """
+    from headgate.pipeline.logs.time_stamps import zone_of
+
+    try:
+        zone_of(name)
+    except ValueError as exc:
+        raise BadUsage(f"--time-zone: {exc}") from exc
+
+
+def named_values(flag: str, settings: Sequence[str]) -> dict[str, str]:
+    """
+    Return the settings that a repeated flag gives as NAME=VALUE.
+
+    Raises:
+        BadUsage: some aren't that.
+    """
+    wrong = [f"{flag} {setting}: write NAME=VALUE" for setting in settings if "=" not in setting]
+    if wrong:
+        raise BadUsage("\n".join(wrong))
+    return dict(setting.split("=", 1) for setting in settings)
 
 
 def _unreachable(master: str | None) -> list[str]:
@@ -405,9 +445,5 @@ def table_of_store(url: str, config_file: str | None = None) -> QuotaTable:
         raise ConfigError(
             f"--store {url}: there is no such file; give the gateway's headgate.store"
         )
-    store = open_quota_store(url, config_file)
-    try:
-        table: QuotaTable = store.snapshot()
-        return table
-    finally:
-        store.close()
+    with open_quota_store(url, config_file) as store:
+        return store.snapshot()

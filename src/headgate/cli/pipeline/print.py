@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,19 +25,45 @@ def progress_console(arguments: argparse.Namespace) -> Console:
     return Console(stderr=True, quiet=arguments.quiet)
 
 
-def closing_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a run's closing table to stdout; numbers to the right."""
+Column = tuple[str, str | Callable[[Any], object]]
+"""A heading, and its cells: the row's field of that name, or what makes a cell of a row."""
+
+
+def closing_table(
+    title: str,
+    columns: Sequence[Column],
+    rows: Sequence[Any],
+    *,
+    most: int | None = None,
+    table: str = "",
+) -> None:
+    """
+    Print a run's closing table to stdout; numbers to the right.
+
+    Args:
+        title: stands above it.
+        columns: what it shows of each row.
+        rows: what it is about.
+        most: how many rows are shown, the others counted; None: all.
+        table: where the others are.
+    """
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold")
-    for i, column in enumerate(columns):
-        numeric = bool(rows) and all(_numeric(row[i]) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*[shortened(printable(str(v))) for v in row])
+    shown = rows[:most]
+    drawn = Table(title=title, title_justify="left", title_style="bold")
+    columns_of_cells = []
+    for heading, of in columns:
+        cells = [str(row[of] if isinstance(of, str) else of(row)) for row in shown]
+        numeric = bool(cells) and all(_numeric(cell) for cell in cells)
+        drawn.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+        columns_of_cells.append([shortened(printable(cell)) for cell in cells])
+    for row in zip(*columns_of_cells, strict=True):
+        drawn.add_row(*row)
     console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(table, highlight=False, markup=False)
+    console.print(drawn, highlight=False, markup=False)
+    if len(rows) > len(shown):
+        print(f"{len(rows) - len(shown)} more are in table {table}.")
 
 
 # A name this long would fill the table; its ends tell it from others.
@@ -49,8 +75,8 @@ def shortened(text: str) -> str:
     return text if text.startswith("/") or "://" in text else _LONG.sub(r"\1…\2", text)
 
 
-def _numeric(text: Any) -> bool:
-    return bool(_NUMBER.fullmatch(str(text))) or str(text) in ("", "-", "unlimited")
+def _numeric(text: str) -> bool:
+    return bool(_NUMBER.fullmatch(text)) or text in ("", "-", "unlimited")
 
 
 _NUMBER: Final = re.compile(r"-?[\d.,]+(e[+-]?\d+)?%?( [A-Za-z]{1,3}| \([\d.]+ [kMGT]?B(/s)?\))?")

@@ -24,7 +24,7 @@ from headgate.pipeline.answers.advice import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
 
 def main_recommend(argv: Sequence[str]) -> int:
@@ -115,8 +115,7 @@ def _recommend(arguments: argparse.Namespace) -> Tables:
             lambda options: pack(on, options),
             advice,
             requests=lambda: charged_of(on),
-            num_samples=arguments.quota_window_num,
-            window_ms=arguments.quota_window_size_seconds * 1000,
+            **on.windows,
         )
         with on.run.watch("reading, adding up, replaying"):
             frame = activity.transform(transform)
@@ -136,31 +135,19 @@ def _tell(on: Opened) -> None:
     closing_table(
         f"{len(rows)} recommendations",
         (
-            "quota type",
-            "entity",
-            "action",
-            "current",
-            "recommended",
-            "throttled s",
-            "then",
-            "why",
+            ("quota type", "quota_type"),
+            ("entity", "entity"),
+            ("action", "action"),
+            ("current", lambda r: sized(r["current"], r["quota_type"])),
+            ("recommended", _recommended),
+            ("throttled s", lambda r: _seconds(r["throttle_time_ms_current"])),
+            ("then", lambda r: _seconds(r["throttle_time_ms_recommended"], r["held_share"])),
+            ("why", "reason"),
         ),
-        [
-            (
-                r["quota_type"],
-                r["entity"],
-                r["action"],
-                sized(r["current"], r["quota_type"]),
-                "-" if r["recommended"] is None else sized(r["recommended"], r["quota_type"]),
-                _seconds(r["throttle_time_ms_current"]),
-                _seconds(r["throttle_time_ms_recommended"], r["held_share"]),
-                r["reason"],
-            )
-            for r in rows[:50]
-        ],
+        rows,
+        most=50,
+        table="recommend",
     )
-    if len(rows) > 50:
-        print(f"{len(rows) - 50} more are in table recommend.")
     if rows:
         print(
             "throttled s: of all clients that a row concerns, in this data, by the current quotas; "
@@ -185,6 +172,11 @@ def _tell(on: Opened) -> None:
             "--min-history-s, --min-active-s."
         )
     print_bad_lines(on)
+
+
+def _recommended(row: Row) -> str:
+    value = row["recommended"]
+    return "-" if value is None else sized(value, row["quota_type"])
 
 
 def _seconds(ms: int | None, held: float = 0.0) -> str:

@@ -53,8 +53,7 @@ def _replay(arguments: argparse.Namespace) -> Tables:
 def _options(on: Opened) -> PackOptions:
     from headgate.pipeline.replaying.packed_format import PackOptions
 
-    window_ms = on.arguments.quota_window_size_seconds * 1000
-    return PackOptions((on.quotas,), True, on.arguments.quota_window_num, window_ms)
+    return PackOptions((on.quotas,), **on.windows)
 
 
 def _write(on: Opened, activity: DataFrame | None) -> DataFrame:
@@ -116,28 +115,16 @@ def _tell(on: Opened) -> None:
     closing_table(
         "Replayed against logged",
         (
-            "quota type",
-            "requests",
-            "same decision",
-            "throttled in both",
-            "exact",
-            "within 1 ms",
-            "logged s",
-            "replayed s",
+            ("quota type", lambda name: name),
+            ("requests", lambda name: number(figures[f"{name}.requests"])),
+            ("same decision", lambda name: share(figures[f"{name}.equal_decisions_share"])),
+            ("throttled in both", lambda name: number(figures[f"{name}.both_throttled"])),
+            ("exact", lambda name: share(figures[f"{name}.exact_share"])),
+            ("within 1 ms", lambda name: share(figures[f"{name}.within_1_ms_share"])),
+            ("logged s", lambda name: number(figures[f"{name}.logged_s"])),
+            ("replayed s", lambda name: number(figures[f"{name}.replayed_s"])),
         ),
-        [
-            (
-                name,
-                number(figures[f"{name}.requests"]),
-                share(figures[f"{name}.equal_decisions_share"]),
-                number(figures[f"{name}.both_throttled"]),
-                share(figures[f"{name}.exact_share"]),
-                share(figures[f"{name}.within_1_ms_share"]),
-                number(figures[f"{name}.logged_s"]),
-                number(figures[f"{name}.replayed_s"]),
-            )
-            for name in types
-        ],
+        types,
     )
     print(
         "A log's time stamps are rounded, and the moment of a charge is estimated from them; "

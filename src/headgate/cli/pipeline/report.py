@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import signal
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
@@ -15,6 +13,7 @@ from threading import Event
 from headgate.cli import extras
 from headgate.cli.contract import BadUsage, Parser, command
 from headgate.cli.output import complain, say
+from headgate.cli.pipeline.command import stop_on_sigterm
 from headgate.cli.results import Drawn
 from headgate.clock import now_ms
 from headgate.errors import ConfigError
@@ -76,9 +75,7 @@ def _report(options: argparse.Namespace) -> Drawn:
         return _draw(options)
     if options.json:
         raise BadUsage("--json prints one object at the end, and --follow has none")
-    stop = threading.Event()
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    stop = stop_on_sigterm()
     drawn: list[Drawn] = []
 
     def draw() -> None:

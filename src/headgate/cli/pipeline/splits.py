@@ -6,17 +6,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import signal
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.cli.contract import BadUsage, Parser
-from headgate.cli.pipeline.command import command
+from headgate.cli.pipeline.command import command, stop_on_sigterm
 from headgate.cli.pipeline.options import read_quotas, start
 from headgate.cli.pipeline.print import progress_console
-from headgate.cli.pipeline.stream import kafka_config
+from headgate.cli.pipeline.stream import add_kafka_config, kafka_config
 from headgate.cli.results import Splits
 from headgate.errors import ConfigError
 
@@ -57,13 +55,7 @@ def splits_parser() -> Parser:
     made.add_argument(
         "--splits-topic", default="__headgate_splits", metavar="NAME", help="where splits go"
     )
-    made.add_argument(
-        "--kafka-config",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="confluent-kafka's settings, such as bootstrap.servers=HOST:PORT",
-    )
+    add_kafka_config(made, "confluent-kafka's settings, such as bootstrap.servers=HOST:PORT")
     limits = made.add_mutually_exclusive_group(required=True)
     limits.add_argument("--quotas", metavar="FILE", help="quotas file, read every round")
     limits.add_argument("--store", metavar="URL", help="store, asked every round")
@@ -104,7 +96,8 @@ def splits_parser() -> Parser:
 
 def splits_stream(arguments: argparse.Namespace) -> Splits:
     """Run `headgate splits` until it's told to stop."""
-    config = kafka_config(arguments.kafka_config)
+    needing = "--topic" if arguments.topic else "--splits-topic"
+    config = kafka_config(arguments.kafka_config, needing)
     if arguments.period_ms < 500 or arguments.lag_ms < 0:
         raise BadUsage("--period-ms is at least 500, --lag-ms at least 0")
     try:
@@ -165,9 +158,7 @@ def _run(
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     write = split_stream.write_rounds(rounds, writer, quotas, say)
-    stopping = threading.Event()
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    stopping = stop_on_sigterm()
     split_stream.run(
         lambda: _messages(run.spark, arguments, config),
         write,

@@ -9,18 +9,24 @@ has been read so far, and is the same as one run over all of it.
 from __future__ import annotations
 
 import argparse
-import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headgate.cli.contract import BadUsage
-from headgate.cli.pipeline.options import Opened, opened, read_quotas, start
+from headgate.cli.pipeline.command import stop_on_sigterm
+from headgate.cli.pipeline.options import (
+    Opened,
+    check_time_zone,
+    named_values,
+    opened,
+    read_quotas,
+    start,
+)
 from headgate.cli.pipeline.places import unwritable
 from headgate.cli.pipeline.print import progress_console
 from headgate.cli.pipeline.reading import (
-    activity_of,
     finish_bad_lines,
     read_activity,
     refuse_nothing,
@@ -68,7 +74,7 @@ class Sums:
         from headgate.pipeline import frames
 
         emitted = read_activity(on, connections=self.connections).persist()
-        self.write(on, activity_of(emitted), frames.connections(emitted))
+        self.write(on, frames.sums_of(emitted), frames.connections(emitted))
         return emitted
 
     def make_of(self, on: Opened, parts: Parts, upto: int) -> None:
@@ -106,10 +112,12 @@ class Replays:
 
     def make(self, on: Opened) -> DataFrame:
         """Write the tables of a run's inputs."""
+        from headgate.pipeline import frames
+
         if not self.activity:
             return self.write(on, None)
         emitted = read_activity(on).persist()
-        self.write(on, activity_of(emitted))
+        self.write(on, frames.sums_of(emitted))
         return emitted
 
     def make_of(self, on: Opened, parts: Parts, upto: int) -> None:
@@ -141,14 +149,17 @@ def add_growing(made: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--every", type=float, default=10.0, metavar="S", help="seconds of a round")
     group.add_argument("--topic", metavar="NAME", help="follow a topic of log lines or journals")
-    group.add_argument(
-        "--kafka-config",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="confluent-kafka's settings for --topic, such as bootstrap.servers=HOST:PORT",
+    add_kafka_config(
+        group, "confluent-kafka's settings for --topic, such as bootstrap.servers=HOST:PORT"
     )
     group.add_argument("--files-per-round", type=int, default=64, metavar="N")
+
+
+def add_kafka_config(made: argparse._ActionsContainer, about: str) -> None:
+    """Add --kafka-config, which may be repeated."""
+    made.add_argument(
+        "--kafka-config", action="append", default=[], metavar="NAME=VALUE", help=about
+    )
 
 
 def run_answer(arguments: argparse.Namespace, answer: Answer) -> Tables:
@@ -205,14 +216,11 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
 
     from headgate.pipeline.growing.follow import GrowingTables, follow
     from headgate.pipeline.growing.parts import Parts
-    from headgate.pipeline.logs.time_stamps import zone_of
 
     if bool(arguments.topic) == bool(arguments.requests):
         raise BadUsage("give either --requests PATH… or a --topic to follow")
-    try:
-        zone_of(arguments.time_zone)
-    except ValueError as exc:
-        raise BadUsage(f"--time-zone: {exc}") from exc
+    check_time_zone(arguments.time_zone)
+    spark = named_values("--spark-conf", arguments.spark_conf)
     quotas = read_quotas(arguments)
     source = _source(arguments)
     if arguments.topic:
@@ -229,7 +237,7 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
         f"{arguments.time_zone}",
         highlight=False,
     )
-    run = start(answer.command, arguments, console, {})
+    run = start(answer.command, arguments, console, spark)
     run.console = Console(quiet=True)  # a line per round is enough
     parts = Parts(run.spark, run.path(f"_stream/{answer.command}"), answer.kept)
     on = Opened(run, [], quotas, arguments)
@@ -241,9 +249,7 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
         console.print(words, highlight=False)
 
     tables = GrowingTables(run, parts, write, answer.tables, arguments.time_zone)
-    stop = threading.Event()
-    if arguments.follow and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    stop = stop_on_sigterm() if arguments.follow else threading.Event()
     follow(source, tables, stop, say, once=not arguments.follow, every_s=arguments.every)
     run.console = console
     tables.make_last()
@@ -273,19 +279,18 @@ def _source(arguments: argparse.Namespace) -> Source:
     )
 
 
-def kafka_config(settings: list[str]) -> dict[str, str]:
+def kafka_config(settings: list[str], needing: str = "--topic") -> dict[str, str]:
     """
     Return confluent-kafka's settings from NAME=VALUE flags.
+
+    Args:
+        settings: the flags.
+        needing: the flag that can't do without them.
 
     Raises:
         BadUsage: if one isn't that, or ``bootstrap.servers`` is missing.
     """
-    config: dict[str, str] = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise BadUsage(f"--kafka-config {setting}: write NAME=VALUE")
-        config[name] = value
+    config = named_values("--kafka-config", settings)
     if "bootstrap.servers" not in config:
-        raise BadUsage("--topic needs --kafka-config bootstrap.servers=HOST:PORT")
+        raise BadUsage(f"{needing} needs --kafka-config bootstrap.servers=HOST:PORT")
     return config

@@ -94,30 +94,17 @@ def _tell(on: Opened) -> None:
     closing_table(
         f"The {len(top)} busiest quota-ids ({number(requests)} requests in all)",
         (
-            "quota type",
-            "quota-id",
-            "quota/s",
-            "from",
-            "requests",
-            "bytes",
-            "peak/s",
-            "throttled",
-            "throttle s",
+            ("quota type", "quota_type"),
+            ("quota-id", "quota_id"),
+            ("quota/s", lambda r: sized(r["quota"], r["quota_type"])),
+            ("from", lambda r: r["source"] or "-"),
+            ("requests", lambda r: number(r["requests"])),
+            ("bytes", lambda r: sized(r["bytes"], unit="B")),
+            ("peak/s", lambda r: sized(r["peak"], r["quota_type"])),
+            ("throttled", lambda r: number(r["throttled"])),
+            ("throttle s", lambda r: number(r["throttle_ms"] / 1000)),
         ),
-        [
-            (
-                r["quota_type"],
-                r["quota_id"],
-                sized(r["quota"], r["quota_type"]),
-                r["source"] or "-",
-                number(r["requests"]),
-                sized(r["bytes"], unit="B"),
-                sized(r["peak"], r["quota_type"]),
-                number(r["throttled"]),
-                number(r["throttle_ms"] / 1000),
-            )
-            for r in top
-        ],
+        top,
     )
     print_bad_lines(on)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headgate.cli.contract import BadUsage, Parser
@@ -93,10 +94,9 @@ def _what_if(arguments: argparse.Namespace) -> Tables:
         tried = every(on)
         options = what_if.options_of(
             tried,
-            num_samples=arguments.quota_window_num,
-            window_ms=arguments.quota_window_size_seconds * 1000,
             capacities=capacities,
             split_period_ms=arguments.splits_period_ms,
+            **on.windows,
         )
         packed = pack_once(on, options)
         on.run.write(
@@ -231,23 +231,23 @@ def _tell_withheld(table: DataFrame, in_force: bool) -> None:
 
 def _tell_plans(table: DataFrame, names: list[str]) -> None:
     """Print what each plan throttles."""
-    rows = []
-    for r in _by_plan(table, names):
-        delayed = share(r["delayed"] / r["bytes"] if r["bytes"] else None)
-        rows.append(
-            (
-                f"  by {_KINDS[r['kind']]}" if r["kind"] else r["plan"],
-                number(r["requests"]),
-                number(r["throttled"]),
-                seconds_between(r["least"], r["most"]),
-                delayed if r["plan"] != names[0] else "-",
-                number(r["who"]),
-            )
-        )
+
+    def delayed(row: Row) -> str:
+        if row["plan"] == names[0] or not row["bytes"]:
+            return "-"
+        return share(row["delayed"] / row["bytes"])
+
     closing_table(
         "What if",
-        ("plan", "requests", "throttled", "throttled s", "delayed bytes", "clients throttled"),
-        rows,
+        (
+            ("plan", lambda r: f"  by {_KINDS[r['kind']]}" if r["kind"] else r["plan"]),
+            ("requests", lambda r: number(r["requests"])),
+            ("throttled", lambda r: number(r["throttled"])),
+            ("throttled s", lambda r: seconds_between(r["least"], r["most"])),
+            ("delayed bytes", delayed),
+            ("clients throttled", lambda r: number(r["who"])),
+        ),
+        _by_plan(table, names),
     )
 
 
@@ -301,22 +301,19 @@ def _tell_clients(table: DataFrame, names: list[str]) -> None:
         return
     closing_table(
         f"Throttled seconds of the {len(shown)} clients on which the plans differ most",
-        ("quota type", "principal", "client-id", *names),
-        [
-            (
-                r["quota_type"],
-                r["principal"] or "-",
-                r["client_id"] or "-",
-                *(
-                    "-"
-                    if r[f"{name}_least"] is None
-                    else seconds_between(r[f"{name}_least"], r[f"{name}_most"])
-                    for name in names
-                ),
-            )
-            for r in shown
-        ],
+        (
+            ("quota type", "quota_type"),
+            ("principal", lambda r: r["principal"] or "-"),
+            ("client-id", lambda r: r["client_id"] or "-"),
+            *((name, partial(_seconds_under, name)) for name in names),
+        ),
+        shown,
     )
+
+
+def _seconds_under(plan: str, row: Row) -> str:
+    least = row[f"{plan}_least"]
+    return "-" if least is None else seconds_between(least, row[f"{plan}_most"])
 
 
 def _tell_left_out(plans: Sequence[Quotas], capacities: Sequence[tuple[str, float]]) -> None:

@@ -13,7 +13,7 @@ from headgate.cli.connecting import load_properties, open_client
 from headgate.cli.output import complain, printable
 
 if TYPE_CHECKING:
-    from headgate.store.base import QuotaStore
+    from headgate.store.watched import QuotaStore
 
 __all__ = ["QuotaHome", "Refused", "open_quota_store"]
 

@@ -64,11 +64,8 @@ def parser() -> Parser:
 
 
 def _show(arguments: argparse.Namespace) -> StoreShown:
-    store = open_quota_store(arguments.store, arguments.command_config)
-    try:
+    with open_quota_store(arguments.store, arguments.command_config) as store:
         found = store.identity()
-    finally:
-        store.close()
     if found is None:
         say("no identity: nothing was changed here yet, or only by a version before")
         return StoreShown(None, None, [])
@@ -84,11 +81,8 @@ def _accept(arguments: argparse.Namespace) -> StoreAccepted:
     from headgate.store import open_store
 
     settings = load_settings(arguments.config)
-    store = open_store(settings.store, settings, create=False)
-    try:
+    with open_store(settings.store, settings, create=False) as store:
         found = store.identity()
-    finally:
-        store.close()
     if found is None:
         raise StoreError(
             f"{settings.store} has no identity: nothing was changed there yet. Put quotas into it "
@@ -110,40 +104,41 @@ def _copy(arguments: argparse.Namespace) -> StoreCopied:
 
     if arguments.source == arguments.target:
         raise BadUsage("--from and --to are the same store")
-    source = open_quota_store(arguments.source, arguments.command_config)
-    try:
-        target = open_quota_store(arguments.target, arguments.command_config, create=True)
-        try:
-            if len(target.snapshot()) or target.broker_configs():
-                raise StoreError(f"{arguments.target} holds quotas; copy to an empty store")
-            who, tool = principal(), "headgate store copy"
-            while True:
-                before = source.identity()
-                table = source.snapshot()
-                wanted = QuotasFile(table, (), (), frozenset())
-                plan = diff(target.snapshot(), wanted, prune=True)
-                message = f"copied from {arguments.source}, store {before}"
-                for half in _halves(plan.alterations()):
-                    for result in target.alter(half, who=who, tool=tool, message=message):
-                        if result.error is not None:
-                            raise StoreError(f"{result.entity}: {result.error}")
-                now, there = source.broker_configs(), target.broker_configs()
-                for broker in {*now, *there}:
-                    gone = dict.fromkeys(there.get(broker, ()), None)
-                    ops = {**gone, **now.get(broker, {})}
-                    target.alter_broker_configs(broker, ops, who=who, tool=tool)
-                if source.identity() == before:
-                    break
-                complain("The old store was changed meanwhile; what changed is copied too.")
+    config = arguments.command_config
+    with (
+        open_quota_store(arguments.source, config) as source,
+        open_quota_store(arguments.target, config, create=True) as target,
+    ):
+        if len(target.snapshot()) or target.broker_configs():
+            raise StoreError(f"{arguments.target} holds quotas; copy to an empty store")
+        who, tool = principal(), "headgate store copy"
+        while True:
+            before = source.identity()
+            table = source.snapshot()
+            wanted = QuotasFile(table, (), (), frozenset())
+            plan = diff(target.snapshot(), wanted, prune=True)
+            message = f"copied from {arguments.source}"
             if before is not None:
-                target.succeed(before)
-            say(f"{len(table)} entities copied; {arguments.target} took over from store {before}.")
-            id_, revision = (None, None) if before is None else before[:2]
-            return StoreCopied(len(table), arguments.source, arguments.target, id_, revision)
-        finally:
-            target.close()
-    finally:
-        source.close()
+                message += f", store {before}"
+            for half in _halves(plan.alterations()):
+                for result in target.alter(half, who=who, tool=tool, message=message):
+                    if result.error is not None:
+                        raise StoreError(f"{result.entity}: {result.error}")
+            now, there = source.broker_configs(), target.broker_configs()
+            for broker in {*now, *there}:
+                gone = dict.fromkeys(there.get(broker, ()), None)
+                ops = {**gone, **now.get(broker, {})}
+                target.alter_broker_configs(broker, ops, who=who, tool=tool)
+            if source.identity() == before:
+                break
+            complain("The old store was changed meanwhile; what changed is copied too.")
+        if before is None:
+            say(f"{len(table)} entities copied to {arguments.target}.")
+            return StoreCopied(len(table), arguments.source, arguments.target, None, None)
+        target.succeed(before)
+        say(f"{len(table)} entities copied; {arguments.target} took over from store {before}.")
+        id_, revision = before[:2]
+        return StoreCopied(len(table), arguments.source, arguments.target, id_, revision)
 
 
 def _halves(alterations: Sequence[QuotaAlteration]) -> list[list[QuotaAlteration]]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headgate.config.settings import Settings
     from headgate.gateway.server import Gateway
     from headgate.gateway.worker import WorkerEnd
-    from headgate.store.base import QuotaStore
+    from headgate.store.watched import QuotaStore
 
 _SWITCH_S = 0.0005
 _HELP = """\
@@ -155,10 +155,8 @@ def _check(settings: Settings, config: str) -> Checked:
 
 def _set_up_log(settings: Settings, *, verbose: bool, **bound: object) -> None:
     """Send log lines to stderr in the form that ``headgate.log.format`` says."""
-    try:
-        from headgate.gateway.log import set_up
-    except ImportError:  # pragma: no cover - the gateway extra isn't installed
-        return
+    from headgate.gateway.log import set_up
+
     if settings.log_format == "json":
         bound["pid"] = os.getpid()
     set_up(settings.log_format, verbose=verbose, bound=bound)

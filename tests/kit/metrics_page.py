@@ -1,4 +1,4 @@
-"""Write the metrics' reference page from the table: `python -m headgate.metrics.reference FILE`."""
+"""Write the metrics' reference page from the table: `python tests/kit/metrics_page.py FILE`."""
 
 # ruff: noqa: E501 - the page wraps where its readers do
 
@@ -34,7 +34,7 @@ of a millisecond, traffic in between.
 
 [Dashboards and alerts](../howto/monitoring.md) over them come with the package.
 
-This page is generated from `headgate.metrics.table` (`python -m headgate.metrics.reference docs/reference/metrics.md`).
+This page is generated from `headgate.metrics.table` (`python tests/kit/metrics_page.py docs/reference/metrics.md`).
 """
 
 

@@ -1,4 +1,4 @@
-"""Write the settings' reference page from the table: `python -m headgate.config.reference FILE`."""
+"""Write the settings' reference page from the table: `python tests/kit/settings_page.py FILE`."""
 
 # ruff: noqa: E501 - the page wraps where its readers do
 
@@ -25,7 +25,7 @@ SIGHUP has the file read again and puts those marked **R** in force, for new con
 the files that they name (certificates, credentials) are read again too. Of the others the log says which have changed and
 need a restart.
 
-This page is generated from `headgate.config.settings` (`python -m headgate.config.reference docs/reference/settings.md`).
+This page is generated from `headgate.config.settings` (`python tests/kit/settings_page.py docs/reference/settings.md`).
 """
 
 
