@@ -72,7 +72,7 @@ def main() -> None:
         "spark.sql.shuffle.partitions": "2",
         "spark.python.daemon.module": "headgate.pipeline.workers.daemon",
         "spark.jars": ",".join(map(str, ensure_jars(DELTA).glob("*.jar"))),
-        **SETTINGS["delta"],
+        **SETTINGS,
     }.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

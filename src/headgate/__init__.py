@@ -6,6 +6,7 @@ From the bottom up; a package imports only from those named before it:
 - ``errors``: every error that Headgate raises on purpose.
 - ``build``: which build this is.
 - ``clock``: the time in milliseconds.
+- ``files``: a file written whole or not at all.
 - ``words``: numbers in words, and names shown without harm.
 - ``steps``: work that may be left for a while.
 - ``yaml_reading``: YAML and JSON within bounds.

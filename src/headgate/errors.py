@@ -145,6 +145,13 @@ class ApiError(HeadgateError):
         name = self.code.name if isinstance(self.code, KafkaError) else f"error {int(code)}"
         super().__init__(message if message is not None else name)
 
+    @classmethod
+    def generic(cls, code: KafkaError | int, *, throttle_time_ms: int = 0) -> ApiError:
+        """Return a new error with Kafka's own text for its code, if it has one."""
+        known = code in KafkaError._value2member_map_
+        text = KafkaError(code).generic_message if known else None
+        return cls(code, text, throttle_time_ms=throttle_time_ms)
+
     @property
     def name(self) -> str:
         """Kafka's name of the code, such as ``INVALID_REQUEST``."""
@@ -159,6 +166,11 @@ class ApiError(HeadgateError):
 
     def __hash__(self) -> int:
         return hash((int(self.code), self.message))
+
+
+def invalid_request(text: str) -> ApiError:
+    """Return a new INVALID_REQUEST with a text."""
+    return ApiError(KafkaError.INVALID_REQUEST, text)
 
 
 class RemoteProtocolError(HeadgateError):

@@ -22,7 +22,7 @@ from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS, REQUEST
 from headgate.store import open_store
-from headgate.store.base import QuotaStore
+from headgate.store.watched import QuotaStore
 from headgate.wire.messages import draft as d
 
 from .scripted_upstream import Start, connect, produce, read_answer, start, upstream

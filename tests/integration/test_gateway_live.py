@@ -44,16 +44,15 @@ ADMIN = {
 def ask(
     at: tuple[str, int], user: str | None, client_id: str | None = None, most: int = 500
 ) -> live.LiveResponse:
-    async def exchange() -> bytes:
+    async def exchange() -> live.LiveResponse:
         connection = await Connection.open(HostPort(*at), Security(), greet=True)
         assert live.LIVE not in connection.versions
         try:
-            request = live.LiveRequest(user, client_id, most)
-            return await connection.swap(lambda cid: live.encode_request(cid, "test", request))
+            return await connection.ask(live.LIVE, 0, live.LiveRequest(user, client_id, most))
         finally:
             await connection.close()
 
-    return live.decode_response(asyncio.run(exchange()))
+    return asyncio.run(exchange())
 
 
 def picture(at: tuple[str, int], user: str | None, client_id: str | None = None) -> Picture:

@@ -25,8 +25,16 @@ from headgate.quota.key import PRODUCER
 from headgate.store import open_store
 from headgate.wire import apis
 from headgate.wire.header import build_request
-from headgate.wire.messages import decode_response, delegation, encode_request, sasl
+from headgate.wire.messages import sasl
 from headgate.wire.sasl_client import plain, scram
+from kit.logins import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+    build_authenticate,
+    build_handshake,
+    token_request,
+    token_response,
+)
 
 from .gateway_kit import make_gateway, properties, send, set_quota, topic, wait_for
 
@@ -73,7 +81,7 @@ def connected(bootstrap: str) -> Iterator[Connection]:
 
 def bare_login(connection: Connection, mechanism: str, exchange: Exchange) -> None:
     """Log in as clients before Kafka 1.0 do; EOFError if the broker closes."""
-    answer = connection.ask(apis.SASL_HANDSHAKE, 0, sasl.build_handshake(mechanism))
+    answer = connection.ask(apis.SASL_HANDSHAKE, 0, build_handshake(mechanism))
     assert sasl.handshake_response(answer)[0] == 0
     token = next(exchange)
     while True:
@@ -151,11 +159,11 @@ def check_bare_tokens(gateway: GatewayThread) -> None:
 
 def login(connection: Connection, mechanism: str, exchange: Exchange) -> tuple[int, str | None]:
     """Log in as clients do; return the error and its text."""
-    answer = connection.ask(apis.SASL_HANDSHAKE, 1, sasl.build_handshake(mechanism))
+    answer = connection.ask(apis.SASL_HANDSHAKE, 1, build_handshake(mechanism))
     assert sasl.handshake_response(answer)[0] == 0
     token = next(exchange)
     while True:
-        answer = connection.ask(apis.SASL_AUTHENTICATE, 1, sasl.build_authenticate(token, 1))
+        answer = connection.ask(apis.SASL_AUTHENTICATE, 1, build_authenticate(token, 1))
         error, text, said, _ = sasl.authenticate_response(answer, 1)
         if error:
             return error, text
@@ -165,18 +173,16 @@ def login(connection: Connection, mechanism: str, exchange: Exchange) -> tuple[i
             return 0, None
 
 
-def create_token(connection: Connection) -> delegation.CreateDelegationTokenResponse:
-    key = apis.CREATE_DELEGATION_TOKEN
-    frame = encode_request(key, 1, 7, "raw", delegation.CreateDelegationTokenRequest())
-    said = connection.say(frame[4:])
-    return decode_response(key, 1, len(said).to_bytes(4, "big") + said)
+def create_token(connection: Connection) -> CreateDelegationTokenResponse:
+    said = connection.say(token_request(1, CreateDelegationTokenRequest())[4:])
+    return token_response(1, len(said).to_bytes(4, "big") + said)
 
 
 def by_token(token_id: str, secret: bytes) -> Exchange:
     return scram("SCRAM-SHA-256", token_id, base64.b64encode(secret).decode(), token=True)
 
 
-def token_works(address: str, token: delegation.CreateDelegationTokenResponse) -> bool:
+def token_works(address: str, token: CreateDelegationTokenResponse) -> bool:
     """Whether a broker lets a token in; it hears of a new one a little later than its maker."""
     with connected(address) as connection:
         return not login(connection, "SCRAM-SHA-256", by_token(token.token_id, token.hmac))[0]
@@ -273,12 +279,12 @@ def check_oauth(gateway: GatewayThread, unique: Unique) -> None:
     )
     assert closes(gateway, "opaque-token") == 1
     with connected(bootstrap) as connection:
-        answer = connection.ask(apis.SASL_HANDSHAKE, 1, sasl.build_handshake("GSSAPI"))
+        answer = connection.ask(apis.SASL_HANDSHAKE, 1, build_handshake("GSSAPI"))
         error, offered = sasl.handshake_response(answer)
         assert error == KafkaError.UNSUPPORTED_SASL_MECHANISM
         assert "GSSAPI" not in offered
         with pytest.raises((EOFError, ConnectionError)):
-            connection.ask(apis.SASL_HANDSHAKE, 1, sasl.build_handshake("PLAIN"))
+            connection.ask(apis.SASL_HANDSHAKE, 1, build_handshake("PLAIN"))
     assert closes(gateway, "gssapi") == 1
 
 

@@ -15,10 +15,9 @@ from headgate.embedded import EmbeddedKafka, run_tool
 from headgate.gateway import GatewayThread
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, QuotaType
-from headgate.wire import apis
 from headgate.wire.fields import INT64
-from headgate.wire.messages import decode_response, delegation, encode_request
 from headgate.wire.sasl_client import plain
+from kit.logins import CreateDelegationTokenRequest, token_request, token_response
 
 from .gateway_kit import make_gateway, read_all, send, set_quota, topic, wait_for
 from .test_gateway_sasl import by_token, connected, login, principals, token_works
@@ -72,10 +71,9 @@ def test_a_token_for_another_is_his_and_an_ended_one_is_nobodys(
     bootstrap = gateway.bootstrap("SASL").split(",")[0]
     with connected(bootstrap) as connection:
         assert login(connection, "PLAIN", plain("admin", "admin-secret"))[0] == 0
-        key = apis.CREATE_DELEGATION_TOKEN
-        wanted = delegation.CreateDelegationTokenRequest(owner_type="User", owner_name="bob")
-        said = connection.say(encode_request(key, 3, 7, "raw", wanted)[4:])
-        token = decode_response(key, 3, len(said).to_bytes(4, "big") + said)
+        wanted = CreateDelegationTokenRequest(owner_type="User", owner_name="bob")
+        said = connection.say(token_request(3, wanted)[4:])
+        token = token_response(3, len(said).to_bytes(4, "big") + said)
         assert (token.error_code, token.owner_name) == (0, "bob")
         assert token.requester_name == "admin"
         for broker in (1, 2):

@@ -79,7 +79,7 @@ print(json.dumps({
     "in the full store": len(table), "snapshot": kept, "known": known is not None,
     "later": len(after), "history": len(with_room.history()),
     "whole": sqlite3.connect(folder / "q.db").execute("PRAGMA integrity_check").fetchone()[0],
-    "left": sorted(p.name for p in folder.iterdir() if p.name.startswith(".snapshot-")),
+    "left": sorted(p.name for p in folder.iterdir() if p.name.startswith(".snapshot")),
 }))
 """
 

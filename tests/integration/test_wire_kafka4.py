@@ -29,10 +29,10 @@ from headgate.wire.messages import (
     mutation,
     quotas,
     sasl,
-    transactions,
 )
 from headgate.wire.messages.log_dirs import DescribableTopic, DescribeLogDirsRequest
 from headgate.wire.throttle import read_throttle
+from kit.logins import build_authenticate, build_handshake
 
 from .gateway_kit import send, wait_for
 from .gateway_kit import topic as make_topic
@@ -277,34 +277,16 @@ def test_broker_configs_altered_bit_by_bit(broker: Connection, version: int) -> 
     assert (result.error_code, result.resource_name) == (0, "1")
 
 
-@pytest.mark.parametrize("version", range(6))
-def test_producer_ids_are_given(broker: Connection, version: int) -> None:
-    request = transactions.InitProducerIdRequest(None, 60_000)
-    body = REQUESTS[22].encode(request, version, is_flexible(22, version))
-
-    def given() -> bool:
-        nonlocal answer
-        frame = broker.ask(22, version, body)
-        answer = transactions.init_producer_id_response(frame, version)
-        return answer[0] != 14  # coordinator load in progress: it asks its controller for ids
-
-    answer = (14, -1, -1)
-    wait_for(given, "the broker to have ids to give")
-    error, producer_id, epoch = answer
-    assert (error, epoch) == (0, 0)
-    assert producer_id >= 0
-
-
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_a_login_by_our_own_tokens(kafka4: EmbeddedKafka, version: int) -> None:
     for password, expected in (("alice-secret", 0), ("wrong", 58)):
         connection = Connection(kafka4.bootstrap("SASL_PLAINTEXT"))
-        frame = connection.ask(17, 1, sasl.build_handshake("PLAIN"))
+        frame = connection.ask(17, 1, build_handshake("PLAIN"))
         error, mechanisms = sasl.handshake_response(frame)
         assert error == 0
         assert "PLAIN" in mechanisms
         token = b"\0alice\0" + password.encode()
-        frame = connection.ask(36, version, sasl.build_authenticate(token, version))
+        frame = connection.ask(36, version, build_authenticate(token, version))
         error, _, back, _ = sasl.authenticate_response(frame, version)
         assert (error, back) == (expected, b"")
         connection.close()

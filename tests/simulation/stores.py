@@ -17,8 +17,8 @@ from headgate.store import watched
 from headgate.store.base import AuditEvent, BrokerConfigs, HistoryEntry, Origin, history_entry
 from headgate.store.broker_rules import broker_event
 from headgate.store.identity import StoreIdentity, moved_on, replaced
-from headgate.store.leases import NOBODYS, Decide, HeldLease, LeaseRecord, LeaseTaker
-from headgate.store.watched import WatchedStore
+from headgate.store.leases import NOBODYS, Decide, Lease, LeaseRecord, LeaseTaker
+from headgate.store.watched import QuotaStore
 
 KEEP_AUDIT: Final = 10_000
 
@@ -173,7 +173,7 @@ class Direct:
         """Nothing happens."""
 
 
-class SimStore(WatchedStore):
+class SimStore(QuotaStore):
     """
     A store as a gateway has it open: the product's own rules over a home that is simulated.
 
@@ -237,11 +237,6 @@ class SimStore(WatchedStore):
             self.home.make()
 
         self._call("make", make)
-
-    def snapshot(self) -> QuotaTable:
-        """See ``QuotaStore``."""
-        self._check_open()
-        return self._refresh()
 
     def broker_configs(self) -> BrokerConfigs:
         """See ``QuotaStore``."""
@@ -389,7 +384,7 @@ class SimStore(WatchedStore):
 
     # --- leases
 
-    def lease(self, name: str, owner: str, ttl_ms: int) -> HeldLease | None:
+    def lease(self, name: str, owner: str, ttl_ms: int) -> Lease | None:
         """See ``QuotaStore``."""
         return self._leases.take(name, owner, ttl_ms)
 

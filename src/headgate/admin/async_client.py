@@ -20,7 +20,7 @@ from headgate.admin.opening import Target
 from headgate.admin.operations import Calls, QuotaOperations
 from headgate.errors import ApiError
 from headgate.live.picture import Picture
-from headgate.store.base import QuotaStore
+from headgate.store.watched import QuotaStore
 from headgate.wire.messages.live import LiveRequest
 
 
@@ -64,14 +64,6 @@ class AsyncAdminClient(
     ) -> None:
         self.calls = Calls(Target.of(bootstrap_servers, store, config or {}, who, tool, create))
         self._tasks: set[asyncio.Task[None]] = set()
-
-    @classmethod
-    def to(cls, target: Target) -> AsyncAdminClient:
-        """Make a client for a target that was checked already."""
-        client = cls.__new__(cls)
-        client.calls = Calls(target)
-        client._tasks = set()
-        return client
 
     def _future(self) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -29,8 +29,8 @@ class Query(NamedTuple):
     Args:
         components: ANDed; may name a type twice (KIP-546's filters may).
         strict: whether entities may have no further types (released filters only).
-        draft: whether it is a query of KIP-546. Released servers have no PREFIX, so they get a
-            wider query, and the client filters the answer.
+        draft: whether it is a query of KIP-546. Released servers take a type once only, so they
+            get a wider query, and the client filters the answer; so it does for a PREFIX.
     """
 
     components: tuple[FilterComponent, ...]

@@ -17,12 +17,11 @@ from headgate.admin.api import (
 )
 from headgate.admin.async_client import AsyncAdminClient
 from headgate.admin.live import MOST_QUOTA_IDS
-from headgate.admin.opening import Target
 from headgate.admin.operations import QuotaOperations
 from headgate.client.thread import LoopThread
 from headgate.errors import ApiError
 from headgate.live.picture import Picture
-from headgate.store.base import QuotaStore
+from headgate.store.watched import QuotaStore
 
 
 class AdminClient(
@@ -61,12 +60,13 @@ class AdminClient(
         tool: str = "headgate.admin",
         create: bool = False,
     ) -> None:
-        target = Target.of(bootstrap_servers, store, config or {}, who, tool, create)
+        self._async = AsyncAdminClient(
+            bootstrap_servers, store=store, config=config, who=who, tool=tool, create=create
+        )
+        self.calls = self._async.calls
         self._thread = LoopThread("headgate-admin")
         self._closed = False
         self._run = self._thread.run
-        self._async = self._run(_make(target))
-        self.calls = self._async.calls
 
     def _future(self) -> Future[Any]:
         return Future()
@@ -129,8 +129,3 @@ class AdminClient(
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
-
-
-async def _make(target: Target) -> AsyncAdminClient:
-    """Make the asynchronous client on the event loop that runs its calls."""
-    return AsyncAdminClient.to(target)

@@ -35,7 +35,7 @@ from headgate.client.quota_messages import (
 )
 from headgate.client.security import Security
 from headgate.config.listeners import HostPort
-from headgate.errors import ApiError, HeadgateError, KafkaError
+from headgate.errors import ApiError, HeadgateError, KafkaError, invalid_request
 from headgate.live.picture import Picture
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
@@ -247,9 +247,8 @@ def _fractions(ops: Collection[Op]) -> list[Op]:
 
 def _fraction_error(alteration: QuotaAlteration) -> ApiError:
     told = ", ".join(f"{op.key}={op.value}" for op in _fractions(alteration.ops))
-    return ApiError(
-        KafkaError.INVALID_REQUEST,
-        f"{told} of {alteration.entity}: the draft APIs hold whole numbers only; {_ELSEWHERE}",
+    return invalid_request(
+        f"{told} of {alteration.entity}: the draft APIs hold whole numbers only; {_ELSEWHERE}"
     )
 
 

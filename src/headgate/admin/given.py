@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from headgate.errors import ApiError, KafkaError
+from headgate.errors import invalid_request
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity
 from headgate.quota.filter import QuotaFilter, Rule
@@ -109,10 +109,7 @@ def filters_of(given: Collection[Any]) -> list[QuotaFilter]:
         if not isinstance(item, QuotaFilter):
             raise TypeError(f"a filter is QuotaFilter(entity_type, rule, match), not {item!r}")
         if item.rule not in set(Rule):
-            raise ApiError(
-                KafkaError.INVALID_REQUEST,
-                f"Unknown rule {item.rule}; there are {' and '.join(Rule)}.",
-            )
+            raise invalid_request(f"Unknown rule {item.rule}; there are {' and '.join(Rule)}.")
     return list(given)
 
 

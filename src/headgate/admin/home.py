@@ -4,8 +4,8 @@ A home of quotas: an open store, or servers (brokers or gateways).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from headgate.errors import ApiError, ConfigError, HeadgateError, StoreError
@@ -16,8 +16,8 @@ from headgate.quota.table import QuotaTable
 
 if TYPE_CHECKING:
     from headgate.admin.client import AdminClient
-    from headgate.store.base import QuotaStore
     from headgate.store.identity import StoreIdentity
+    from headgate.store.watched import QuotaStore
 
 _TIMEOUT_MS: Final = 60_000
 Refused = list[tuple[QuotaEntity, Exception]]
@@ -78,12 +78,15 @@ class OpenHome:
             if self._open_store is None:
                 raise StoreError(f"{self.name} keeps no history")
             store = self._open_store(f"kafka://{self._servers}")
-            if store.identity() is None and not store.history(limit=1):
-                store.close()
-                raise StoreError(
-                    f"{self._servers} keeps no history: there is no topic of a Headgate store. If "
-                    "it is a gateway whose quotas are elsewhere, give its headgate.store as --store"
-                )
+            with contextlib.ExitStack() as opened:
+                opened.callback(store.close)
+                if store.identity() is None and not store.history(limit=1):
+                    raise StoreError(
+                        f"{self._servers} keeps no history: there is no topic of a Headgate store. "
+                        "If it is a gateway whose quotas are elsewhere, give its headgate.store as "
+                        "--store"
+                    )
+                opened.pop_all()
             self.store = store
         return self.store
 
@@ -222,12 +225,7 @@ class OpenHome:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exc: object) -> None:
         self.close()
 
 

@@ -13,7 +13,7 @@ from headgate.client.nodes import Nodes
 from headgate.config.listeners import HostPort
 from headgate.errors import ApiError, HeadgateError, RemoteProtocolError, StoreError
 from headgate.live.picture import Picture, decode, joined
-from headgate.wire.messages.live import LiveRequest, decode_response, encode_request
+from headgate.wire.messages.live import LIVE, LiveRequest, LiveResponse
 
 MOST_QUOTA_IDS: Final = 500
 """Quota-ids of each broker at most, unless the caller gives another number."""
@@ -60,15 +60,12 @@ async def ask_one(connection: Connection, request: LiveRequest) -> Picture:
         RemoteProtocolError: its answer can't be read.
     """
     try:
-        frame = await connection.swap(
-            lambda cid: encode_request(cid, connection.client_id, request)
-        )
+        answer: LiveResponse = await connection.ask(LIVE, 0, request)
     except StoreError as error:
         raise StoreError(
             f"{connection.address} isn't a Headgate gateway, or it can't say what goes on now "
             f"({error}). Give the address of a gateway's listener"
         ) from error
-    answer = decode_response(frame)
     raise_error(answer.error_code, answer.error_message)
     try:
         return decode(answer.picture or b"")

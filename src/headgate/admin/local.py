@@ -24,8 +24,9 @@ from headgate.live.picture import Picture
 from headgate.quota.alteration import AlterResult, QuotaAlteration, check_types, request_error
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import matches, validate_filter
-from headgate.store.base import BrokerConfigs, QuotaStore
+from headgate.store.base import BrokerConfigs
 from headgate.store.synonyms import broker_synonyms
+from headgate.store.watched import QuotaStore
 from headgate.wire.messages.live import LiveRequest
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from headgate.admin.backend import Backend
 from headgate.admin.client_settings import kafka_names
 from headgate.errors import ConfigError
-from headgate.store.base import QuotaStore
+from headgate.store.watched import QuotaStore
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings

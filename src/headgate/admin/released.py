@@ -220,17 +220,22 @@ class ReleasedBackend:
 
 
 def _for_the_wire(query: Query) -> tuple[FilterComponent, ...]:
-    """Return the components to send; of KIP-546's, one per type and no prefix, as Kafka takes."""
+    """
+    Return the components to send: any name in place of a prefix, which brokers don't know.
+
+    Of a KIP-546 query only one per type is sent, as Kafka takes them.
+    """
     by_type: dict[str, FilterComponent] = {}
+    asked = []
     for component in query.components:
-        if query.draft and component.match_type is MatchType.PREFIX:
-            component = FilterComponent(component.entity_type, MatchType.ANY)
-        if query.draft and component.entity_type in by_type:
-            continue
-        by_type[component.entity_type] = component
-    if not query.draft:
-        return query.components
-    return tuple(by_type.values())
+        if component.match_type is MatchType.PREFIX:
+            # Without a name it is as wrong as an exact one is, and the broker says so.
+            wrong = component.match is None and not query.draft
+            released = MatchType.EXACT if wrong else MatchType.ANY
+            component = FilterComponent(component.entity_type, released)
+        asked.append(component)
+        by_type.setdefault(component.entity_type, component)
+    return tuple(by_type.values()) if query.draft else tuple(asked)
 
 
 async def describe_quotas(

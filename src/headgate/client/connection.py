@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from headgate.client.security import Security
 from headgate.config.listeners import HostPort
-from headgate.errors import ApiError, HeadgateError, KafkaError, StoreError
+from headgate.errors import ApiError, HeadgateError, StoreError
 from headgate.wire.dialogue import Dialogue, Question
 
 T = TypeVar("T")
@@ -223,10 +223,7 @@ def api_error(code: int, message: str | None) -> ApiError | None:
     """Return an answer's error with Kafka's own text where it sent none; None for code 0."""
     if code == 0:
         return None
-    error = ApiError(code, message)
-    if message is None and isinstance(error.code, KafkaError):
-        return ApiError(error.code, error.code.generic_message)
-    return error
+    return ApiError.generic(code) if message is None else ApiError(code, message)
 
 
 def raise_error(code: int, message: str | None) -> None:

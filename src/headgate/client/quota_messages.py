@@ -78,7 +78,7 @@ def component_of(component: q.Component) -> FilterComponent:
 def describe_request(
     components: Iterable[FilterComponent], *, strict: bool
 ) -> q.DescribeClientQuotasRequest:
-    """Write a filter; only released match types have a number."""
+    """Write a filter; only released match types have a number, so it has no prefixes."""
     written = tuple(
         q.Component(kind, _NUMBERS[found] if isinstance(found, MatchType) else int(found), match)
         for kind, found, match in components
@@ -90,8 +90,6 @@ _NUMBERS = {
     MatchType.EXACT: q.MATCH_EXACT,
     MatchType.DEFAULT: q.MATCH_DEFAULT,
     MatchType.ANY: q.MATCH_ANY,
-    # Kafka has no prefixes. For KIP-546's queries the admin client asks for any name instead.
-    MatchType.PREFIX: q.MATCH_EXACT,
 }
 
 

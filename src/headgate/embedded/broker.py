@@ -5,7 +5,6 @@ One embedded broker: its settings written, its data formatted, its Java started 
 from __future__ import annotations
 
 import socket
-import struct
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
@@ -15,6 +14,8 @@ from headgate.embedded.java import find_java
 from headgate.embedded.process import Child, EmbeddedError, accepts
 from headgate.embedded.properties import Ports
 from headgate.embedded.tools import run_tool
+from headgate.errors import RemoteProtocolError
+from headgate.wire.messages.metadata import build_metadata_request, read_metadata_response
 
 # Measured: 2.7-6 s; 15 s on a loaded machine. The rest is room for a very loaded one.
 _READY_TIMEOUT_S = 180.0
@@ -158,22 +159,12 @@ def brokers_told(port: int) -> set[int]:
     Returns:
         Their ids; none where it doesn't answer within 5 s.
     """
-    body = struct.pack(">hhihiBBB", 3, 8, 1, -1, 0, 0, 0, 0)  # Metadata 8 of no topic
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
-            sock.sendall(struct.pack(">i", len(body)) + body)
+            sock.sendall(build_metadata_request(8, 1, None, ()))
             with sock.makefile("rb") as answers:
-                (size,) = struct.unpack(">i", answers.read(4))
-                answer = answers.read(size)
-        _, _, count = struct.unpack_from(">iii", answer)
-        at = 12
-        ids = set()
-        for _ in range(count):
-            broker, length = struct.unpack_from(">ih", answer, at)
-            ids.add(broker)
-            at += 6 + length + 4
-            (rack,) = struct.unpack_from(">h", answer, at)
-            at += 2 + max(rack, 0)
-        return ids
-    except (OSError, struct.error):
+                prefix = answers.read(4)
+                answer = prefix + answers.read(int.from_bytes(prefix, "big"))
+        return {broker.node_id for broker in read_metadata_response(8, answer).brokers}
+    except (OSError, RemoteProtocolError):
         return set()

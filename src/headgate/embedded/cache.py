@@ -55,24 +55,6 @@ def locked(name: str) -> Iterator[None]:
         yield
 
 
-def write_whole(path: Path, content: bytes, *, mode: int = 0o644) -> None:
-    """
-    Write a file such that others, reading or writing it too, see it whole or not at all.
-
-    Args:
-        path: the file.
-        content: what it holds.
-        mode: its permissions.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    fresh = Path(name)
-    fresh.chmod(mode)
-    fresh.replace(path)
-
-
 def hold(folder: Path, what: str, *, patience_s: float = 5.0) -> int:
     """
     Take a folder for this process and the children it hands the descriptor to.

@@ -25,10 +25,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.embedded.cache import cache_dir, locked, write_whole
+from headgate.embedded.cache import cache_dir, locked
 from headgate.embedded.java import Java, find_java
 from headgate.embedded.process import EmbeddedError
 from headgate.embedded.truststore import truststore_options
+from headgate.files import write_whole
 
 KAFKA_4 = "4.3.1"
 KAFKA_3 = "3.9.2"

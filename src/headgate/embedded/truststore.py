@@ -12,9 +12,10 @@ import os
 import warnings
 from pathlib import Path
 
-from headgate.embedded.cache import cache_dir, write_whole
+from headgate.embedded.cache import cache_dir
 from headgate.embedded.java import Java
 from headgate.errors import ConfigError
+from headgate.files import write_whole
 
 _BEGIN = b"-----BEGIN CERTIFICATE-----"
 _PASSWORD = "changeit"  # Java's own customary one; a trust store holds nothing secret

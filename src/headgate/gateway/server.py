@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from headgate.config.settings import Settings
     from headgate.gateway.connection.link import Link
     from headgate.gateway.session.commands import Ask
-    from headgate.store.base import QuotaStore
+    from headgate.store.watched import QuotaStore
 
 log = get_logger("headgate.gateway")
 

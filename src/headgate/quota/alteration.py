@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from headgate.errors import ApiError, KafkaError
+from headgate.errors import ApiError, invalid_request
 from headgate.quota.entity import KNOWN_TYPES, Default, QuotaEntity
 from headgate.quota.key import KEYS, QuotaKey
 
@@ -113,7 +113,9 @@ def validate(
         entity = alteration.entity
         repeated = len({op.key for op in alteration.ops}) != len(alteration.ops)
         if entity in seen or repeated:
-            error: ApiError | None = _invalid(f"Ignoring duplicate entity {entity.java_text}")
+            error: ApiError | None = invalid_request(
+                f"Ignoring duplicate entity {entity.java_text}"
+            )
         else:
             error = entity_error(entity, resolvable) or ops_error(entity, alteration.ops)
             if error is None:
@@ -132,21 +134,21 @@ def entity_error(
     Source: ClientQuotaControlManager.validateEntity.
     """
     if not len(entity):
-        return _invalid("Invalid empty client quota entity")
+        return invalid_request("Invalid empty client quota entity")
     for entity_type, name in entity:
         if entity_type not in KNOWN_TYPES:
             return _unknown_type(entity_type)
         if name == "":
-            return _invalid(f"Empty {entity_type} not supported")
+            return invalid_request(f"Empty {entity_type} not supported")
     ip = entity.ip
     if ip is not None:
         if len(entity) > 1:
-            return _invalid(
+            return invalid_request(
                 "Invalid quota entity combination, IP entity shouldnot be combined with User or "
                 "ClientId"
             )
         if not isinstance(ip, Default) and not resolvable(ip):
-            return _invalid(f"{ip} is not a valid IP or resolvable host.")
+            return invalid_request(f"{ip} is not a valid IP or resolvable host.")
     return None
 
 
@@ -178,18 +180,18 @@ def value_error(entity: QuotaEntity, key: QuotaKey, value: float) -> ApiError | 
     """
     spec = KEYS.get(key)
     if spec is None or entity.shape not in spec.shapes:
-        return _invalid(f"Invalid configuration key {key.name}")
+        return invalid_request(f"Invalid configuration key {key.name}")
     # Differs: NaN, which Kafka stores (4.3.1) or turns into 0 (3.9.2), is refused.
     if math.isnan(value) or value <= 0.0:
-        return _invalid(f"Quota {key.name} must be greater than 0")
+        return invalid_request(f"Quota {key.name} must be greater than 0")
     if spec.value_type == "DOUBLE":
         return None
     largest = 2147483647.0 if spec.value_type == "INT" else 9223372036854775807.0
     if value > largest:
         article = "an INT" if spec.value_type == "INT" else "a LONG"
-        return _invalid(f"Proposed value for {key.name} is too large for {article}.")
+        return invalid_request(f"Proposed value for {key.name} is too large for {article}.")
     if abs(math.fmod(value, 1.0)) > 1e-6:
-        return _invalid(f"{key.name} cannot be a fractional value.")
+        return invalid_request(f"{key.name} cannot be a fractional value.")
     return None
 
 
@@ -206,8 +208,4 @@ def check_types(entity_types: Iterable[str]) -> None:
 
 
 def _unknown_type(entity_type: str) -> ApiError:
-    return _invalid(f"Unhandled client quota entity type: {entity_type}")
-
-
-def _invalid(message: str) -> ApiError:
-    return ApiError(KafkaError.INVALID_REQUEST, message)
+    return invalid_request(f"Unhandled client quota entity type: {entity_type}")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from headgate.errors import ApiError, KafkaError
+from headgate.errors import ApiError, KafkaError, invalid_request
 from headgate.quota.entity import DEFAULT, KNOWN_TYPES, Default, EntityName, QuotaEntity
 
 
@@ -131,32 +131,28 @@ def validate_filter(components: Sequence[FilterComponent]) -> None:
     seen: set[str] = set()
     for entity_type, match_type, match in components:
         if entity_type == "":
-            raise ApiError(KafkaError.INVALID_REQUEST, "Invalid empty entity type.")
+            raise invalid_request("Invalid empty entity type.")
         if entity_type in seen:
-            raise ApiError(
-                KafkaError.INVALID_REQUEST,
-                f"Entity type {entity_type} cannot appear more than once in the filter.",
+            raise invalid_request(
+                f"Entity type {entity_type} cannot appear more than once in the filter."
             )
         seen.add(entity_type)
         if entity_type not in KNOWN_TYPES:
             raise ApiError(KafkaError.UNSUPPORTED_VERSION, f"Unsupported entity type {entity_type}")
         if match_type in (MatchType.EXACT, MatchType.PREFIX):
             if match is None:
-                raise ApiError(
-                    KafkaError.INVALID_REQUEST,
-                    "Request specified MATCH_TYPE_EXACT, but set match string to null.",
+                raise invalid_request(
+                    "Request specified MATCH_TYPE_EXACT, but set match string to null."
                 )
         elif not isinstance(match_type, MatchType):
-            raise ApiError(KafkaError.INVALID_REQUEST, f"Unknown match type {match_type}")
+            raise invalid_request(f"Unknown match type {match_type}")
         elif match is not None:
             wanted = "DEFAULT" if match_type is MatchType.DEFAULT else "SPECIFIED"
-            raise ApiError(
-                KafkaError.INVALID_REQUEST,
-                f"Request specified MATCH_TYPE_{wanted}, but also specified a match string.",
+            raise invalid_request(
+                f"Request specified MATCH_TYPE_{wanted}, but also specified a match string."
             )
     if "ip" in seen and len(seen) > 1:
-        raise ApiError(
-            KafkaError.INVALID_REQUEST,
+        raise invalid_request(
             "Invalid entity filter component combination. IP filter component should not be used "
-            "with user or clientId filter component.",
+            "with user or clientId filter component."
         )

@@ -3,12 +3,12 @@ Stores of quotas: one contract, and three homes for it; the URL of a store choos
 
 A home is what keeps a store's data: a SQLite file, ZooKeeper or a KRaft cluster.
 
-- ``base``: the contract, and the words it uses.
+- ``base``: the words of the contract: history entries, audit lines, where a change comes from.
 - ``opening``: opens a store by its URL.
 - ``identity``: which store it is, and which stores it took over from.
 - ``hub``: calls watches back with each change, once and in order.
 - ``leases``: the rules of leases; a home keeps their records.
-- ``watched``: what the homes share: the table last read, the watches, the thread that calls them.
+- ``watched``: the contract, and what homes share: the last table, watches, their thread.
 - ``broker_rules``: which broker settings a store keeps, and what values they take.
 - ``synonyms``: where a broker setting's value comes from, and from where else it could.
 - ``sqlite``: the embedded home, one file on one host.
@@ -16,7 +16,10 @@ A home is what keeps a store's data: a SQLite file, ZooKeeper or a KRaft cluster
 - ``kafka``: a KRaft cluster's own quotas, and a compacted topic for what Kafka has no place for.
 """
 
-from headgate.store.base import AuditEvent, HistoryEntry, Lease, QuotaStore, Watch
+from headgate.store.base import AuditEvent, HistoryEntry
+from headgate.store.hub import Watch
+from headgate.store.leases import Lease
 from headgate.store.opening import open_store
+from headgate.store.watched import QuotaStore
 
 __all__ = ["AuditEvent", "HistoryEntry", "Lease", "QuotaStore", "Watch", "open_store"]

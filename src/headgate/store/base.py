@@ -1,8 +1,7 @@
 """
-What a quota store promises, whichever home keeps the quotas.
+The words of the contract: what stores give and take, whichever home keeps the quotas.
 
-``tests/contract`` checks every home against this contract. A store may be used from several
-threads, but not across a fork. Names of entities are raw here and sanitised only inside a home.
+Names of entities are raw here and sanitised only inside a home.
 """
 
 from __future__ import annotations
@@ -11,16 +10,15 @@ import json
 import math
 import secrets
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from headgate.errors import MALFORMED
-from headgate.quota.alteration import AlterResult, QuotaAlteration, is_ip_literal
+from headgate.quota.alteration import is_ip_literal
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import Change, QuotaTable, TableDelta
-from headgate.store.identity import StoreIdentity
 
 QuotaCallback = Callable[[QuotaTable, TableDelta], None]
 BrokerConfigs = Mapping[str, Mapping[str, str]]
@@ -163,194 +161,6 @@ def read_audit(line: bytes) -> AuditEvent | None:
         return AuditEvent(**{name: str(text) for name, text in known.items()}, t_ms=t_ms)
     except MALFORMED:
         return None
-
-
-class Watch(Protocol):
-    """A running watch; nothing is called after ``close`` has returned."""
-
-    def close(self) -> None:
-        """Stop calling back. May be called twice, and from the callback."""
-        ...
-
-
-class Lease(Protocol):
-    """
-    The right to be the only one doing something, for a while.
-
-    ``epoch`` grows with every holder, so a former holder can be fenced: a reader that
-    has seen a higher epoch ignores the lower one.
-    """
-
-    name: str
-    owner: str
-    epoch: int
-
-    def renew(self) -> bool:
-        """Extend it by its ttl; False once it was taken by another or released: it is over then."""
-        ...
-
-    def held(self) -> bool:
-        """Return whether its epoch is still the store's latest, and it hasn't run out."""
-        ...
-
-    def release(self) -> None:
-        """Give it up at once; does nothing if another holder has it."""
-        ...
-
-
-@runtime_checkable
-class QuotaStore(Protocol):
-    """What keeps quotas: SQLite, ZooKeeper or a KRaft cluster."""
-
-    url: str
-
-    def snapshot(self) -> QuotaTable:
-        """
-        Return every quota as of now; includes every change this store has acknowledged.
-
-        Raises:
-            StoreError: the home can't be reached.
-        """
-        ...
-
-    def alter(
-        self,
-        alterations: Sequence[QuotaAlteration],
-        *,
-        validate_only: bool = False,
-        who: str = "",
-        tool: str = "",
-        message: str = "",
-        at_revision: int | None = None,
-    ) -> list[AlterResult]:
-        """
-        Set and clear keys, each entity all or nothing.
-
-        Args:
-            alterations: one per entity; a second one for an entity is refused, as in Kafka.
-            validate_only: check, and change nothing.
-            who: the principal, for the history.
-            tool: the program, for the history.
-            message: why, for the history.
-            at_revision: the revision that the alterations are based on; None: any.
-
-        Returns:
-            One result per alteration, in their order, with Kafka's error where one was refused.
-
-        Raises:
-            StoreMovedOn: the store is at another revision.
-            StoreReplaced: another store is found where this one was; it wasn't changed.
-            StoreError: the home can't be reached, or refused; ``retriable``: trying again may help.
-                Except in SQLite, some entities may have been changed.
-        """
-        ...
-
-    def identity(self) -> StoreIdentity | None:
-        """
-        Return the identity that the home has now, even if it is another store's; writes nothing.
-
-        Returns:
-            None where there is none: the home was emptied, or an earlier release made it.
-        """
-        ...
-
-    def identify(self) -> StoreIdentity:
-        """Prepare the home for changes: make its layout, and an identity if it has none."""
-        ...
-
-    def succeed(self, previous: StoreIdentity) -> StoreIdentity:
-        """Write down that this store took over from another, and at which of its revisions."""
-        ...
-
-    def accept(self, identity: StoreIdentity) -> None:
-        """Regard an identity that was found as the known one from now on."""
-        ...
-
-    def trouble(self) -> str | None:
-        """Return why the quotas can't be read and watched, or None if they can."""
-        ...
-
-    def watch(self, callback: QuotaCallback) -> Watch:
-        """
-        Call back with the table and what changed, now and after every change.
-
-        Args:
-            callback: called once before this returns, with the whole table and the delta from an
-                empty one; after that from a thread of the store, in order, one call at a time.
-                It must not wait for another thread that uses this store.
-        """
-        ...
-
-    def history(
-        self, *, entity: QuotaEntity | None = None, limit: int | None = None
-    ) -> list[HistoryEntry]:
-        """
-        Return who changed what, oldest first.
-
-        Args:
-            entity: only changes of this entity.
-            limit: only this many, the latest.
-        """
-        ...
-
-    def broker_configs(self) -> BrokerConfigs:
-        """Return the gateway's dynamic broker settings, by id; "" is the cluster's default."""
-        ...
-
-    def alter_broker_configs(
-        self,
-        broker: str,
-        ops: Mapping[str, str | None],
-        *,
-        validate_only: bool = False,
-        who: str = "",
-        tool: str = "",
-    ) -> None:
-        """
-        Set or remove (None) settings of one broker, all or nothing.
-
-        Args:
-            broker: the broker's id as text, or "" for the cluster's default.
-            ops: setting to its new value, or None to remove it.
-            validate_only: check, and change nothing.
-            who: the principal, for the audit.
-            tool: the program, for the audit.
-
-        Raises:
-            ApiError: INVALID_CONFIG or INVALID_REQUEST (``broker_rules``).
-        """
-        ...
-
-    def watch_broker_configs(self, callback: BrokerCallback) -> Watch:
-        """Call back with all broker settings, now (before this returns) and after every change."""
-        ...
-
-    def audit(self, event: AuditEvent) -> None:
-        """Keep a line about something refused or done."""
-        ...
-
-    def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
-        """Return the kept lines, oldest first; with a limit, only the latest ones."""
-        ...
-
-    def lease(self, name: str, owner: str, ttl_ms: int) -> Lease | None:
-        """
-        Take a lease, or None while somebody else may hold it.
-
-        If its holder doesn't renew it, another owner gets it by asking repeatedly: once this store
-        has seen it unchanged for as long as it lasts.
-
-        Args:
-            name: what only one may do.
-            owner: the worker that asks. A worker that restarted takes its own lease over at once,
-                with a new epoch, which fences the older holder.
-            ttl_ms: how long it lasts unless renewed.
-        """
-        ...
-
-    def close(self) -> None:
-        """Stop watches and close the home. May be called twice."""
-        ...
 
 
 def whole(table: QuotaTable) -> TableDelta:

@@ -4,9 +4,10 @@ Broker settings that a store keeps for gateways: which they are, and what values
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
-from headgate.errors import ApiError, KafkaError
+from headgate.errors import ApiError, KafkaError, invalid_request
 from headgate.store.base import AuditEvent
 
 
@@ -47,9 +48,11 @@ def validate_broker_configs(
     broker: str,
     ops: Mapping[str, str | None],
     stored: Mapping[str, Mapping[str, str]],
-) -> None:
+) -> dict[str, str | None]:
     """
-    Check broker settings as Kafka checks dynamic ones.
+    Check broker settings as Kafka checks dynamic ones; return them as they are kept.
+
+    What Kafka reads as a number is kept as its plain digits, which is what gateways apply.
 
     Args:
         broker: its id as text, or "" for the default of all.
@@ -65,10 +68,8 @@ def validate_broker_configs(
     4.3.1.
     """
     if broker and not (broker.isascii() and broker.isdigit()):
-        raise ApiError(
-            KafkaError.INVALID_REQUEST,
-            "Node id must be an integer, but it is: " + broker,
-        )
+        raise invalid_request("Node id must be an integer, but it is: " + broker)
+    kept: dict[str, str | None] = {}
     for name, value in ops.items():
         base = base_setting(name)
         if base not in BROKER_SETTINGS:
@@ -78,19 +79,21 @@ def validate_broker_configs(
                 f"{name} isn't a setting kept here; brokers take {known}, each also under "
                 "listener.name.<listener>.",
             )
+        kept[name] = value
         if value is None:
             continue
         if BROKER_SETTINGS[base] is None:
-            _check_overrides(name, value)
-        else:
-            _check_int(name, value.strip())
-            if int(value) == 0 and base in _ABOVE_0:
-                raise ApiError(
-                    KafkaError.INVALID_REQUEST,
-                    "Invalid value org.apache.kafka.common.config.ConfigException: "
-                    f"Invalid {base} {int(value)} for configuration Invalid dynamic configuration",
-                )
-    _check_addresses(broker, ops, stored)
+            kept[name] = _checked_overrides(name, value)
+            continue
+        number = _checked_int(name, value)
+        if number == 0 and base in _ABOVE_0:
+            raise invalid_request(
+                "Invalid value org.apache.kafka.common.config.ConfigException: "
+                f"Invalid {base} {number} for configuration Invalid dynamic configuration"
+            )
+        kept[name] = str(number)
+    _check_addresses(broker, kept, stored)
+    return kept
 
 
 def _check_addresses(
@@ -109,33 +112,38 @@ def _check_addresses(
             found = next((layer[name] for layer in reversed(below) if layer.get(name)), None)
         return found
 
-    if (in_force(per_ip) or "").strip() in ("0", "+0", "-0") and not in_force(overrides):
-        raise ApiError(
-            KafkaError.INVALID_REQUEST,
-            f"requirement failed: {per_ip} can be set to zero only if {overrides} property is set.",
+    if _java_int(in_force(per_ip) or "") == 0 and not in_force(overrides):
+        raise invalid_request(
+            f"requirement failed: {per_ip} can be set to zero only if {overrides} property is set."
         )
 
 
-def _check_int(name: str, value: str) -> None:
-    digits = value[1:] if value[:1] in ("-", "+") else value
-    if not (digits.isascii() and digits.isdigit()) or not -(2**31) <= int(value) < 2**31:
-        raise ApiError(
-            KafkaError.INVALID_REQUEST,
-            f"Invalid value {value} for configuration {name}: Not a number of type INT",
-        )
-    if int(value) < 0:
-        raise ApiError(
-            KafkaError.INVALID_REQUEST,
-            f"Invalid value {value} for configuration {name}: Value must be at least 0",
-        )
+def _java_int(text: str) -> int | None:
+    """Return the number that Kafka reads (Integer.parseInt of the trimmed text); None for none."""
+    found = re.fullmatch(r"([+-]?)0*([0-9]{1,10})", text.strip())
+    value = int(found[1] + found[2]) if found else 2**31
+    return value if -(2**31) <= value < 2**31 else None
 
 
-def _check_overrides(name: str, value: str) -> None:
+def _checked_int(name: str, value: str) -> int:
+    number = _java_int(value)
+    told = f"Invalid value {value.strip()} for configuration {name}"
+    if number is None:
+        raise invalid_request(f"{told}: Not a number of type INT")
+    if number < 0:
+        raise invalid_request(f"{told}: Value must be at least 0")
+    return number
+
+
+def _checked_overrides(name: str, value: str) -> str:
+    parts = []
     for part in filter(None, (p.strip() for p in value.split(","))):
         host, _, count = part.rpartition(":")
-        if not host or not (count.isascii() and count.isdigit()):
-            raise ApiError(
-                KafkaError.INVALID_REQUEST,
+        number = _java_int(count)
+        if not host.strip() or number is None or number < 0:
+            raise invalid_request(
                 f"Invalid value {value} for configuration {name}: "
-                f"{part} isn't of the form host:count",
+                f"{part} isn't of the form host:count"
             )
+        parts.append(f"{host.strip()}:{number}")
+    return ",".join(parts)

@@ -14,8 +14,12 @@ log = logging.getLogger("headgate.store")
 Event = TypeVar("Event")
 
 
-class HubWatch(Generic[Event]):
-    """One callback, and the latest version it was called with."""
+class Watch(Generic[Event]):
+    """
+    A running watch; nothing is called after ``close`` has returned.
+
+    It keeps its callback, and the latest version that this was called with.
+    """
 
     def __init__(self, hub: Hub[Event], callback: Callable[[Event], None]) -> None:
         self._hub = hub
@@ -36,7 +40,11 @@ class HubWatch(Generic[Event]):
                 log.exception("a quota watch raised; the watch goes on")
 
     def close(self) -> None:
-        """Stop calling back; waits for a call under way, unless made from within it."""
+        """
+        Stop calling back. May be called twice, and from the callback.
+
+        Waits for a call under way, unless made from within it.
+        """
         self._hub.remove(self)
         with self._lock:
             self._closed = True
@@ -53,7 +61,7 @@ class Hub(Generic[Event]):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._delivery = threading.RLock()
-        self._watches: list[HubWatch[Event]] = []
+        self._watches: list[Watch[Event]] = []
         self._queue: deque[tuple[int, Event]] = deque()
 
     @property
@@ -63,7 +71,7 @@ class Hub(Generic[Event]):
 
     def add(
         self, callback: Callable[[Event], None], first: Callable[[], tuple[int, Event]]
-    ) -> HubWatch[Event]:
+    ) -> Watch[Event]:
         """
         Watch from now on, with one call at once.
 
@@ -72,7 +80,7 @@ class Hub(Generic[Event]):
             first: returns the present version and the event to begin with. Asked after the watch
                 is registered, so a change in between is seen once, not lost.
         """
-        watch = HubWatch(self, callback)
+        watch = Watch(self, callback)
         with watch._lock:
             with self._lock:
                 self._watches.append(watch)
@@ -86,7 +94,7 @@ class Hub(Generic[Event]):
                 raise
         return watch
 
-    def remove(self, watch: HubWatch[Event]) -> None:
+    def remove(self, watch: Watch[Event]) -> None:
         """Forget a watch."""
         with self._lock:
             if watch in self._watches:

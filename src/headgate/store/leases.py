@@ -72,8 +72,13 @@ class LeaseHome(Protocol):
         ...
 
 
-class HeldLease:
-    """A lease that was taken; every call reads or changes its record in the home."""
+class Lease:
+    """
+    The right to be the only one doing something, for a while.
+
+    ``epoch`` grows with every holder, so a former holder can be fenced: a reader that has seen a
+    higher epoch ignores the lower one. Every call reads or changes the lease's record in the home.
+    """
 
     def __init__(
         self,
@@ -90,7 +95,12 @@ class HeldLease:
         self._monotonic = monotonic
 
     def renew(self) -> bool:
-        """Extend it by its ttl, even after it ran out, unless another owner has taken it."""
+        """
+        Extend it by its ttl, even after it ran out, unless another owner has taken it.
+
+        Returns:
+            False once it was taken by another or released: it is over then.
+        """
         asked_at = self._monotonic()
         renewed = NewRecord(self.owner, self.epoch, self.ttl_ms)
         done = self._home.change(self.name, lambda held: renewed if self._mine(held) else None)
@@ -101,12 +111,16 @@ class HeldLease:
         return done
 
     def held(self) -> bool:
-        """Return whether it is still ours and has time left."""
+        """Return whether its epoch is still the store's latest, and it hasn't run out."""
         in_time = self._monotonic() < self._renewed_at + self.ttl_ms / 1000
         return self._mine(self._home.look(self.name)) and in_time
 
     def release(self) -> None:
-        """Give it up; the epoch stays, so the next holder's is higher."""
+        """
+        Give it up at once; does nothing if another holder has it.
+
+        The epoch stays, so the next holder's is higher.
+        """
         given_up = NewRecord("", self.epoch, 0)
         self._home.change(self.name, lambda held: given_up if self._mine(held) else None)
 
@@ -137,7 +151,7 @@ class LeaseTaker:
         self._seen: dict[str, _Seen] = {}
         """By name: a worker asks for each broker's, and for the one that shows that it waits."""
 
-    def take(self, name: str, owner: str, ttl_ms: int) -> HeldLease | None:
+    def take(self, name: str, owner: str, ttl_ms: int) -> Lease | None:
         """
         Take a lease; None while another owner may hold it, or where another took it first.
 
@@ -159,7 +173,7 @@ class LeaseTaker:
         if decide(self._home.look(name)) is None or not self._home.change(name, decide):
             return None
         self._seen.pop(name, None)
-        return HeldLease(self._home, name, taken, asked_at, self._monotonic)
+        return Lease(self._home, name, taken, asked_at, self._monotonic)
 
     def _may_run(self, name: str, owner: str, held: LeaseRecord, ttl_ms: int) -> bool:
         """Whether another owner may still hold a lease, given its record as just read."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from headgate.config.settings import Settings
 from headgate.errors import ConfigError
-from headgate.store.base import QuotaStore
+from headgate.store.watched import QuotaStore
 
 SCHEMES = "sqlite:PATH, zookeeper://HOST:PORT[,HOST:PORT][/CHROOT] or kafka://HOST:PORT"
 

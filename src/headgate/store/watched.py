@@ -1,5 +1,7 @@
 """
-What all homes share: the table last read, the watches, and the thread that calls them back.
+A quota store: what every home promises, and what all homes share.
+
+Shared are the table last read, the watches, and the thread that calls them back.
 """
 
 from __future__ import annotations
@@ -12,26 +14,33 @@ from typing import Self
 
 from headgate.errors import StoreError
 from headgate.quota.alteration import AlterResult, QuotaAlteration, Validated, validate
+from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta
 from headgate.store.base import (
+    AuditEvent,
     BrokerCallback,
     BrokerConfigs,
+    HistoryEntry,
     Origin,
     QuotaCallback,
-    Watch,
     new_change,
     whole,
 )
 from headgate.store.broker_rules import validate_broker_configs
-from headgate.store.hub import Hub
+from headgate.store.hub import Hub, Watch
 from headgate.store.identity import StoreIdentity, replaced, succeeded
+from headgate.store.leases import Lease, LeaseTaker
 
 log = logging.getLogger("headgate.store")
 
 
-class WatchedStore(abc.ABC):
+class QuotaStore(abc.ABC):
     """
-    Keeps the last known table, and calls back when ``_refresh`` finds another.
+    What keeps quotas: SQLite, ZooKeeper or a KRaft cluster.
+
+    It keeps the last known table, and calls back when ``_refresh`` finds another.
+    ``tests/contract`` checks every home. A store may be used from several threads, but not across a
+    fork.
 
     Args:
         url: what errors call the store.
@@ -39,6 +48,9 @@ class WatchedStore(abc.ABC):
         clock_ms: epoch milliseconds, for what is written down.
         resolve: whether an ip entity's name is a host that resolves.
     """
+
+    #: Set by the home.
+    _leases: LeaseTaker
 
     def __init__(
         self,
@@ -91,7 +103,27 @@ class WatchedStore(abc.ABC):
 
     @abc.abstractmethod
     def broker_configs(self) -> BrokerConfigs:
-        """Return the settings of brokers, by id as text; "" is the default of all."""
+        """Return the gateway's dynamic broker settings, by id; "" is the cluster's default."""
+
+    @abc.abstractmethod
+    def history(
+        self, *, entity: QuotaEntity | None = None, limit: int | None = None
+    ) -> list[HistoryEntry]:
+        """
+        Return who changed what, oldest first.
+
+        Args:
+            entity: only changes of this entity.
+            limit: only this many, the latest.
+        """
+
+    @abc.abstractmethod
+    def audit(self, event: AuditEvent) -> None:
+        """Keep a line about something refused or done."""
+
+    @abc.abstractmethod
+    def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
+        """Return the kept lines, oldest first; with a limit, only the latest ones."""
 
     @abc.abstractmethod
     def _alter_broker(
@@ -102,7 +134,12 @@ class WatchedStore(abc.ABC):
     # --- which store it is
 
     def identity(self) -> StoreIdentity | None:
-        """Return the identity that the home has now; writes nothing."""
+        """
+        Return the identity that the home has now, even if it is another store's; writes nothing.
+
+        Returns:
+            None where there is none: the home was emptied, or an earlier release made it.
+        """
         self._check_open()
         with self._state_lock:
             return self._read_identity()
@@ -180,8 +217,25 @@ class WatchedStore(abc.ABC):
             self._brokers_version += 1
             self._broker_hub.push(self._brokers_version, brokers)
 
-    def watch(self, callback: QuotaCallback) -> Watch:
-        """Call back with the table and what changed, now and after every change."""
+    def snapshot(self) -> QuotaTable:
+        """
+        Return every quota as of now; includes every change this store has acknowledged.
+
+        Raises:
+            StoreError: the home can't be reached.
+        """
+        self._check_open()
+        return self._refresh()
+
+    def watch(self, callback: QuotaCallback) -> Watch[tuple[QuotaTable, TableDelta]]:
+        """
+        Call back with the table and what changed, now and after every change.
+
+        Args:
+            callback: called once before this returns, with the whole table and the delta from an
+                empty one; after that from a thread of the store, in order, one call at a time.
+                It must not wait for another thread that uses this store.
+        """
         self._check_open()
 
         def first() -> tuple[int, tuple[QuotaTable, TableDelta]]:
@@ -192,8 +246,8 @@ class WatchedStore(abc.ABC):
         self._start()
         return watch
 
-    def watch_broker_configs(self, callback: BrokerCallback) -> Watch:
-        """Call back with all broker settings, now and after every change."""
+    def watch_broker_configs(self, callback: BrokerCallback) -> Watch[BrokerConfigs]:
+        """Call back with all broker settings, now (before this returns) and after every change."""
         self._check_open()
 
         def first() -> tuple[int, BrokerConfigs]:
@@ -215,7 +269,26 @@ class WatchedStore(abc.ABC):
         message: str = "",
         at_revision: int | None = None,
     ) -> list[AlterResult]:
-        """Set and clear keys, as far as they pass Kafka's own checks."""
+        """
+        Set and clear keys, each entity all or nothing, as far as they pass Kafka's own checks.
+
+        Args:
+            alterations: one per entity; a second one for an entity is refused, as in Kafka.
+            validate_only: check, and change nothing.
+            who: the principal, for the history.
+            tool: the program, for the history.
+            message: why, for the history.
+            at_revision: the revision that the alterations are based on; None: any.
+
+        Returns:
+            One result per alteration, in their order, with Kafka's error where one was refused.
+
+        Raises:
+            StoreMovedOn: the store is at another revision.
+            StoreReplaced: another store is found where this one was; it wasn't changed.
+            StoreError: the home can't be reached, or refused; ``retriable``: trying again may help.
+                Except in SQLite, some entities may have been changed.
+        """
         self._check_open()
         checked = validate(alterations, resolvable=self._resolve)
         if not validate_only:
@@ -232,12 +305,40 @@ class WatchedStore(abc.ABC):
         who: str = "",
         tool: str = "",
     ) -> None:
-        """Set or remove settings of one broker, all or nothing, with an audit line."""
+        """
+        Set or remove (None) settings of one broker, all or nothing, with an audit line.
+
+        Args:
+            broker: the broker's id as text, or "" for the cluster's default.
+            ops: setting to its new value, or None to remove it.
+            validate_only: check, and change nothing.
+            who: the principal, for the audit.
+            tool: the program, for the audit.
+
+        Raises:
+            ApiError: INVALID_CONFIG or INVALID_REQUEST (``broker_rules``).
+        """
         self._check_open()
-        validate_broker_configs(broker, ops, self.broker_configs())
+        kept = validate_broker_configs(broker, ops, self.broker_configs())
         if not validate_only:
             self._prepare()
-            self._alter_broker(broker, ops, who, tool)
+            self._alter_broker(broker, kept, who, tool)
+
+    def lease(self, name: str, owner: str, ttl_ms: int) -> Lease | None:
+        """
+        Take a lease, or None while somebody else may hold it.
+
+        If its holder doesn't renew it, another owner gets it by asking repeatedly: once this store
+        has seen it unchanged for as long as it lasts.
+
+        Args:
+            name: what only one may do.
+            owner: the worker that asks. A worker that restarted takes its own lease over at once,
+                with a new epoch, which fences the older holder.
+            ttl_ms: how long it lasts unless renewed.
+        """
+        self._prepare()
+        return self._leases.take(name, owner, ttl_ms)
 
     def _start(self) -> None:
         with self._thread_lock:
@@ -269,7 +370,7 @@ class WatchedStore(abc.ABC):
             self._after_delivery()
 
     def close(self) -> None:
-        """Stop watches and close the home."""
+        """Stop watches and close the home. May be called twice."""
         with self._thread_lock:
             if self._closed:
                 return

@@ -12,6 +12,7 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
+from headgate.files import sync_directory
 from headgate.usage import files
 from headgate.usage.format import SCHEMA
 
@@ -111,15 +112,6 @@ class OpenFile:
             self._fd = -1
             if not self.size:
                 self.path.unlink(missing_ok=True)
-
-
-def sync_directory(directory: Path) -> None:
-    """Put a rename on disk."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def create(path: Path) -> IO[bytes]:

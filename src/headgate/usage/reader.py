@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headgate.files import sync_directory
 from headgate.usage import files
-from headgate.usage.disk import create, sync_directory
+from headgate.usage.disk import create
 from headgate.usage.format import SCHEMA
 
 _ROW_GROUP: Final = 65_536
@@ -131,11 +132,15 @@ def _batches(file: files.JournalFile) -> Iterator[pa.RecordBatch]:
 
 def last_ms(paths: Paths) -> float | None:
     """Return when the last event was, epoch ms; None: there are none."""
-    latest = {file.worker_id: file for file in list_files(paths) if file.path.stat().st_size}
+    latest = {}
+    for file in list_files(paths):
+        with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+            if file.path.stat().st_size:
+                latest[file.worker_id] = file
     times = (
         pc.max(batch.column("t_ms")).as_py()
         for file in latest.values()
-        for batch in files.read_batches(file)
+        for batch in _batches(file)
         if batch.num_rows
     )
     return max(times, default=None)

@@ -20,9 +20,10 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headgate.files import sync_directory
 from headgate.quota.sanitizer import sanitize
 from headgate.usage import files
-from headgate.usage.disk import create, sync_directory
+from headgate.usage.disk import create
 
 NEXT: Final = ".next"
 MOST_EVENTS: Final = 32 * 1024 * 1024

@@ -236,12 +236,25 @@ def read_tags(buffer: Buffer, offset: int) -> tuple[dict[int, bytes], int]:
 def _tag_count(buffer: Buffer, offset: int) -> tuple[int, int]:
     """Read how many tagged fields there are."""
     count, after = read_varint(buffer, offset)
+    return check_tag_count(count, offset), after
+
+
+def check_tag_count(count: int, offset: int | None = None) -> int:
+    """
+    Return how many tagged fields a section has.
+
+    Args:
+        count: as read.
+        offset: of the section; None where a message passes by in pieces.
+
+    Raises:
+        RemoteProtocolError: there are more than ``MOST_TAGS``.
+    """
     if count > MOST_TAGS:
         # Differs: Kafka reads any number of tagged fields; a million would stop the gateway.
-        raise RemoteProtocolError(
-            f"{count} tagged fields at byte {offset}; at most {MOST_TAGS} are read"
-        )
-    return count, after
+        place = "" if offset is None else f" at byte {offset}"
+        raise RemoteProtocolError(f"{count} tagged fields{place}; at most {MOST_TAGS} are read")
+    return count
 
 
 def write_varint(value: int) -> bytes:

@@ -277,7 +277,7 @@ class Struct(Generic[T]):
         return b"".join(out)
 
 
-@dataclass_transform(frozen_default=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def message(*first: str) -> Callable[[type[T]], type[T]]:
     """
     Make a class a message: a frozen dataclass.

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from typing import TypeAlias
 
 from headgate.errors import RemoteProtocolError
-from headgate.wire.fields import MAX_INT32, Buffer
+from headgate.wire.fields import MAX_INT32, Buffer, check_tag_count
 
 Walk: TypeAlias = Generator[int, bytes, None]
 Step: TypeAlias = Generator[int, bytes, int]
@@ -104,6 +104,6 @@ def skip(size: int) -> Generator[int, bytes, None]:
 
 def tags() -> Generator[int, bytes, None]:
     """Step over a tagged-field section."""
-    for _ in range((yield from varint())):
+    for _ in range(check_tag_count((yield from varint()))):
         yield from varint()
         yield from skip((yield from varint()))

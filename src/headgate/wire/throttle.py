@@ -30,8 +30,7 @@ _INT32 = struct.Struct(">i")
 _unpack = _INT32.unpack_from
 _since = THROTTLE_SINCE.get
 _ZERO_TAIL: Final = b"\x00" * 5
-# Where the field isn't the first.
-_ODD: Final = frozenset(
+NOT_FIRST: Final = frozenset(
     (
         apis.PRODUCE,
         apis.API_VERSIONS,
@@ -42,6 +41,7 @@ _ODD: Final = frozenset(
         apis.OFFSET_DELETE,
     )
 )
+"""APIs whose throttle_time_ms isn't the first field of the body, by Kafka's message schemas."""
 
 
 def clamp(ms: int) -> int:
@@ -78,7 +78,7 @@ def throttle_offset(api_key: int, version: int, frame: Buffer) -> int | None:
     if version < _since(api_key, NEVER):
         return None
     body = at = response_body_offset(api_key, version, frame)
-    if api_key in _ODD:
+    if api_key in NOT_FIRST:
         at = _odd_offset(api_key, version, frame, at)
     if at < body or at + 4 > len(frame):
         raise RemoteProtocolError("the response ends before its throttle time")

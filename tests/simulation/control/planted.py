@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+from headgate import files
 from headgate.clock import now_ms
 from headgate.gateway.fleet.leases import Leases
-from headgate.gateway.kept import snapshot
 from headgate.gateway.kept.guard import StoreGuard
 from headgate.gateway.kept.snapshot import Snapshot, save_snapshot
 from headgate.gateway.kept.store import KeptStore
@@ -64,7 +65,7 @@ def lost_fsync() -> Iterator[None]:
 
 @plant("a lease is renewed after another took it", 6, "two active gateways")
 def renewed_after_expiry() -> Iterator[None]:
-    with _instead(leases.HeldLease, "_mine", lambda self, held: True):
+    with _instead(leases.Lease, "_mine", lambda self, held: True):
         yield
 
 
@@ -79,7 +80,7 @@ def both_take_over() -> Iterator[None]:
     def greedy(self: Any, name: str, owner: str, ttl_ms: int) -> Any:
         taken = leases.NewRecord(owner, self._home.look(name).epoch + 1, ttl_ms)
         kept = self._home.change(name, lambda held: taken)
-        return leases.HeldLease(self._home, name, taken, 0.0, self._monotonic) if kept else None
+        return leases.Lease(self._home, name, taken, 0.0, self._monotonic) if kept else None
 
     with _instead(leases.LeaseTaker, "take", greedy):
         yield
@@ -136,7 +137,11 @@ def saved_before_the_check() -> Iterator[None]:
 
 @plant("a snapshot gets its name without fsync", 3, "snapshot: gw")
 def snapshot_without_fsync() -> Iterator[None]:
-    with _instead(snapshot, "os", doors.Shim(os, fsync=lambda fd: None)):
+    def fsync(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            os.fsync(fd)
+
+    with _instead(files, "os", doors.Shim(os, fsync=fsync)):
         yield
 
 

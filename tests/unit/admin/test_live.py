@@ -12,7 +12,7 @@ from headgate.config.listeners import HostPort
 from headgate.errors import ApiError, KafkaError, StoreError
 from headgate.live.picture import BrokerPicture, Picture, encode
 from headgate.live.seen import UNUSED
-from headgate.wire.messages.live import LiveRequest, LiveResponse, encode_response
+from headgate.wire.messages.live import LIVE, LiveRequest, LiveResponse
 
 ASKED = LiveRequest(None, None, 10)
 
@@ -30,16 +30,16 @@ class Gateway:
         self.note = note
         self._number, self._error, self._gone = number, error, gone
 
-    async def swap(self, make_frame: Any) -> bytes:
-        assert make_frame(7)
+    async def ask(self, api_key: int, version: int, message: Any) -> LiveResponse:
+        assert (api_key, version, message) == (LIVE, 0, ASKED)
         if self._error is not None:
-            return encode_response(7, LiveResponse(int(self._error), "no", None))
+            return LiveResponse(int(self._error), "no", None)
         await asyncio.sleep(0.01)
         self.answered = True
         if self._gone:
             raise StoreError("it closed the connection")
         picture = Picture(10 - self._number, brokers=(BrokerPicture(self._number),), note=self.note)
-        return encode_response(7, LiveResponse(0, None, encode(picture)))
+        return LiveResponse(0, None, encode(picture))
 
 
 class Cluster:

@@ -10,11 +10,12 @@ import pytest
 import trustme
 
 from headgate.embedded import cache, properties, truststore
-from headgate.embedded.cache import cache_dir, write_whole
+from headgate.embedded.cache import cache_dir
 from headgate.embedded.java import Java, find_java
 from headgate.embedded.process import EmbeddedError
 from headgate.embedded.properties import Ports
 from headgate.errors import ConfigError
+from headgate.files import write_whole
 
 PORTS = Ports(plaintext=15001, sasl=15002, controller=15003)
 
@@ -107,6 +108,28 @@ def test_a_file_is_written_whole(tmp_path: Path) -> None:
     write_whole(path, b"two")
     assert path.read_bytes() == b"two"
     assert [found.name for found in path.parent.iterdir()] == ["file"]
+    assert path.stat().st_mode & 0o777 == 0o644
+    write_whole(path, b"three", mode=0o600, durable=True)
+    assert path.read_bytes() == b"three"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("step", ["rename", "chmod"])
+def test_a_file_that_cannot_be_written_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    path = tmp_path / "file"
+    write_whole(path, b"one")
+
+    def broken(*_given: object) -> None:
+        raise OSError("the disk is gone")
+
+    with monkeypatch.context() as broken_disk:
+        broken_disk.setattr(Path, step, broken)
+        with pytest.raises(OSError, match="gone"):
+            write_whole(path, b"two")
+    assert path.read_bytes() == b"one"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_temporary_folders_of_killed_processes_are_removed_and_others_kept(

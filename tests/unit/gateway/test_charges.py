@@ -268,7 +268,8 @@ def test_producer_ids_in_flight_count_once(gateway: Make, pieces: int) -> None:
         play >> FromBroker(produced(number))
         assert ToClient(produced(number)) in play.said  # 6 of 11 are charged
         play.said.clear()
-    assert setup.rules.managers.producer_ids.peek("alice", play.now_ms)[1] == 5.0
+    [sensor] = setup.rules.managers.producer_ids.sensors()
+    assert sensor.peek(play.now_ms) == 5.0
     assert play.session.state.in_flight == 1
 
 

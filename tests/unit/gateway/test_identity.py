@@ -18,6 +18,7 @@ from headgate.gateway.identity.identity import (
 from headgate.gateway.identity.sasl import SaslObserver
 from headgate.wire.header import build_request, build_response, parse_request_header
 from headgate.wire.messages import sasl
+from kit.logins import build_authenticate, build_handshake
 
 
 def settings(**over: Any) -> Any:
@@ -55,12 +56,12 @@ def certificate() -> bytes:
 
 
 def handshake(version: int = 1, mechanism: str = "PLAIN") -> tuple[int, int, bytes, int]:
-    frame = build_request(17, version, 3, "app", sasl.build_handshake(mechanism))
+    frame = build_request(17, version, 3, "app", build_handshake(mechanism))
     return 17, version, frame, parse_request_header(frame)[4]
 
 
 def token(raw: bytes, version: int = 2) -> tuple[int, int, bytes, int]:
-    frame = build_request(36, version, 4, "app", sasl.build_authenticate(raw, version))
+    frame = build_request(36, version, 4, "app", build_authenticate(raw, version))
     return 36, version, frame, parse_request_header(frame)[4]
 
 

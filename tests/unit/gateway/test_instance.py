@@ -16,7 +16,8 @@ from headgate.config import Settings
 from headgate.gateway import Gateway
 from headgate.gateway.fleet.instance import Instance
 from headgate.store import open_store
-from headgate.store.base import Lease, QuotaStore
+from headgate.store.leases import Lease
+from headgate.store.watched import QuotaStore
 
 AN_HOUR_MS = 3_600_000
 WORKER = """

@@ -20,7 +20,7 @@ from headgate.quota.key import PRODUCER
 from headgate.quota.table import QuotaTable
 from headgate.steps import finish
 from headgate.wire import header
-from headgate.wire.messages import live
+from headgate.wire.messages import decode_response, encode_request, live
 
 DENIED = int(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 QUOTAS = QuotaTable.of(
@@ -59,13 +59,13 @@ def asked(
 ) -> tuple[live.LiveResponse, list[str]]:
     """Return the answer to a question, and who was written down as refused."""
     answers = _Answers()
-    frame = live.encode_request(7, "app", live.LiveRequest(user, client_id, 100))
+    frame = encode_request(live.LIVE, 0, 7, "app", live.LiveRequest(user, client_id, 100))
     plan: Any = SimpleNamespace(kind=kind)
     body = header.parse_request_header(frame)[4]
     ask = Ask(plan, 7, "app", body, frame, principal)
     told = Live({}, lambda: None, lambda broker: False, lambda: "gateway-1")
     raw = asyncio.run(told.answer(answers, 1, ask))  # type: ignore[arg-type]
-    return live.decode_response(raw), answers.denied
+    return decode_response(live.LIVE, 0, raw), answers.denied
 
 
 @pytest.mark.parametrize("kind", [Kind.ASK, Kind.DRAFT], ids=["data port", "admin port"])

@@ -162,6 +162,19 @@ def test_errors_that_pass_are_tried_again_and_others_are_told(
         used.describe()
 
 
+def test_an_error_that_never_passes_is_told_in_the_end(
+    broker: Callable[..., Broker],
+    client: Callable[..., KafkaClient],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka_client, "CALL_TIMEOUT_S", 0.1)
+    busy = DescribeClientQuotasResponse(None, KafkaError.NOT_CONTROLLER, None)
+    used = client(broker(lambda _key, _request: busy).address)
+    with pytest.raises(StoreError, match="refuses to describe client quotas: NOT_CONT") as raised:
+        used.describe()
+    assert raised.value.retriable
+
+
 def test_the_same_answer_is_not_read_twice(
     broker: Callable[..., Broker], client: Callable[..., KafkaClient]
 ) -> None:

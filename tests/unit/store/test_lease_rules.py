@@ -12,7 +12,7 @@ from headgate.errors import StoreError
 from headgate.store.leases import (
     NOBODYS,
     Decide,
-    HeldLease,
+    Lease,
     LeaseRecord,
     LeaseTaker,
 )
@@ -56,7 +56,7 @@ def home() -> Home:
     return Home()
 
 
-def held_by_one(home: Home, ttl_ms: int = 9_000) -> HeldLease:
+def held_by_one(home: Home, ttl_ms: int = 9_000) -> Lease:
     lease = LeaseTaker(home, Clock(50.0)).take("x", "one", ttl_ms)
     assert lease is not None
     return lease

@@ -401,3 +401,31 @@ def test_a_folder_that_cant_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(ConfigError, match=r"headgate\.usage: the folder .*/usage can't be made"):
         JournalWriter(tmp_path / "file" / "usage", "w")
+
+
+@pytest.mark.parametrize("when", ["stat", "read"])
+def test_the_last_event_is_found_though_a_file_is_removed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    written(tmp_path, 3, worker="v").close()
+    expected = reader.last_ms(tmp_path)
+    written(tmp_path, 5, worker="w").close()
+    listed = reader.list_files
+    [gone] = [file.path for file in listed(tmp_path) if file.worker_id == "w"]
+
+    def then_removed(paths: object) -> list[files.JournalFile]:
+        found = listed(tmp_path)
+        gone.unlink()
+        return found
+
+    if when == "stat":
+        monkeypatch.setattr(reader, "list_files", then_removed)
+    else:
+        real = files.read_batches
+
+        def removed_first(file: files.JournalFile) -> object:
+            gone.unlink(missing_ok=True)
+            return real(file)
+
+        monkeypatch.setattr(files, "read_batches", removed_first)
+    assert reader.last_ms(tmp_path) == expected

@@ -6,6 +6,7 @@ import pytest
 
 from headgate.errors import LocalProtocolError, RemoteProtocolError
 from headgate.wire import fields as f
+from headgate.wire import skim
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,14 @@ def test_tags_keep_what_was_sent() -> None:
     raw = f.write_tags({5: b"five", 0: b"", 300: b"x" * 200})
     assert f.read_tags(raw, 0) == ({0: b"", 5: b"five", 300: b"x" * 200}, len(raw))
     assert f.skip_tags(raw, 0) == len(raw)
+
+
+def test_tagged_fields_that_pass_by_in_pieces_are_bounded() -> None:
+    skimmer = skim.Skimmer(skim.tags())
+    skimmer.feed(f.write_tags(dict.fromkeys(range(f.MOST_TAGS), b"")))
+    assert skimmer.done
+    with pytest.raises(RemoteProtocolError, match="1025 tagged fields; at most 1024 are read"):
+        skim.Skimmer(skim.tags()).feed(f.write_varint(f.MOST_TAGS + 1))
 
 
 def test_what_kafka_could_not_read_is_not_written() -> None:

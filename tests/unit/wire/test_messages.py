@@ -17,10 +17,13 @@ from headgate.wire.messages import (
     draft,
     encode_request,
     encode_response,
+    live,
     mutation,
     quotas,
     sasl,
+    scram,
 )
+from kit.logins import build_authenticate, build_handshake
 
 TOPIC_ID = uuid.UUID(int=77)
 
@@ -122,7 +125,7 @@ def test_topics_refused_by_id_stay_ids() -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_sasl_tokens_pass_there_and_back_and_are_never_shown(version: int) -> None:
-    body = sasl.build_authenticate(b"\0alice\0secret", version)
+    body = build_authenticate(b"\0alice\0secret", version)
     frame = build_request(36, version, 1, "c", body)
     offset = parse_request_header(frame)[4]
     assert sasl.parse_authenticate(frame, version, offset) == b"\0alice\0secret"
@@ -132,8 +135,15 @@ def test_sasl_tokens_pass_there_and_back_and_are_never_shown(version: int) -> No
     assert "tok" not in repr(decode_response(36, version, answer))
 
 
+def test_a_salted_password_is_never_shown() -> None:
+    shown = repr(scram.ScramUpsert("alice", 1, 4_096, b"some salt", b"salted secret"))
+    assert "alice" in shown
+    assert "salt" not in shown
+    assert "secret" not in shown
+
+
 def test_sasl_handshakes() -> None:
-    frame = build_request(17, 1, 1, "c", sasl.build_handshake("PLAIN"))
+    frame = build_request(17, 1, 1, "c", build_handshake("PLAIN"))
     assert sasl.parse_handshake(frame, parse_request_header(frame)[4]) == "PLAIN"
     answer = encode_response(17, 1, 1, sasl.SaslHandshakeResponse(33, ("PLAIN",)))
     assert sasl.handshake_response(answer) == (33, ("PLAIN",))
@@ -278,3 +288,46 @@ def test_config_answers_of_version_0_have_is_default_instead_of_a_source() -> No
     assert got.results[0].configs[0].is_default
     got = decode_response(32, 4, encode_response(32, 4, 1, answer))
     assert not got.results[0].configs[0].is_default
+
+
+@pytest.mark.parametrize(
+    ("client_id", "request_", "recorded"),
+    [
+        (
+            "app",
+            live.LiveRequest("alice", None, 100),
+            "0000001a6dc500000000000700036170700005616c696365ffff00000064",
+        ),
+        (
+            None,
+            live.LiveRequest(None, "app", 500),
+            "000000156dc5000000000007ffffffff0003617070000001f4",
+        ),
+    ],
+)
+def test_our_own_request_is_written_as_ever(
+    client_id: str | None, request_: live.LiveRequest, recorded: str
+) -> None:
+    frame = encode_request(live.LIVE, 0, 7, client_id, request_)
+    assert frame.hex() == recorded
+    assert decode_request(live.LIVE, 0, frame, parse_request_header(frame)[4]) == request_
+
+
+@pytest.mark.parametrize(
+    ("answer", "recorded"),
+    [
+        (
+            live.LiveResponse(0, None, b'{"brokers":[]}'),
+            "0000001e00000007000000000000ffff0000000e7b2262726f6b657273223a5b5d7d",
+        ),
+        (
+            live.LiveResponse(31, "Cluster authorization failed.", None),
+            "0000002d0000000700000000001f001d"
+            "436c757374657220617574686f72697a6174696f6e206661696c65642effffffff",
+        ),
+    ],
+)
+def test_our_own_answer_is_written_as_ever(answer: live.LiveResponse, recorded: str) -> None:
+    frame = encode_response(live.LIVE, 0, 7, answer)
+    assert frame.hex() == recorded
+    assert decode_response(live.LIVE, 0, frame) == answer

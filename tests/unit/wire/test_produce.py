@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from headgate.errors import RemoteProtocolError
-from headgate.wire.fields import write_varint
+from headgate.wire.fields import MOST_TAGS, write_tags, write_varint
 from headgate.wire.header import build_request, parse_request_header
 from headgate.wire.messages import produce
 
@@ -117,3 +117,23 @@ def test_a_cut_request_is_the_peers_fault(version: int) -> None:
             produce.producer_ids(frame[:end], version, offset)
     with pytest.raises(RemoteProtocolError):
         produce.acks(frame[:offset], version, offset)
+
+
+@pytest.mark.parametrize("places", [1, 2, 3])
+def test_tagged_fields_are_bounded(places: int) -> None:
+    """After the partition, the topic and the last topic there may be 1,024 each, and no more."""
+    frame = request([batch(7)])
+    at = len(frame) - places
+
+    def with_tags(count: int) -> bytes:
+        tags = write_tags(dict.fromkeys(range(count), b""))
+        body = frame[parse_request_header(frame)[4] : at] + tags + frame[at + 1 :]
+        return build_request(0, 9, 1, "app", body)
+
+    assert ids_in(with_tags(MOST_TAGS), 9) == {7}
+    more = with_tags(MOST_TAGS + 1)
+    body = parse_request_header(more)[4]
+    with pytest.raises(RemoteProtocolError, match=r"1025 tagged fields at byte \d+; at most 1024"):
+        produce.producer_ids(more, 9, body)
+    with pytest.raises(RemoteProtocolError, match="1025 tagged fields; at most 1024 are read"):
+        produce.IdWalker(9, len(more) - body).feed(more[body:])

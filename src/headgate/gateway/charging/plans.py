@@ -15,6 +15,7 @@ from headgate.throttle.controller_mutation import STRICT_SINCE
 from headgate.wire import apis
 from headgate.wire.header import is_flexible
 from headgate.wire.messages.live import LIVE, LIVE_NAME
+from headgate.wire.throttle import NOT_FIRST
 
 NO_FIELD: Final = -1
 """The answer has no ``throttle_time_ms`` at this version."""
@@ -102,23 +103,13 @@ _WHOLE: Final = {
     Kind.SHARE_FETCH,
     Kind.NEW_PRODUCER_ID,
 }
-_WALKED: Final = {
-    apis.PRODUCE,
-    apis.API_VERSIONS,
-    apis.CREATE_DELEGATION_TOKEN,
-    apis.RENEW_DELEGATION_TOKEN,
-    apis.EXPIRE_DELEGATION_TOKEN,
-    apis.DESCRIBE_DELEGATION_TOKEN,
-    apis.OFFSET_DELETE,
-}
-"""APIs whose throttle_time_ms isn't the first field of the body, by Kafka's message schemas."""
 
 
 def _plan(api: apis.Api, version: int) -> Plan:
     kind = _KINDS.get(api.key, Kind.RELAY)
     if not apis.has_throttle(api.key, version):
         throttle_at = NO_FIELD
-    elif api.key in _WALKED:
+    elif api.key in NOT_FIRST:
         throttle_at = WALK
     else:
         # length, correlation id, and the empty tag section of a flexible answer's header

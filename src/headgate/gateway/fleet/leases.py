@@ -30,7 +30,8 @@ from headgate.gateway.log import get_logger
 
 if TYPE_CHECKING:
     from headgate.gateway.fleet.instance import Instance
-    from headgate.store.base import Lease, QuotaStore
+    from headgate.store.leases import Lease
+    from headgate.store.watched import QuotaStore
 
 log = get_logger("headgate.gateway")
 

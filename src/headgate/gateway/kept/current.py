@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
     from headgate.quota.table import QuotaTable
-    from headgate.store.base import QuotaStore
+    from headgate.store.watched import QuotaStore
 
 
 @dataclass(slots=True)

@@ -25,7 +25,8 @@ from headgate.store.identity import StoreIdentity, replaced
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
-    from headgate.store.base import HistoryEntry, QuotaStore
+    from headgate.store.base import HistoryEntry
+    from headgate.store.watched import QuotaStore
 
 log = get_logger("headgate.gateway")
 

@@ -7,18 +7,15 @@ wrote no note, and ignores one.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headgate import files
 from headgate.errors import MALFORMED, HeadgateError, StoreError
 from headgate.quota.file import dump_quotas, read_quotas_file
 from headgate.quota.table import QuotaTable
 from headgate.store.identity import StoreIdentity
-from headgate.usage.disk import sync_directory
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
@@ -87,16 +84,4 @@ def write_whole(path: Path, text: str) -> None:
     Raises:
         OSError: the place can't be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix=".snapshot-")
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-        sync_directory(path.parent)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
+    files.write_whole(path, text.encode(), mode=0o600, durable=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headgate.gateway.kept.current import Current
     from headgate.gateway.loop.tasks import Tasks, Threads
     from headgate.quota.table import QuotaTable, TableDelta
-    from headgate.store.base import QuotaStore
+    from headgate.store.watched import QuotaStore
 
 log = get_logger("headgate.gateway")
 

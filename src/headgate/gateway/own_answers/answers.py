@@ -201,10 +201,7 @@ class Answers:
         try:
             if not self.may_administer(ask.principal):
                 await self.refused(ask, "kafka")
-                raise ApiError(
-                    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-                    KafkaError.CLUSTER_AUTHORIZATION_FAILED.generic_message,
-                )
+                raise ApiError.generic(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
             request = await self.slices.run(
                 decode_request_steps(plan.key, plan.version, ask.frame, ask.body_offset)
             )

@@ -13,7 +13,7 @@ from headgate.gateway.own_answers.denials import SMALL_BYTES
 from headgate.quota.key import format_value
 from headgate.store.broker_rules import BROKER_SETTINGS, base_setting
 from headgate.wire import apis
-from headgate.wire.messages import configs, decode_request, draft, live
+from headgate.wire.messages import configs, decode_request, draft
 from headgate.wire.messages.live import LIVE
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def attempted(ask: Ask) -> tuple[str, str]:
 def _named(ask: Ask) -> tuple[Iterable[str], Iterable[str]]:
     key = ask.plan.key
     if key == LIVE:
-        asked = live.decode_request(ask.frame, ask.body_offset)
+        asked = decode_request(LIVE, 0, ask.frame, ask.body_offset)
         return ("everybody" if asked.user is None else f"user={asked.user}",), ()
     if ask.plan.kind == Kind.DRAFT:
         if key != draft.ALTER_QUOTAS:

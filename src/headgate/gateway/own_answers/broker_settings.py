@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headgate.errors import ApiError, KafkaError, StoreError
+from headgate.errors import ApiError, KafkaError, StoreError, invalid_request
 from headgate.gateway.kept.limits import QUOTA_DEFAULTS, static_defaults, static_limits
 from headgate.gateway.log import get_logger
 from headgate.gateway.own_answers.denials import SMALL_BYTES
@@ -307,7 +307,7 @@ class _Alteration:
                 continue
             try:
                 if named[name] > 1:
-                    raise ApiError(KafkaError.INVALID_REQUEST, _TWICE)
+                    raise invalid_request(_TWICE)
                 part = await self._checked(resource)
             except ApiError as error:
                 self._refused[name] = error
@@ -335,10 +335,7 @@ class _Alteration:
         nothing = _Part({}, theirs, forwarded)
         if not self._may:
             if ours:
-                raise ApiError(
-                    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-                    KafkaError.CLUSTER_AUTHORIZATION_FAILED.generic_message,
-                )
+                raise ApiError.generic(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
             return nothing
         ops = _ops(ours, self._incremental)
         store = self._answers.current.store
@@ -435,16 +432,13 @@ def _ops(ours: Sequence[configs.AlterConfig], incremental: bool) -> dict[str, st
     ops: dict[str, str | None] = {}
     for config in ours:
         if config.name in ops:
-            raise ApiError(KafkaError.INVALID_REQUEST, "Error due to duplicate config keys")
+            raise invalid_request("Error due to duplicate config keys")
         deleted = incremental and config.operation == configs.OP_DELETE
         if not deleted and config.value is None:
-            raise ApiError(
-                KafkaError.INVALID_REQUEST, f"Null value not supported for : {config.name}"
-            )
+            raise invalid_request(f"Null value not supported for : {config.name}")
         if incremental and config.operation not in (configs.OP_SET, configs.OP_DELETE):
-            raise ApiError(
-                KafkaError.INVALID_REQUEST,
-                f"{config.name} can be set or deleted; APPEND and SUBTRACT are for lists",
+            raise invalid_request(
+                f"{config.name} can be set or deleted; APPEND and SUBTRACT are for lists"
             )
         ops[config.name] = None if deleted else config.value
     return ops

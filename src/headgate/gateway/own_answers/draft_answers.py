@@ -16,7 +16,7 @@ from headgate.client.quota_messages import (
     draft_op_of,
     draft_parts_of,
 )
-from headgate.errors import ApiError, KafkaError
+from headgate.errors import ApiError, KafkaError, invalid_request
 from headgate.quota.alteration import Op, QuotaAlteration, check_types, request_error
 from headgate.quota.entity import QuotaEntity, canonical_entity_type
 from headgate.quota.filter import QuotaFilter, matches
@@ -43,10 +43,7 @@ ADMIN_APIS: Final = (
     draft.ALTER_QUOTAS,
 )
 """All that the admin listener advertises; a broker would advertise Metadata too."""
-_DENIED: Final = ApiError(
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED.generic_message,
-)
+_DENIED: Final = ApiError.generic(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def versions(ask: Ask) -> bytes:
@@ -172,17 +169,12 @@ def effective(table: QuotaTable, request: Any) -> Work[draft.EffectiveEntry]:
 def _filter(item: Any) -> QuotaFilter:
     rule = item.rule.upper()
     if rule not in ("EXACT", "PREFIX"):
-        raise ApiError(
-            KafkaError.INVALID_REQUEST, f"Unknown rule {item.rule}; there are EXACT and PREFIX."
-        )
+        raise invalid_request(f"Unknown rule {item.rule}; there are EXACT and PREFIX.")
     return QuotaFilter(canonical_entity_type(item.entity_type), rule, item.match)
 
 
 def _fraction(key: QuotaKey, value: float) -> ApiError:
-    return ApiError(
-        KafkaError.INVALID_REQUEST,
-        f"{key} is {format_value(value)}, {draft.NO_FRACTIONS}",
-    )
+    return invalid_request(f"{key} is {format_value(value)}, {draft.NO_FRACTIONS}")
 
 
 def _described_error(error: ApiError) -> draft.DescribedQuota:

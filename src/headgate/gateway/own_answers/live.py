@@ -28,7 +28,8 @@ from headgate.live.effective import effective_of
 from headgate.live.picture import BrokerPicture, Picture, encode_steps
 from headgate.live.seen import as_seen_by
 from headgate.quota.table import QuotaTable
-from headgate.wire.messages import live
+from headgate.wire.messages import decode_request, encode_response
+from headgate.wire.messages.live import LIVE, LiveRequest, LiveResponse
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
@@ -95,7 +96,7 @@ class Live:
         Raises:
             RemoteProtocolError: the request doesn't parse.
         """
-        request = live.decode_request(ask.frame, ask.body_offset)
+        request = decode_request(LIVE, 0, ask.frame, ask.body_offset)
         principal = ask.principal
         everywhere = ask.plan.kind == Kind.DRAFT
         if answers.may_administer(principal):
@@ -107,10 +108,10 @@ class Live:
         else:
             await answers.refused(ask, ask.client_id or "kafka")
             error = KafkaError.CLUSTER_AUTHORIZATION_FAILED
-            refusal = live.LiveResponse(int(error), error.generic_message, None)
-            return live.encode_response(ask.correlation_id, refusal)
+            refusal = LiveResponse(int(error), error.generic_message, None)
+            return encode_response(LIVE, 0, ask.correlation_id, refusal)
         text = await answers.slices.run(encode_steps(picture))
-        return live.encode_response(ask.correlation_id, live.LiveResponse(0, None, text))
+        return encode_response(LIVE, 0, ask.correlation_id, LiveResponse(0, None, text))
 
     @contextlib.asynccontextmanager
     async def _turn(self, principal: str) -> AsyncIterator[None]:
@@ -130,7 +131,7 @@ class Live:
         answers: Answers,
         broker_id: int,
         everywhere: bool,
-        request: live.LiveRequest,
+        request: LiveRequest,
         limit: int,
     ) -> Picture:
         user, client_id = request.user, request.client_id

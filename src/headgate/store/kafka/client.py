@@ -91,16 +91,18 @@ class KafkaClient:
         Return quotas; all of them without components.
 
         Raises:
-            StoreError: refused, or no broker can be reached.
+            StoreError: refused, or no broker can be reached, or errors that go away didn't.
         """
+        deadline = time.monotonic() + CALL_TIMEOUT_S
         request = describe_request(components, strict=strict)
         while True:
-            answer = self._decoded(
-                self._call(DESCRIBE_CLIENT_QUOTAS, request), remember=not components
-            )
+            frame = self._call(DESCRIBE_CLIENT_QUOTAS, request, deadline)
+            answer = self._decoded(frame, remember=not components)
             if answer.error_code == 0:
                 return answer.entries or ()
-            self._refuse(answer.error_code, answer.error_message, "describe")
+            if answer.error_code not in RETRIABLE or time.monotonic() > deadline:
+                raise self._refusal(answer.error_code, answer.error_message)
+            time.sleep(0.2)
 
     def _decoded(self, frame: bytes, *, remember: bool) -> DescribeClientQuotasResponse:
         """Return the answer; one with the same bytes as the remembered one isn't read again."""
@@ -144,17 +146,15 @@ class KafkaClient:
                 return answer.entries
             time.sleep(0.2)
 
-    def _refuse(self, code: int, message: str | None, verb: str) -> None:
-        """Raise for an error of a whole answer, or return to try again."""
-        if code in RETRIABLE:
-            time.sleep(0.2)
-            return
+    def _refusal(self, code: int, message: str | None) -> StoreError:
+        """Return the error for one of a whole answer."""
         name = KafkaError(code).name if code in KafkaError._value2member_map_ else str(code)
         hint = ""
         if code == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
             hint = "; headgate.store.kafka.* needs a user who may describe and alter the cluster"
-        raise StoreError(
-            f"Kafka {self.bootstrap} refuses to {verb} client quotas: {message or name}{hint}"
+        return StoreError(
+            f"Kafka {self.bootstrap} refuses to describe client quotas: {message or name}{hint}",
+            retriable=code in RETRIABLE,
         )
 
     # --- connection

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from headgate.client.quota_messages import Values, entity_of, values_of
-from headgate.errors import ApiError, KafkaError
+from headgate.errors import ApiError, invalid_request
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.wire.messages.quotas import DescribedEntry
@@ -15,9 +15,8 @@ from headgate.wire.messages.quotas import DescribedEntry
 
 def two_homes(theirs: QuotaKey, ours: QuotaKey) -> ApiError:
     """Return the refusal of an alteration whose keys are kept in both places."""
-    return ApiError(
-        KafkaError.INVALID_REQUEST,
-        f"{theirs.name} lives in Kafka and {ours.name} in Headgate's own topic, {_SEND_TWO}",
+    return invalid_request(
+        f"{theirs.name} lives in Kafka and {ours.name} in Headgate's own topic, {_SEND_TWO}"
     )
 
 

@@ -49,8 +49,8 @@ from headgate.store.kafka.state import (
     is_change,
 )
 from headgate.store.kafka.topic import Decide, QuotaTopic
-from headgate.store.leases import HeldLease, LeaseTaker
-from headgate.store.watched import WatchedStore, log
+from headgate.store.leases import LeaseTaker
+from headgate.store.watched import QuotaStore, log
 from headgate.wire.messages.quotas import DescribedEntry
 
 TOPIC = "__headgate_quotas"
@@ -75,7 +75,7 @@ class _Suspect(NamedTuple):
     before: float | None
 
 
-class KafkaStore(WatchedStore):
+class KafkaStore(QuotaStore):
     """
     Quotas in a KRaft cluster.
 
@@ -133,11 +133,6 @@ class KafkaStore(WatchedStore):
         self._poke.set()
 
     # --- reading
-
-    def snapshot(self) -> QuotaTable:
-        """Return every quota as of now."""
-        self._check_open()
-        return self._refresh()
 
     def broker_configs(self) -> BrokerConfigs:
         """Return the gateway's dynamic broker settings, which Kafka itself doesn't get."""
@@ -320,11 +315,6 @@ class KafkaStore(WatchedStore):
             return [audit_record(id_, stamped), *state.trimmed(0, 1)]
 
         self._write(decide)
-
-    def lease(self, name: str, owner: str, ttl_ms: int) -> HeldLease | None:
-        """Take a lease, or None while somebody else may hold it."""
-        self._prepare()
-        return self._leases.take(name, owner, ttl_ms)
 
     # --- the rest
 

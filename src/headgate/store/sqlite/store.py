@@ -31,13 +31,13 @@ from headgate.store.base import (
 )
 from headgate.store.broker_rules import broker_event
 from headgate.store.identity import StoreIdentity, moved_on, replaced
-from headgate.store.leases import HeldLease, LeaseTaker
+from headgate.store.leases import Lease, LeaseTaker
 from headgate.store.sqlite import rows
 from headgate.store.sqlite.file import OpenFile, free_bytes, translated
 from headgate.store.sqlite.lease import SqliteLeases
 from headgate.store.sqlite.migrations import migrate, newer, pending
 from headgate.store.sqlite.place import refuse_network_file_system
-from headgate.store.watched import WatchedStore
+from headgate.store.watched import QuotaStore
 
 #: How often a watch asks whether another process wrote; a change is seen in well under 1 s.
 POLL_MS = 200
@@ -51,7 +51,7 @@ ROOM_BYTES = 1 << 20
 PROBE_S = 2.0
 
 
-class SqliteStore(WatchedStore):
+class SqliteStore(QuotaStore):
     """
     Quotas in an SQLite file.
 
@@ -181,11 +181,6 @@ class SqliteStore(WatchedStore):
             rows.count_change(db)
 
     # --- reading
-
-    def snapshot(self) -> QuotaTable:
-        """Return every quota as of now."""
-        self._check_open()
-        return self._refresh()
 
     def broker_configs(self) -> BrokerConfigs:
         """Return the gateway's dynamic broker settings."""
@@ -371,8 +366,8 @@ class SqliteStore(WatchedStore):
         with self._transaction() as db:
             return rows.prune(db, keep)
 
-    def lease(self, name: str, owner: str, ttl_ms: int) -> HeldLease | None:
-        """Take a lease, or None while somebody else may hold it."""
+    def lease(self, name: str, owner: str, ttl_ms: int) -> Lease | None:
+        """Take a lease, or None while somebody else may hold it; each transaction prepares."""
         return self._leases.take(name, owner, ttl_ms)
 
     # --- the end

@@ -14,11 +14,10 @@ from headgate.store.zookeeper.layout import (
     CHANGE_PREFIX,
     CHANGES,
     KAFKA_HOME,
-    decode_config,
     encode_config,
     encode_notice,
 )
-from headgate.store.zookeeper.read import config_at
+from headgate.store.zookeeper.read import config_at, settings_in
 
 
 def read(client: ZkClient) -> BrokerConfigs:
@@ -55,13 +54,12 @@ def alter(
         None when it is done, or nothing had to change; else the caller tries again.
 
     Raises:
-        InvalidQuota: the znode isn't a configuration.
-        StoreError: it can't be known whether it was done.
+        StoreError: the znode isn't a configuration, or it can't be known whether it was done.
     """
     name = broker or "<default>"
     path = f"{BROKERS}/{name}"
     node = client.nodes([path])[path]
-    config = decode_config(node.data if node else None)
+    config = settings_in(path, node)
     changed = {key: value for key, value in ops.items() if config.get(key) != value}
     if not changed:
         return None

@@ -55,8 +55,14 @@ def _succeeds(node: Node | None) -> tuple[tuple[str, int], ...]:
 
 def make(client: ZkClient) -> None:
     """Give a chroot an identity, unless another process does it first: then that one is used."""
-    name = node_of(new_identity().id)
-    client.commit([[Step("create", IDENTITY), Step("create", name)]])
+    folder = client.nodes([IDENTITY])[IDENTITY]
+    first = Step("create", IDENTITY)
+    if folder is not None:
+        if client.children([IDENTITY])[IDENTITY]:
+            return
+        # Emptied by hand. Its version was read before its children: of two processes one fails.
+        first = Step("set", IDENTITY, b"", folder.version)
+    client.commit([[first, Step("create", node_of(new_identity().id))]])
 
 
 def succeed(client: ZkClient, id_: str, succeeds: tuple[tuple[str, int], ...]) -> None:

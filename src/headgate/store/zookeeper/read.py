@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from headgate.errors import InvalidQuota
+from headgate.errors import InvalidQuota, StoreError
 from headgate.quota.entity import QuotaEntity, entity_from_path
 from headgate.quota.key import QuotaKey
 from headgate.store.watched import log
@@ -90,6 +90,19 @@ def config_at(path: str, nodes: Mapping[str, Node | None]) -> dict[str, str]:
     except InvalidQuota as exc:
         log.warning("%s is passed over: it is %s", path, exc)
         return {}
+
+
+def settings_in(path: str, node: Node | None) -> dict[str, str]:
+    """
+    Return the settings in a znode that is about to be changed.
+
+    Raises:
+        StoreError: it is no configuration.
+    """
+    try:
+        return decode_config(node.data if node else None)
+    except InvalidQuota as exc:
+        raise StoreError(f"the znode {path} is {exc}; fix it first") from exc
 
 
 def gone_by(client: ZkClient, home: str, path: str) -> int:

@@ -22,10 +22,9 @@ from headgate.store.zookeeper.layout import (
     CHANGES,
     KAFKA_HOME,
     chain,
-    decode_config,
     encode_notice,
 )
-from headgate.store.zookeeper.read import config_at, entity_at
+from headgate.store.zookeeper.read import config_at, entity_at, settings_in
 from headgate.store.zookeeper.store import ZooKeeperStore
 from headgate.wire.scram import HASHES
 
@@ -55,8 +54,8 @@ def alter_credentials(
     Set and remove (None) credentials of one user, with a notification and an audit line.
 
     Raises:
-        StoreError: ZooKeeper can't be reached, or others keep changing the znode.
-        InvalidQuota: the znode isn't a configuration.
+        StoreError: ZooKeeper can't be reached, the znode isn't a configuration, or others keep
+            changing it.
     """
     path = QuotaEntity.of(user=user).path
     links = chain(KAFKA_HOME, path)
@@ -64,7 +63,7 @@ def alter_credentials(
     while True:
         nodes = store.client.nodes(links)
         node = nodes[links[-1]]
-        config = decode_config(node.data if node else None)
+        config = settings_in(links[-1], node)
         new = {key: value for key, value in config.items() if ops.get(key, "") is not None}
         new.update({key: value for key, value in ops.items() if value is not None})
         if new == config:

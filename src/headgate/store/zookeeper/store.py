@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from headgate.clock import now_ms
 from headgate.config.security import ZooKeeperSecurity
-from headgate.errors import ApiError, KafkaError, StoreError
+from headgate.errors import StoreError, invalid_request
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validated
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta, alterations_of, table_delta
@@ -26,8 +26,8 @@ from headgate.store.base import (
     resolvable,
 )
 from headgate.store.identity import StoreIdentity
-from headgate.store.leases import HeldLease, LeaseTaker
-from headgate.store.watched import WatchedStore, log
+from headgate.store.leases import LeaseTaker
+from headgate.store.watched import QuotaStore, log
 from headgate.store.zookeeper import brokers as zk_brokers
 from headgate.store.zookeeper import identity as zk_identity
 from headgate.store.zookeeper.alter import BATCH, ZkAlterer, insist
@@ -68,7 +68,7 @@ class _Noticed(NamedTuple):
     home: str
 
 
-class ZooKeeperStore(WatchedStore):
+class ZooKeeperStore(QuotaStore):
     """
     Quotas in ZooKeeper.
 
@@ -362,7 +362,7 @@ class ZooKeeperStore(WatchedStore):
         validated, accepted = checked
         refused = {a.entity: error for a in accepted if (error := node_name_error(a.entity))}
         results = [
-            AlterResult(entity, ApiError(KafkaError.INVALID_REQUEST, refused[entity]))
+            AlterResult(entity, invalid_request(refused[entity]))
             if error is None and entity in refused
             else AlterResult(entity, error)
             for entity, error in validated
@@ -426,11 +426,6 @@ class ZooKeeperStore(WatchedStore):
             lambda: self._history.keep_audit(stamped),
         )
         self._history.prune_audit()
-
-    def lease(self, name: str, owner: str, ttl_ms: int) -> HeldLease | None:
-        """Take a lease, or None while somebody else may hold it."""
-        self._prepare()
-        return self._leases.take(name, owner, ttl_ms)
 
     # --- the rest
 

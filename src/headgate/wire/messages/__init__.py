@@ -16,7 +16,6 @@ The draft's 48, 49 and 50 have keys of released calls, so ``draft`` has four fun
 - ``produce``: Produce, as far as quotas care.
 - ``fetch``: Fetch, as far as quotas care.
 - ``share``: ShareFetch, as far as quotas care.
-- ``transactions``: InitProducerId.
 - ``mutation``: CreateTopics, DeleteTopics, CreatePartitions.
 - ``configs``: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
 - ``quotas``: DescribeClientQuotas and AlterClientQuotas, as released.
@@ -24,7 +23,7 @@ The draft's 48, 49 and 50 have keys of released calls, so ``draft`` has four fun
 - ``live``: Headgate's own call: what goes on at a broker now.
 - ``denied``: refuses every entity or resource of a request, without reading it whole.
 - ``log_dirs``: DescribeLogDirs.
-- ``delegation``: CreateDelegationToken and DescribeDelegationToken.
+- ``delegation``: DescribeDelegationToken.
 - ``scram``: DescribeUserScramCredentials and AlterUserScramCredentials.
 """
 
@@ -47,12 +46,12 @@ from headgate.wire.messages import (
     cluster,
     configs,
     delegation,
+    live,
     log_dirs,
     mutation,
     quotas,
     sasl,
     scram,
-    transactions,
 )
 from headgate.wire.schema import Struct
 
@@ -61,12 +60,12 @@ _MODULES: Final = (
     cluster,
     configs,
     delegation,
+    live,
     log_dirs,
     mutation,
     quotas,
     sasl,
     scram,
-    transactions,
 )
 REQUESTS: Final[Mapping[int, Struct[Any]]] = {k: s for m in _MODULES for k, s in m.REQUESTS.items()}
 RESPONSES: Final[Mapping[int, Struct[Any]]] = {

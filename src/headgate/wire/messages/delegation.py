@@ -1,15 +1,15 @@
 """
-CreateDelegationToken 38 and DescribeDelegationToken 41.
+DescribeDelegationToken 41.
 
-Source: Apache Kafka's ``CreateDelegationToken*.json``, ``DescribeDelegationToken*.json``; KIP-48,
-KIP-373.
+Source: Apache Kafka's ``DescribeDelegationToken*.json``; KIP-48, KIP-373.
 """
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any, Final
 
-from headgate.wire.apis import CREATE_DELEGATION_TOKEN, DESCRIBE_DELEGATION_TOKEN
+from headgate.wire.apis import DESCRIBE_DELEGATION_TOKEN
 from headgate.wire.schema import Int16, Int32, Int64, Struct, message, struct, versions
 
 USER: Final = "User"
@@ -22,39 +22,6 @@ class Principal:
 
     type: str
     name: str
-
-
-@message("owner_type", "owner_name")
-class CreateDelegationTokenRequest:
-    """Ask for a token of one's own, or of ``owner``; -1 as lifetime is the broker's maximum."""
-
-    renewers: tuple[Principal, ...] = ()
-    max_lifetime_ms: Int64 = -1
-    owner_type: str | None = versions(None, since=3)
-    owner_name: str | None = versions(None, since=3)
-
-
-@message("error_code", "owner_type", "owner_name", "requester_type", "requester_name")
-class CreateDelegationTokenResponse:
-    """A new token; ``hmac`` is its password once it is written as base64. repr leaves it out."""
-
-    error_code: Int16
-    owner_type: str
-    owner_name: str
-    issued_ms: Int64
-    expires_ms: Int64
-    ends_ms: Int64
-    token_id: str
-    hmac: bytes
-    throttle_time_ms: Int32 = 0
-    requester_type: str = versions("", since=3)
-    requester_name: str = versions("", since=3)
-
-    def __repr__(self) -> str:
-        return (
-            f"CreateDelegationTokenResponse(error_code={self.error_code}, "
-            f"token_id={self.token_id!r}, owner_name={self.owner_name!r})"
-        )
 
 
 @message()
@@ -88,13 +55,10 @@ class DescribedToken:
     expires_ms: Int64
     ends_ms: Int64
     token_id: str
-    hmac: bytes
+    hmac: bytes = field(repr=False)
     renewers: tuple[Principal, ...] = ()
     requester_type: str = versions("", since=3)
     requester_name: str = versions("", since=3)
-
-    def __repr__(self) -> str:
-        return f"DescribedToken(token_id={self.token_id!r}, owner_name={self.owner_name!r})"
 
 
 @message()
@@ -107,10 +71,8 @@ class DescribeDelegationTokenResponse:
 
 
 REQUESTS: Final[dict[int, Struct[Any]]] = {
-    CREATE_DELEGATION_TOKEN: struct(CreateDelegationTokenRequest),
     DESCRIBE_DELEGATION_TOKEN: struct(DescribeDelegationTokenRequest),
 }
 RESPONSES: Final[dict[int, Struct[Any]]] = {
-    CREATE_DELEGATION_TOKEN: struct(CreateDelegationTokenResponse),
     DESCRIBE_DELEGATION_TOKEN: struct(DescribeDelegationTokenResponse),
 }

@@ -7,11 +7,9 @@ gateway closes the connection, as it does on any key that it doesn't know.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from headgate.wire.fields import Buffer
-from headgate.wire.header import build_request, build_response
-from headgate.wire.schema import Int16, Int32, message, struct
+from headgate.wire.schema import Int16, Int32, Struct, message, struct
 
 LIVE: Final = 28_101
 LIVE_NAME: Final = "DescribeLive"
@@ -50,36 +48,5 @@ class LiveResponse:
     throttle_time_ms: Int32 = 0
 
 
-REQUEST: Final = struct(LiveRequest)
-RESPONSE: Final = struct(LiveResponse)
-
-
-def decode_request(frame: Buffer, body_offset: int) -> LiveRequest:
-    """
-    Read a request frame's body.
-
-    Raises:
-        RemoteProtocolError: it isn't one.
-    """
-    return REQUEST.decode(frame, 0, False, body_offset)
-
-
-def encode_request(correlation_id: int, client_id: str | None, request: LiveRequest) -> bytes:
-    """Return a request frame."""
-    body = REQUEST.encode(request, 0, False)
-    return build_request(LIVE, 0, correlation_id, client_id, body)
-
-
-def decode_response(frame: Buffer) -> LiveResponse:
-    """
-    Read a response frame.
-
-    Raises:
-        RemoteProtocolError: it isn't one.
-    """
-    return RESPONSE.decode(frame, 0, False, 8)
-
-
-def encode_response(correlation_id: int, response: LiveResponse) -> bytes:
-    """Return a response frame."""
-    return build_response(LIVE, 0, correlation_id, RESPONSE.encode(response, 0, False))
+REQUESTS: Final[dict[int, Struct[Any]]] = {LIVE: struct(LiveRequest)}
+RESPONSES: Final[dict[int, Struct[Any]]] = {LIVE: struct(LiveResponse)}

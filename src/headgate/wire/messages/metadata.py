@@ -94,7 +94,7 @@ _REQUEST: Final = Struct(
 
 
 def build_metadata_request(
-    version: int, correlation_id: int, client_id: str, asked: Sequence[AskedTopic] | None
+    version: int, correlation_id: int, client_id: str | None, asked: Sequence[AskedTopic] | None
 ) -> bytes:
     """
     Return a request frame.

@@ -15,7 +15,14 @@ from collections.abc import Generator
 from typing import Final
 
 from headgate.errors import RemoteProtocolError
-from headgate.wire.fields import Buffer, quick_varint, read_varint, truncated
+from headgate.wire.fields import (
+    Buffer,
+    check_tag_count,
+    quick_varint,
+    read_varint,
+    skip_tags,
+    truncated,
+)
 
 # Of one request. A client that means it has one: looking up a million would stop all others.
 MOST_PRODUCER_IDS: Final = 256
@@ -164,7 +171,7 @@ class IdWalker:
 
     def _tags(self, flexible: bool) -> Generator[int, bytes, None]:
         if flexible:
-            for _ in range((yield from self._number())):
+            for _ in range(check_tag_count((yield from self._number()))):
                 yield from self._number()
                 yield from self._skip((yield from self._number()))
 
@@ -260,20 +267,11 @@ def _producer_ids(frame: Buffer, version: int, at: int) -> set[int]:
                     at += _LOG_OVERHEAD + batch_size
                 at = end
             if flexible:
-                at = at + 1 if frame[at] == 0 else _skip_tags(frame, at)
+                at = at + 1 if frame[at] == 0 else skip_tags(frame, at)
         if flexible:
-            at = at + 1 if frame[at] == 0 else _skip_tags(frame, at)
+            at = at + 1 if frame[at] == 0 else skip_tags(frame, at)
     if flexible:
-        at = at + 1 if frame[at] == 0 else _skip_tags(frame, at)
+        at = at + 1 if frame[at] == 0 else skip_tags(frame, at)
     if at > len(frame):
         raise truncated("topics", at)
     return ids
-
-
-def _skip_tags(frame: Buffer, at: int) -> int:
-    count, at = read_varint(frame, at)
-    for _ in range(count):
-        _, at = read_varint(frame, at)
-        size, at = read_varint(frame, at)
-        at += size
-    return at

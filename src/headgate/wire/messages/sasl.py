@@ -6,6 +6,7 @@ Source: Apache Kafka's ``SaslHandshake*.json``, ``SaslAuthenticate*.json``; KIP-
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any, Final
 
 from headgate.wire.apis import SASL_AUTHENTICATE, SASL_HANDSHAKE
@@ -33,10 +34,7 @@ class SaslHandshakeResponse:
 class SaslAuthenticateRequest:
     """A token of the mechanism. It may be a password: repr leaves it out."""
 
-    auth_bytes: bytes
-
-    def __repr__(self) -> str:
-        return f"SaslAuthenticateRequest({len(self.auth_bytes)} bytes)"
+    auth_bytes: bytes = field(repr=False)
 
 
 @message()
@@ -45,14 +43,8 @@ class SaslAuthenticateResponse:
 
     error_code: Int16
     error_message: str | None
-    auth_bytes: bytes
+    auth_bytes: bytes = field(repr=False)
     session_lifetime_ms: Int64 = versions(0, since=1)
-
-    def __repr__(self) -> str:
-        return (
-            f"SaslAuthenticateResponse(error_code={self.error_code}, "
-            f"{len(self.auth_bytes)} bytes, session_lifetime_ms={self.session_lifetime_ms})"
-        )
 
 
 _HANDSHAKE: Final = struct(SaslHandshakeRequest)
@@ -94,20 +86,9 @@ def authenticate_response(frame: Buffer, version: int) -> tuple[int, str | None,
     return value.error_code, value.error_message, value.auth_bytes, value.session_lifetime_ms
 
 
-def build_handshake(mechanism: str) -> bytes:
-    """Return the body of a SaslHandshake request, version 0 or 1."""
-    return _HANDSHAKE.encode(SaslHandshakeRequest(mechanism), 1, False)
-
-
 def build_handshake_response(error_code: int, mechanisms: tuple[str, ...]) -> bytes:
     """Return the body of a SaslHandshake response, version 0 or 1."""
     return _MECHANISMS.encode(SaslHandshakeResponse(error_code, mechanisms), 1, False)
-
-
-def build_authenticate(token: bytes, version: int) -> bytes:
-    """Return the body of a SaslAuthenticate request."""
-    flexible = is_flexible(SASL_AUTHENTICATE, version)
-    return _AUTHENTICATE.encode(SaslAuthenticateRequest(token), version, flexible)
 
 
 def build_authenticate_response(

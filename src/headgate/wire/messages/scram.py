@@ -7,6 +7,7 @@ KIP-554.
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any, Final
 
 from headgate.wire.apis import ALTER_SCRAM, DESCRIBE_SCRAM
@@ -70,11 +71,8 @@ class ScramUpsert:
     name: str
     mechanism: Int8
     iterations: Int32
-    salt: bytes
-    salted_password: bytes
-
-    def __repr__(self) -> str:
-        return f"ScramUpsert(name={self.name!r}, mechanism={self.mechanism})"
+    salt: bytes = field(repr=False)
+    salted_password: bytes = field(repr=False)
 
 
 @message()

@@ -1,0 +1,95 @@
+"""What the ZooKeeper home does with znodes that somebody emptied or wrote by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headgate.errors import StoreError
+from headgate.store.base import Origin
+from headgate.store.zookeeper import brokers, scram
+from headgate.store.zookeeper import identity as zk_identity
+from headgate.store.zookeeper.client import Conflict, Node, Step
+from headgate.store.zookeeper.layout import BROKERS, IDENTITY, KAFKA_HOME
+
+
+class Zk:
+    """Znodes in memory, with transactions; ``before_commit`` is another process's turn."""
+
+    def __init__(self) -> None:
+        self.znodes: dict[str, tuple[bytes | None, int]] = {}
+        self.before_commit: list[Any] = []
+
+    def nodes(self, paths: Iterable[str]) -> dict[str, Node | None]:
+        return {path: self._node(path) for path in paths}
+
+    def _node(self, path: str) -> Node | None:
+        if path not in self.znodes:
+            return None
+        data, version = self.znodes[path]
+        return Node(data, version, len(self._below(path)), 1, 1, 1, 0)
+
+    def _below(self, path: str) -> list[str]:
+        below = [p.removeprefix(f"{path}/") for p in self.znodes if p.startswith(f"{path}/")]
+        return [name for name in below if "/" not in name]
+
+    def children(self, paths: Iterable[str]) -> dict[str, list[str]]:
+        return {path: self._below(path) for path in paths}
+
+    def commit(self, transactions: list[list[Step]]) -> list[BaseException | None]:
+        while self.before_commit:
+            self.before_commit.pop()()
+        return [self._transact(steps) for steps in transactions]
+
+    def _transact(self, steps: list[Step]) -> BaseException | None:
+        after = dict(self.znodes)
+        for verb, path, data, version in steps:
+            if verb == "create":
+                if path in after:
+                    return Conflict(path)
+                after[path] = data, 0
+            else:
+                assert verb == "set"
+                if path not in after or version not in (-1, after[path][1]):
+                    return Conflict(path)
+                after[path] = data, after[path][1] + 1
+        self.znodes = after
+        return None
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_an_identity_is_made_where_there_is_none(left: bool) -> None:
+    zk: Any = Zk()
+    if left:  # its child was deleted by hand
+        zk.znodes[IDENTITY] = None, 3
+    zk_identity.make(zk)
+    found = zk_identity.read(zk, None)
+    assert found is not None
+    assert found.revision == 0
+    zk_identity.make(zk)
+    assert zk.children([IDENTITY])[IDENTITY] == [found.id]
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_two_processes_make_one_identity(left: bool) -> None:
+    zk: Any = Zk()
+    if left:
+        zk.znodes[IDENTITY] = None, 3
+    zk.before_commit.append(lambda: zk_identity.make(zk))
+    zk_identity.make(zk)
+    assert len(zk.children([IDENTITY])[IDENTITY]) == 1
+
+
+def test_a_znode_that_is_no_configuration_is_named() -> None:
+    zk: Any = Zk()
+    zk.znodes[f"{BROKERS}/1"] = b"?", 0
+    with pytest.raises(StoreError, match=rf"the znode {BROKERS}/1 is not of the form .*fix it"):
+        brokers.alter(zk, "1", {"max.connections": "1"}, lambda _event: [], Origin("me", "test"))
+    user = f"{KAFKA_HOME}/users/alice"
+    zk.znodes[user] = b"?", 0
+    store: Any = SimpleNamespace(client=zk, url="zookeeper://test")
+    with pytest.raises(StoreError, match=rf"the znode {user} is not of the form .*fix it"):
+        scram.alter_credentials(store, "alice", {"SCRAM-SHA-256": "x"}, who="me", tool="test")
