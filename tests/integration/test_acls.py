@@ -112,7 +112,9 @@ def guarded() -> Iterator[Guarded]:
         new = [NewTopic("headgate_usage", 1, 1)]
         for done in broker.admin.create_topics(new).values():
             done.result(30)
-        journal(broker.config("admin"))  # whichever role comes first, there is something to read
+        # Whichever role comes first, there is something to read.
+        journal(broker.config("admin"))
+        split(broker.config("admin"))
         yield broker
 
 
@@ -174,7 +176,8 @@ def change(config: dict[str, Any]) -> None:
         entity = QuotaEntity.of(user="carol")
         entry = admin.AlterQuotasEntry(entity, [Op(RATE, 3e6)])
         client.alter_quotas([entry]).all().result(30)
-        assert entity in client.describe_quotas().entities().result(30)
+        # The controller has it; a broker hears of it a moment later.
+        wait_for(lambda: entity in client.describe_quotas().entities().result(30), "carol's quota")
 
 
 # Without one of these a role fails at once; of the others some are needed the first time only.

@@ -322,7 +322,8 @@ class Answers(Law):
 
     def closed(self, view: View) -> None:
         end = view.client_end
-        if end.ended or end.error is not None or not self.life.orderly:
+        gone = end.ended or end.error is not None or getattr(view.client_side, "peer_ended", False)
+        if gone or not self.life.orderly:
             return
         for asked in view.unwritten.values():
             if asked.key != say.FETCH:

@@ -39,6 +39,8 @@ class TlsTransport(THEIRS._SSLProtocolTransport):  # type: ignore[misc]
         on_read, on_write: taps: called with what the protocol reads, or wrote, not encrypted.
         on_leave: likewise, when the protocol ends the connection.
         ready_ns: when the handshake was over; -1 before.
+        peer_ended: the other side said that it sends no more (``close_notify``); what is written
+            from then on goes nowhere.
     """
 
     def __init__(self, loop: SimLoop, protocol: Any) -> None:
@@ -48,6 +50,7 @@ class TlsTransport(THEIRS._SSLProtocolTransport):  # type: ignore[misc]
         self.on_leave: Callable[[], None] | None = None
         self.below: SimTransport
         self.ready_ns = -1
+        self.peer_ended = False
 
     def __del__(self) -> None:
         """Say nothing of transports that a crash or the end of a life cuts off."""
@@ -173,6 +176,10 @@ class _Protocol(THEIRS.SSLProtocol):  # type: ignore[misc]
         if not count:
             self._call_eof_received()
             self._start_shutdown()
+
+    def _call_eof_received(self) -> None:
+        self._app_transport.peer_ended = True
+        super()._call_eof_received()
 
     def _resume_reading(self) -> None:
         if self._app_reading_paused:

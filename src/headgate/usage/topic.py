@@ -183,13 +183,13 @@ class TopicWriter(EventWriter):
                 headers=headers,
                 on_delivery=lambda error, _: outcome.append(error),
             )
+            self._producer.flush(_DELIVERY_S + 1)
         except (BufferError, KafkaException) as exc:
             refused = exc.args[0] if isinstance(exc, KafkaException) else None
             if refused is not None and refused.code() == KafkaError.MSG_SIZE_TOO_LARGE:
                 raise _TooLargeError(f"topic {self.topic}: {exc}") from exc
             self._renew(refused)
             raise OSError(f"topic {self.topic}: {exc}") from exc
-        self._producer.flush(_DELIVERY_S + 1)
         error = outcome[0] if outcome else None
         if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             raise _TooLargeError(f"topic {self.topic}: {error}")

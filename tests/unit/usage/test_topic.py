@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from headgate.errors import ConfigError
 from headgate.usage import topic
@@ -25,10 +25,16 @@ class Cluster:
         self.headers: list[dict[str, bytes] | None] = []
         self.producers = 0
         self.judge: Callable[[bytes], KafkaError | None] = lambda _: None
+        self.ends: KafkaError | None = None  # what a flush raises
 
     def producer(self, config: dict[str, Any]) -> Any:
         self.producers += 1
-        return SimpleNamespace(produce=self.produce, flush=lambda timeout: 0)
+        return SimpleNamespace(produce=self.produce, flush=self.flush)
+
+    def flush(self, timeout: float) -> int:
+        if self.ends is not None:
+            raise KafkaException(self.ends)
+        return 0
 
     def produce(
         self, name: str, *, key: bytes, value: bytes, headers: Any, on_delivery: Any
@@ -96,6 +102,19 @@ def test_after_a_fatal_error_another_producer_goes_on(cluster: Cluster) -> None:
     assert not writer.flush()
     assert cluster.producers == 2
     cluster.judge = lambda raw: None
+    assert writer.flush()
+    assert cluster.seqs == [1, 2, 3]
+    writer.close()
+
+
+def test_an_error_that_a_flush_raises_is_one_of_the_message(cluster: Cluster) -> None:
+    """As librdkafka does where it may not have an idempotent producer's id."""
+    writer = journal(3)
+    cluster.judge = lambda raw: KafkaError(KafkaError._MSG_TIMED_OUT)
+    cluster.ends = KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no id", True)
+    assert not writer.flush()
+    assert cluster.producers == 2
+    cluster.ends, cluster.judge = None, lambda raw: None
     assert writer.flush()
     assert cluster.seqs == [1, 2, 3]
     writer.close()
