@@ -13,7 +13,7 @@ from headgate.live.picture import Picture, QuotaUse
 POINTS: Final = 360
 """An hour of pictures, 10 seconds apart."""
 MOST: Final = 5_000
-"""Quota-ids, of 4 kB each. A picture names those held first, then those with the least room."""
+"""Quota-ids, of 4 kB each. Pictures list throttled ones first, then those with the least room."""
 APART_MS: Final = 9_000
 _NOTHING: Final = array("f", [math.nan]) * POINTS
 
@@ -74,7 +74,9 @@ class Recent:
             kept = self._kept[quota_id] = _Kept()
         limit = math.nan if use.limit is None else use.limit
         old_rate, old_limit = kept.rate[place], kept.limit[place]
-        if math.isnan(old_rate) or use.rate * old_limit > old_rate * limit:
+        # A broker that limits nobody tells less than one that does.
+        first = math.isnan(old_rate) or math.isnan(old_limit)
+        if first or use.rate * old_limit > old_rate * limit:
             kept.rate[place], kept.limit[place] = use.rate, limit
         held = kept.held[place]
         kept.held[place] = use.held + (0 if math.isnan(held) else held)

@@ -342,6 +342,17 @@ def test_the_last_hour_is_kept_at_the_broker_with_least_room() -> None:
     assert points[-1] == Point((POINTS + 9) * 10_000, 10.0 + POINTS + 9, 100.0, 1)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_broker_that_limits_nobody_hides_none_that_does(turned: bool) -> None:
+    recent = Recent()
+    uses = (replace(use("a", 90.0), quota=None), use("a", 40.0))
+    brokers = tuple(
+        BrokerPicture(n, quotas=(one,)) for n, one in enumerate(reversed(uses) if turned else uses)
+    )
+    recent.add(Picture(10_000, brokers=brokers))
+    assert recent.of(("producer_byte_rate", "a", "", "")) == [Point(10_000, 40.0, 100.0, 0)]
+
+
 def test_who_is_gone_for_an_hour_is_forgotten() -> None:
     recent = Recent()
     for n in range(2 * POINTS + 1):
