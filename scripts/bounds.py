@@ -1,8 +1,8 @@
 """
 Run the unit tests with both ends of the declared versions, and on other Pythons: `make bounds`.
 
-``lowest`` is the lower end of every package that pyproject.toml declares, ``highest`` what an
-installation draws today; both on the oldest Python. The others are the pinned versions on a newer
+``lowest`` is the lower end of every package that pyproject.toml declares; ``highest`` is what an
+installation gets today; both use the oldest Python. The others are the pinned versions on a newer
 Python, where this machine has one. Each has an environment of its own below .cache/bounds. The
 result is written to bench/bounds.md.
 """
@@ -41,7 +41,7 @@ class End(NamedTuple):
 
     python: str
     resolution: str
-    """uv's; empty: what requirements/runtime.txt pins."""
+    """uv's ``--resolution``; empty: what requirements/runtime.txt pins."""
 
 
 ENDS = {
@@ -79,7 +79,7 @@ def versions(name: str, end: End) -> Path:
 
 
 def environment(name: str, end: End) -> tuple[Path, int]:
-    """Make an environment with these versions and what the tests need; its Python, and a count."""
+    """Make an environment with these versions; return its Python, and how many packages it pins."""
     folder = PLACE / name
     shutil.rmtree(folder, ignore_errors=True)
     run(*UV, "venv", "--python", end.python, folder)
@@ -89,7 +89,7 @@ def environment(name: str, end: End) -> tuple[Path, int]:
     requirements = ROOT / "requirements"
     run(*install, "-r", requirements / "build.txt")  # PySpark comes as source only
     run(*install, "--no-build-isolation", "--no-deps", "-r", wanted)
-    # The tests' own packages fit themselves to these, so their pins don't count here.
+    # The tests' own packages come in versions that fit these, so their pins don't apply here.
     tests = PLACE / f"{name}-tests.in"
     names = (requirements / "dev.in").read_text()
     tests.write_text(re.sub(r"^-c .*\n", "", names, flags=re.M))
@@ -104,7 +104,7 @@ def environment(name: str, end: End) -> tuple[Path, int]:
 
 
 def test(python: Path, more: list[str]) -> tuple[int, int, list[str]]:
-    """Run the unit tests; how many passed and failed, and which failed."""
+    """Run the unit tests; return how many passed and failed, and which failed."""
     command = [python, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider", "-m", "not slow"]
     command += more or ["tests/unit"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)

@@ -1,5 +1,5 @@
 """
-What wheel and sdist have beside the source: which build it is, and a bill of materials.
+Add to wheel and sdist which build they are, and to the wheel a bill of materials.
 
 Hatchling runs this at every build, also at one from the sdist, so it needs the standard library and
 Hatchling only. Both files depend on the source alone: two builds of a commit are the same bytes.
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 
 class MarkAndBill(BuildHookInterface):
-    """Adds ``headgate/build.json``, and the bill of materials below ``.dist-info/sboms``."""
+    """Adds ``build.json``, and a wheel's bill of materials below ``.dist-info/sboms``."""
 
     def initialize(self, version: str, build_data: Json) -> None:
         """Write the files and tell Hatchling; an editable install has neither."""
@@ -77,7 +77,7 @@ def mark(root: Path) -> Json | None:
         ).stdout.strip()
 
     try:
-        # A folder that lies in another project's checkout isn't of that one's commit.
+        # A folder inside another project's checkout isn't part of that project's commit.
         if Path(git("rev-parse", "--show-toplevel")).resolve() != root.resolve():
             return None
         if git("status", "--porcelain"):
@@ -89,7 +89,7 @@ def mark(root: Path) -> Json | None:
 
 
 def requirements(root: Path) -> tuple[str, dict[str, list[str]]]:
-    """Return the project's name, and which parts of it name a package: "" or extras, by package."""
+    """Return the project's name, and for each package the extras that need it; "" is the core."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     named: dict[str, list[str]] = {}
     parts = {"": project["dependencies"], **project["optional-dependencies"]}

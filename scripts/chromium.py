@@ -1,9 +1,9 @@
 """
 See that there is a Chromium for the tests that look at pages: `make browser`.
 
-Found in HEADGATE_CHROMIUM, else on PATH, else in the cache. Where there is none, Debian's is
-installed (as root), or its packages are unpacked into the cache (as anybody else), signed lists and
-hashes checked by apt in both cases.
+It looks in HEADGATE_CHROMIUM, then on PATH, then in the cache. Where there is none, root gets
+Debian's package installed, and other users get it unpacked into the cache. In both cases apt checks
+signed lists and hashes.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ from pathlib import Path
 MOST_MEMORY = 3 << 30
 """Bytes a fork may map beyond what it began with: a mutant may allocate without an end."""
 LEAST_S, PATIENCE = 3.0, 2.0
-"""A fork's processor time: this long and this many times what its tests took before."""
+"""A fork's processor time: ``LEAST_S`` and ``PATIENCE`` times what its tests took before."""
 WAITS = 8.0
-"""How many times as long it may take by the clock: other work runs beside it, or it sleeps."""
+"""By the clock it may take this many times its processor time: it may sleep or wait for others."""
 
 KILLED, SURVIVED, TIMEOUT, SAME, INVALID, UNTOUCHED = (
     "killed",
@@ -36,7 +36,7 @@ CODES = {KILLED: 1, SURVIVED: 0, SAME: 90, INVALID: 91, UNTOUCHED: 92}
 NEEDS_IMPORT = 93
 BROKEN = 94
 KILLER = "killer"
-"""The file in a fork's place where it writes which test failed."""
+"""The file in a fork's folder that names the test that failed."""
 
 
 def silent() -> None:

@@ -1,9 +1,10 @@
 """
 Say which small changes a mutant may be: each of them could be a fault that somebody makes.
 
-The operators are mutmut's. mutmut's own runner leaves out module tables, properties and all other
-decorated functions, which is where much is decided here; so only its operators are used. Two are
-added: turn a condition round that is a name, and leave out a statement that changes something.
+The operators are mutmut's. Its own runner isn't used, because it leaves out module tables,
+properties and all other decorated functions, where much is decided here. Three operators are added:
+negate a condition that is a name, an attribute or a call; leave out a statement that changes
+something; take a bound away.
 
 Left out, since nothing is decided by it:
 
@@ -11,7 +12,7 @@ Left out, since nothing is decided by it:
 - another case of a string, where a longer one is tried;
 - None in a value's place, which mypy --strict refuses nearly everywhere, as does every test that
   touches the line;
-- one more or less than a bound that was chosen (`MOST_...`, `MAX_...`): in place of it, no bound;
+- one more or less than a bound that was chosen (`MOST_...`, `MAX_...`): the bound is taken away;
 - how much is done in one step (`..._AT_ONCE`, `FEW`), and that a step ends;
 - `strict=` of `zip`, a check that can't fail.
 """
@@ -69,7 +70,7 @@ def is_strict(node: cst.CSTNode) -> bool:
 
 
 def conditions(node: cst.CSTNode) -> Iterator[Change]:
-    """Turn conditions round that are a name or a call; mutmut turns round comparisons."""
+    """Negate a condition that is a name, an attribute or a call; mutmut negates comparisons."""
     if isinstance(node, cst.If | cst.While | cst.IfExp):
         test = node.test
         if isinstance(test, cst.Name | cst.Attribute | cst.Call):

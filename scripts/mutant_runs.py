@@ -48,7 +48,7 @@ from mutant_touched import fails, measured
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 OPTIONS = ["-p", "no:cacheprovider", "-p", "no:xdist", "--capture=no"]
-# Hypothesis is imported before pytest could rewrite it, which it says, and a warning is an error.
+# pytest warns that Hypothesis was imported before it could be rewritten; warnings are errors.
 OPTIONS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
 IMPORT_S = 15.0
 """Processor time for a fork that imports all."""
@@ -81,7 +81,7 @@ class Plugin:
         touched = measured(items, settings.folders, settings.kept, settings.note)
         self.forks.killed = lambda index, test: touched.killed(self.mutants[index], test)
         functions = self.functions()
-        # What was computed before a mutant comes would hide it: its fork empties these caches.
+        # Results that were cached before would hide a mutant: its fork empties these caches.
         self.caches = [t for t in gc.get_objects() if isinstance(t, functools._lru_cache_wrapper)]
         gc.collect()
         gc.freeze()
@@ -153,7 +153,7 @@ def mutated_code(mutant: Mutant) -> CodeType | None:
 
 
 def survived(mutant: Mutant) -> int:
-    """Tell whether what no test noticed is another program at all."""
+    """Return a fork's exit code for a mutant that no test noticed: is it another program at all?"""
     same = ast.dump(ast.parse(mutant.source())) == ast.dump(ast.parse(mutant.original))
     return CODES[SAME if same else SURVIVED]
 
@@ -202,7 +202,7 @@ class Run:
         jobs: processes at once.
         until: when to begin no more, epoch seconds.
         most_s: seconds of tests that a mutant gets.
-        folders: packages with these tests, whose change makes what was measured old.
+        folders: packages with these tests; if one changes, the tests are measured again.
         kept: where what was measured is kept.
         note: takes a line about the progress.
         tell: takes a mutant's number and what became of it.
@@ -231,7 +231,7 @@ class Run:
         forks.finish()
 
     def _collected(self) -> dict[int, list[str]]:
-        """Run those inside functions, in a child that collects the tests; return the others."""
+        """Run mutants of functions, in a child that collects tests; return the others' tests."""
         reader, writer = os.pipe()
         pid = os.fork()
         if not pid:

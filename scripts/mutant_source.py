@@ -1,7 +1,7 @@
 """
 Draw mutants of a module: small changes of its code, each of which some test should notice.
 
-Which changes there are, ``mutant_rules`` says.
+``mutant_rules`` says which changes there are.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class Mutant:
         path: the module.
         function: the outermost function around it, with its class; "" for the module's own level.
         first_line: where that function begins, its decorators included.
-        lines: the lines of its statement, first and last; a test that runs none can't notice.
+        lines: first and last line of its statement; a test that runs none of them can't notice it.
         before: the changed lines, without indentation.
         after: what they become.
         original: the module's text.
         start: where the change begins in it.
         end: where it ends there.
         text: what stands there instead.
-        key: tells it from all others, and stays until the function around it changes, or at the
-            module's own level the statement.
+        key: differs from all others, and stays the same until the function around it changes; at
+            the module's own level, until the statement changes.
     """
 
     path: Path

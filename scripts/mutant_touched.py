@@ -1,5 +1,5 @@
 """
-See which lines each test touches, and how long it takes: a mutant needs only those that touch it.
+Measure which lines each test runs, and for how long: a mutant needs only tests that run it.
 
 What was measured is kept between runs, until the package or the test's file changes.
 """
@@ -34,7 +34,7 @@ class Touched:
     killers: dict[tuple[Path, str], dict[str, None]] = field(default_factory=dict)
 
     def killed(self, mutant: Mutant, test: str) -> None:
-        """Note which test noticed a mutant: it is the first for the next of that function."""
+        """Note which test noticed a mutant: it runs first against that function's next mutant."""
         killers = self.killers.setdefault((mutant.path, mutant.function), {})
         killers.pop(test, None)
         killers[test] = None
@@ -43,11 +43,11 @@ class Touched:
         """
         Return the tests that touch a mutant, as many as take ``most_s``.
 
-        First come those that noticed another of its function, the last one first; then the
-        shortest.
+        Tests that noticed another mutant of its function come first, the latest of them at the
+        start; then the shortest.
 
-        One outside all functions is touched by every test of its module, and a module without
-        functions by every test.
+        A mutant outside all functions is touched by every test that runs a line of its module; if
+        no test does, by every test.
         """
         first, last = mutant.lines
         lines = frozenset(range(first, last + 1)) if mutant.function else None

@@ -1,9 +1,8 @@
 """
-Ask mypy --strict, which is part of `make lint`, for mutants that no test noticed: what it refuses
-can't be landed.
+Ask mypy --strict about mutants that no test noticed: `make lint` wouldn't let these pass.
 
-Nothing is written to the sources: mypy reads a mutant's text in a module's place. One run asks for
-one mutant of each module at once.
+Nothing is written to the sources: mypy reads a mutant's text in place of a module's. One run asks
+about one mutant of each module.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 Change the code that decides, bit by bit, and see whether a test notices: `make mutants`.
 
 For each package, mutants are drawn in an order that the seed gives (the date), until the time is
-over. What was killed is kept in .cache until its function changes, and isn't run again but by
-``--fresh``; so runs add up. What neither a test nor mypy notices is either listed in
+over. Killed mutants are kept in .cache until their function changes, and only ``--fresh`` runs them
+again; so runs add up. What neither a test nor mypy notices is either listed in
 tests/data/mutants_allowed.txt with the reason why it may live, or printed, and the run fails.
 bench/mutants.md keeps the result of each package.
 """
@@ -47,7 +47,7 @@ ROOMS = {
     "gateway/charging": _GATEWAY,
     "gateway/session": _GATEWAY,
 }
-"""Packages, and the quick tests that know them."""
+"""Packages, each with the quick tests that check it."""
 LIVES = ("survived", "untouched")
 Name = tuple[str, str, str]
 """A mutant's file and function, its lines, and what they become."""
@@ -65,8 +65,8 @@ def read_allowed(path: Path) -> Allowed:
     """
     Read which mutants may live, and why.
 
-    ``= REASON`` holds for all that follow, up to the next; a mutant is ``FILE FUNCTION`` and below
-    it ``- LINE`` and ``+ LINE``.
+    ``= REASON`` applies to all mutants below it, up to the next reason. A mutant is ``FILE
+    FUNCTION``, and below it ``- LINE`` and ``+ LINE``.
     """
     allowed = {}
     reason = where = before = ""
@@ -91,10 +91,10 @@ class Told:
 
     Args:
         room: the package.
-        mutants: all of it.
+        mutants: all mutants of the package.
         allowed: which may live.
         kept: where fates are kept between runs.
-        fresh: forget those of before.
+        fresh: forget the fates of earlier runs.
     """
 
     def __init__(
@@ -140,12 +140,12 @@ class Told:
         self.keep()
 
     def may_live(self, index: int) -> bool:
-        """Whether a reason is given for one."""
+        """Whether a mutant has a reason to live."""
         return name_of(self.mutants[index]) in self.allowed
 
     @property
     def lives(self) -> list[Name]:
-        """Those that live without a reason."""
+        """The mutants that live without a reason."""
         live = [index for index, fate in self.fates.items() if fate in LIVES]
         return [name_of(self.mutants[index]) for index in live if not self.may_live(index)]
 
@@ -249,7 +249,7 @@ def write(rows: Mapping[str, str], lives: Sequence[Name], allowed: Allowed) -> N
 
 
 def preload() -> None:
-    """Import what tests need that isn't Headgate's: forks have it then."""
+    """Import other projects' packages that tests need, so that forks have them already."""
     import cryptography.x509  # noqa: F401
     import hypothesis.strategies  # noqa: F401
     import numpy  # noqa: F401

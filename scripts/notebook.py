@@ -1,8 +1,8 @@
 """
 Run the notebooks of examples/ from the first cell to the last: `make notebook`.
 
-A cell that fails, or a cell tagged `picture` that draws none, fails it. What came out, with its
-pictures, is in build/notebooks/ as .ipynb and as pages.
+The run fails if a cell fails, keeps its output, or is tagged `picture` and draws none. The results,
+with pictures, are in build/notebooks/ as .ipynb and as pages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "build" / "notebooks"
 MOST_S = 120
-"""Of a cell: the slowest takes a few seconds, and a machine may be loaded."""
+"""A cell may take this long; the slowest takes a few seconds, but a machine may be loaded."""
 PLOTLY = "application/vnd.plotly.v1+json"
 
 

@@ -3,9 +3,9 @@ Build, check, install the wheel with each extra into an environment of its own, 
 
 `make package`. An environment gets what the wheel itself asks for, in the versions and with the
 hashes of requirements/runtime.txt, and nothing else: a package that an extra forgets isn't there.
-The embedded one starts a Kafka, to which the others speak. ``--all`` (in `make test-all`) adds what
-takes longer: every job on Spark, a gateway that fetches the jars of its own Kafka, the demo. Wheel,
-sdist, bill of materials and their checksums are left in dist/.
+The environment of the embedded extra starts a Kafka for all. ``--all`` (in `make test-all`) adds
+what takes longer: every job on Spark, a gateway that fetches the jars of its own Kafka, the demo.
+Wheel, sdist, bill of materials and their checksums are left in dist/.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Environment:
 
     def try_all(self, places: dict[str, str], *, long: bool) -> None:
         """
-        Run every command that is for this extra, and let the others say what they miss.
+        Run every command of this extra, and check that the others name the extra they lack.
 
         Raises:
             Failed: a command did neither.
@@ -254,7 +254,7 @@ def places_of(env: Environment, folder: Path, kafka: str) -> dict[str, str]:
 
 
 def fetch_itself(env: Environment, folder: Path) -> None:
-    """Start a gateway before a Kafka of its own, whose jars aren't there; all from the wheel."""
+    """Start the wheel's gateway with an embedded Kafka, whose jars it has to fetch."""
     port = free_ports(1)[0]
     config = folder / "embedded.properties"
     config.write_text(
@@ -286,7 +286,7 @@ def try_everything(folder: Path, wheel: Path, *, long: bool) -> None:
         with embedded(made[0], folder) as kafka:
             say(f"a Kafka at {kafka}")
             places = [places_of(env, folder, kafka) for env in made]
-            # One after the other where the Kafka keeps the quotas; two at a time for the rest.
+            # Two environments at a time. Only [admin] changes quotas in the Kafka.
             both = zip(made, places, strict=True)
             list(lanes.map(lambda both: both[0].try_all(both[1], long=long), both))
             if long:

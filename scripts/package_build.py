@@ -37,7 +37,7 @@ sys.exit(str(wrong) if wrong else 0)
 
 
 class Failed(Exception):
-    """A command didn't do what it's for; its output."""
+    """A command failed; holds its output."""
 
 
 class Built(NamedTuple):
@@ -85,7 +85,7 @@ def build(source: Path, out: Path, *, umask: int = 0o022, **environment: str) ->
 
 
 def build_otherwise(sdist: Path, folder: Path) -> list[Path]:
-    """Build again from an sdist, and let everything differ that may."""
+    """Build again from an sdist; whatever may differ between two machines differs here."""
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
     (source,) = folder.iterdir()
@@ -172,7 +172,7 @@ def check(built: Built, say: Callable[[str], None]) -> None:
     checks: list[list[str | Path]] = [
         [program / "twine", "check", "--strict", built.wheel, built.sdist],
         [program / "check-wheel-contents", built.wheel],
-        # There is no public home and no address to name yet.
+        # The project has no public page and no author's address yet.
         [program / "pyroma", "--min=10", "--skip-tests=AuthorEmail,Url", built.sdist],
         [program / "python", "-c", VALIDATE, built.bill],
     ]
@@ -217,7 +217,7 @@ def make(folder: Path, say: Callable[[str], None]) -> Built:
 
 def refuse_private(sdist: Path) -> None:
     """
-    Refuse an sdist with something that is nobody's business.
+    Refuse an sdist that holds private or generated files.
 
     Raises:
         Failed: names it.

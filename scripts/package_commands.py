@@ -2,7 +2,8 @@
 Every command with arguments that it works with, and the extra that brings all it needs.
 
 `make package` runs each in the environment of its extra, where it has to work, and in those that
-lack something, where it has to say so in one line. Tests hold the table to the list of commands.
+lack something, where it has to say so in one line. A test compares the table with the list of all
+commands.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ class Case(NamedTuple):
 
     Args:
         line: the command and its arguments, with places in braces.
-        extra: that brings what it needs, or several with commas; empty: the package alone.
-        status: that it ends with.
-        waits: a server: what it says when it serves; it is stopped then.
-        long: takes longer than a push may wait: in the nightly run.
+        extra: the extra that it needs, or several with commas; empty: none.
+        status: the exit status that it must have.
+        waits: what a server prints when it serves, after which it is stopped; empty: no server.
+        long: whether it takes too long for every push, and runs only nightly.
     """
 
     line: str

@@ -58,7 +58,7 @@ _ROOTS = {
     S3A: ("org.apache.hadoop:hadoop-aws:3.5.0",),
     S3PROXY: ("org.gaul:s3proxy:2.7.0",),
 }
-# What is added to Spark's own jars.
+# Only jars of these groups are pinned; Spark has the others.
 _OWN = {
     DELTA: ("io.delta", "io.unitycatalog"),
     S3A: ("org.apache.hadoop", "software.amazon.awssdk", "software.amazon.s3.analyticsaccelerator"),
@@ -71,14 +71,14 @@ _LEFT_OUT = (
     # Old Kafkas' log binding, whose place reload4j takes.
     ("org.slf4j", "slf4j-log4j12"),
     ("log4j", "log4j"),
-    # Clouds to which the S3 server could pass requests on.
+    # Clients of clouds to which the S3 server could pass requests on.
     ("com.azure", ".*"),
     ("com.amazonaws", ".*"),
 )
 
 
 def _with_all_they_need(module: str) -> str:
-    """Have a module's jars bring what they depend on, but for what is left out."""
+    """Make Ivy fetch what a module's jars depend on, too, except what is left out."""
     root = ET.fromstring(module)
     dependencies = root.find("dependencies")
     assert dependencies is not None

@@ -1,9 +1,9 @@
 """
 See that there is a Prometheus, and its promtool, for the tests of rules: `make prometheus`.
 
-Found in the folder that HEADGATE_PROMETHEUS names, else on PATH, and linked into the cache, where
-tests look. Where there is none, Debian's package is unpacked into the cache: apt checks signed
-lists and hashes, and no service is installed or started.
+They are looked for in the folder that HEADGATE_PROMETHEUS names, else on PATH, and linked into the
+cache, where tests look. Where there is none, Debian's package is unpacked into the cache: apt
+checks signed lists and hashes, and no service is installed or started.
 """
 
 from __future__ import annotations

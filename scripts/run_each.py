@@ -1,8 +1,8 @@
 """
 Run every program of a folder, one after another: `make bench`, `make fuzz`.
 
-With their defaults, on any machine: what a program needs besides (a JDK, a C compiler, a browser)
-it leaves out, and says so.
+They run with their defaults, on any machine. Where a tool is missing (a JDK, a C compiler, a
+browser), a program leaves out what needs it, and says so.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ PARTS = (
     "fuzz/one.py",
     "fuzz/keep.py",
 )
-"""What other programs start, and what is done with what they found."""
+"""Programs that aren't run here: others start them, or they process what a run has found."""
 SOAK = ["--minutes", "6", "--expiry-minutes", "0.5", "--csv", ".cache/soak.csv"]
 ARGUMENTS = {"bench/gateway/soak.py": SOAK}
-"""What to run otherwise than by default: a soak's default is an hour, and sensors come and go in
-five minutes, so in a short one their number would only grow."""
+"""
+Arguments of programs that don't run with their defaults.
+
+A soak takes an hour by default. It expires idle sensors after five minutes, so in a short soak
+their number would only grow.
+"""
 
 
 def main() -> int:

@@ -2,7 +2,7 @@
 Run the tests in groups that suit two cores, and end with one closing line: `make test`.
 
 Markers assign every test to exactly one group. Two groups run side by side, because tests with
-servers wait half of the time; of all tests three, where there are four cores. Each group has
+servers wait half of the time; with --all, three where there are four cores. Each group has
 servers, ports and files of its own. Tests that need the machine to themselves are marked ``alone``
 and run last. A skipped test is a failure here, and so is a run without a test. README.md beside
 this file says what runs where.
@@ -39,7 +39,7 @@ PROGRAMS = {
     "package": ("scripts/package.py", "--all"),
     "bounds": ("scripts/bounds.py",),
 }
-# Where tests with servers live (tests/conftest.py holds them to it): the rest needn't be read.
+# Where tests with servers are (tests/conftest.py checks that); pytest needn't read other folders.
 PLACES = {
     "alone": "tests/integration",
     "kafka4": "tests/integration",
@@ -47,14 +47,14 @@ PLACES = {
     "spark": "tests/integration",
     "browser": "tests/browser",
 }
-# Told again at the end, for a person with only the end of a run.
+# Failures are printed again at the end, because people often have only the end of the output.
 LINES_OF_A_FAILURE = 25
 MOST_FAILURES = 20
 NO_TESTS = 5  # pytest's exit code where nothing was selected
-# Processes of a group, and how its tests are dealt out. What waits for servers uses a third of a
-# core; a file's tests stay together, for they share a cluster.
+# Processes of a group, and how its tests are divided among them. A process that waits for servers
+# uses a third of a core. Tests of one file share a cluster, so they stay in one process.
 SPREAD = {"fast": ("2", "worksteal"), "kafka4": ("2", "loadfile")}
-# A test's own limit (tests/conftest.py) ends it; this ends what doesn't even listen to that.
+# tests/conftest.py limits the time of each test; these limits end a group that still hangs.
 LONGEST_S = 45 * 60
 LONGEST_SLOW_S = 8 * 3600
 
@@ -87,7 +87,7 @@ def expression(group: str, *, slow: bool) -> str:
 def follow(
     name: str, command: list[str], most_s: float, env: dict[str, str] | None = None
 ) -> tuple[int, float, float, list[str]]:
-    """Run a command, its lines under a name; its exit code, seconds, CPU seconds, last lines."""
+    """Run a command, prefix its lines; return exit code, seconds, CPU seconds and last lines."""
     started = time.monotonic()
     last: list[str] = []
     with subprocess.Popen(
@@ -115,7 +115,7 @@ def follow(
 
 
 def run(group: str, *, slow: bool, order: list[str], more: list[str]) -> Result:
-    """Run a group, its lines under its name, and read its counts from pytest's report."""
+    """Run a group, prefix its lines with its name, and read its counts from pytest's report."""
     report = REPORTS / f"{group}.xml"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-m", expression(group, slow=slow)]
@@ -124,12 +124,12 @@ def run(group: str, *, slow: bool, order: list[str], more: list[str]) -> Result:
     if group in SPREAD:
         processes, dealt = SPREAD[group]
         command += ["-n", processes, "--dist", dealt]
-    # Where this is set, hundreds of processes compile the same modules, each for itself.
+    # If this is set, each of hundreds of processes compiles the same modules again.
     env = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     print(f"{group:<7} | begins: {expression(group, slow=slow)}", flush=True)
     code, took, cpu, _ = follow(group, command, LONGEST_SLOW_S if slow else LONGEST_S, env)
     if code == NO_TESTS and more:
-        return Result(group, 0, 0, 0, 0, took, cpu, 0)  # the rest of the line chose others
+        return Result(group, 0, 0, 0, 0, took, cpu, 0)  # `more` chose tests of other groups
     if not report.is_file():
         print(f"{group:<7} | ended with {code} and without a report", flush=True)
         return Result(group, 0, 0, 1, 0, took, cpu, code or 1)
@@ -241,7 +241,7 @@ def main() -> int:
     REPORTS.mkdir(parents=True, exist_ok=True)
     groups = [group for group in GROUPS if not options.groups or group in options.groups]
     if "browser" in groups and chromium.main() == 0:
-        # Where there is none that was said just now; the group's tests will fail, the others run.
+        # If there is none, main() has said so: the browser's tests fail, the other groups run.
         os.environ["HEADGATE_CHROMIUM"] = chromium.find() or ""
     if {"fast", "kafka4"} & set(groups):
         prometheus.main()  # likewise
@@ -250,7 +250,7 @@ def main() -> int:
         seed = random.randrange(2**32)
     order: list[str] = []
     if seed is not None:
-        # Modules, then the tests of each; Hypothesis draws from it too. Ports must go on differing.
+        # For modules, the tests in each, and Hypothesis. `random` isn't reset: it draws free ports.
         order = ["-p", "randomly", f"--randomly-seed={seed}", "--randomly-dont-reset-seed"]
         order += [f"--hypothesis-seed={seed}"]
         print(f"order: random; again by --seed {seed}", flush=True)

@@ -108,7 +108,7 @@ def pip_install(what: str, *arguments: str, total: int = 0) -> None:
 
 
 def hint(text: str) -> str:
-    """Return the way out of what pip complains about."""
+    """Return what to do about an error of pip."""
     if "DO NOT MATCH THE HASHES" in text:
         return "A download isn't what was pinned. Nothing of it is installed; see who serves it."
     if "CERTIFICATE_VERIFY_FAILED" in text:
@@ -141,7 +141,7 @@ def install_project() -> bool:
 
     def work() -> None:
         say("headgate itself (editable)")
-        # Its first name is another project's; one environment can't hold both.
+        # Its first name, headgate, is another project's; one environment can't hold both.
         old = [PYTHON, "-m", "pip", "--disable-pip-version-check", "uninstall", "-qqy", "headgate"]
         subprocess.run(old, stderr=subprocess.DEVNULL, check=False)
         pip_install("headgate", "--no-build-isolation", "--editable", ".")
@@ -170,7 +170,7 @@ def fetch_jars() -> None:
 
 
 def warm_up() -> None:
-    """Make what Spark and its workers load, where it isn't there: half a minute, the first time."""
+    """Prepare files that Spark and its workers load, if they are missing: half a minute, once."""
     done = subprocess.run([PYTHON, "-m", "headgate.pipeline.warm"], check=False)
     if done.returncode != 0:
         say("Spark will start more slowly: `python -m headgate.pipeline.warm` failed (see above)")

@@ -14,7 +14,7 @@ From the bottom up; a package imports only from those named before it:
 - ``quota``: what a quota is, and which one applies.
 - ``wire``: Kafka's protocol, bytes to messages and back.
 - ``throttle``: how long a client waits.
-- ``kernel``: the same over whole arrays.
+- ``kernel``: ``throttle``'s arithmetic over whole arrays of charges.
 - ``demand``: what throttled clients would have sent, and how they'd fare under another limit.
 - ``usage``: the gateway's journal of charges.
 - ``embedded``: a real Kafka on loopback.

@@ -17,8 +17,8 @@ def skew_ms() -> int:
     """
     Return how far the wall clock is ahead of one that is never set, ms.
 
-    The wall clock is read first: who has to wait between the two sees it set back, and with the
-    next look set forward again.
+    The wall clock is read first. If this process is suspended between the two readings, the wall
+    clock seems set back, and at the next call set forward again.
     """
     wall_ns = time.time_ns()
     return (wall_ns - time.monotonic_ns()) // 1_000_000

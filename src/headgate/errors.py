@@ -32,9 +32,10 @@ MALFORMED: Final = (
     RecursionError,
 )
 """
-What taking apart JSON or YAML of another form raises.
+What reading JSON or YAML of an unexpected form raises.
 
-A number may be infinite (``int`` of it is an OverflowError), brackets deeper than the stack.
+For example, ``int`` of an infinite number is an OverflowError, and brackets that are nested deeper
+than the stack are a RecursionError.
 """
 BAD_PATTERN: Final = (re.error, OverflowError, RecursionError)
 """What compiling somebody's regular expression raises: bad syntax, a number or depth too great."""

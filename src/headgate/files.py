@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 _OWN_MODE = 0o600
-"""What a temporary file is made with."""
+"""The permissions that ``mkstemp`` gives a file."""
 
 
 def write_whole(path: Path, content: bytes, *, mode: int = 0o644, durable: bool = False) -> None:

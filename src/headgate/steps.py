@@ -1,5 +1,5 @@
 """
-Work in steps: it may be left for a while wherever it yields, and others are served meanwhile.
+Work in steps: wherever it yields, its caller may pause it and serve others meanwhile.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def finish(work: Work[T]) -> T:
 
 def one_by_one(things: Iterable[T]) -> Iterator[T]:
     """
-    Yield what is there now, in order, while it may change, and keep nothing that was yielded.
+    Yield the things that are in a collection now, in order; the collection may change meanwhile.
 
-    A plain copy would keep all that goes meanwhile, and free it at once in the end: 50,000
-    keys take 10 ms.
+    No yielded thing is kept. A plain copy would keep things that are removed meanwhile, and free
+    them all at its end: 50,000 keys take 10 ms.
     """
     left = list(things)
     left.reverse()

@@ -1,5 +1,5 @@
 """
-The Jinja environment of the report's and the console's templates: escapes, and says numbers once.
+The Jinja environment of the report's and the console's templates: escaping, and number formats.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 NONE = "\u2013"
-"""What stands where there is nothing to say."""
+"""Shown in place of a missing value."""
 
 _STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -54,7 +54,7 @@ def what_of(key: str) -> str:
 
 
 def figures(value: float) -> str:
-    """Return three significant figures without a trailing zero: ``1.05``, ``12.3``, ``105``."""
+    """Return three significant figures, or all before the point: ``1.05``, ``12.3``, ``1050``."""
     if not math.isfinite(value):
         return "∞" if value > 0 else NONE
     if value == 0:

@@ -1,5 +1,5 @@
 """
-YAML and JSON read within bounds: nesting that no parser minds, values as texts or with numbers.
+YAML and JSON read within bounds: nesting is limited; values stay text, or get YAML's types.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def compose_all(text: str) -> list[yaml.Node]:
 
 def plain_yaml(text: str) -> Any:
     """
-    Read YAML or JSON whose values all stay the texts they are: 0123 and yes are names too.
+    Read YAML or JSON; every value stays text, because names such as 0123 and yes are allowed.
 
     Raises:
         yaml.YAMLError: it is neither, or nested too deep.
@@ -71,10 +71,10 @@ def plain_yaml(text: str) -> Any:
 
 def typed_yaml(text: str) -> Any:
     """
-    Read YAML or JSON with its numbers.
+    Read YAML or JSON; values have YAML's types, such as numbers.
 
     Raises:
-        yaml.YAMLError: it is neither, or nested too deep, or a value isn't what it is said to be.
+        yaml.YAMLError: it is neither, or nested too deep, or a value doesn't fit its type.
     """
     try:
         return yaml.load(as_yaml(text), Loader=_Loader)
@@ -130,8 +130,8 @@ class _Shallow:
 
 
 class _Loader(_Shallow, _FastLoader):  # type: ignore[misc]  # which of two is known at run time
-    """Reads numbers as such."""
+    """Reads values with YAML's types."""
 
 
 class _PlainLoader(_Shallow, yaml.BaseLoader):
-    """Reads texts."""
+    """Reads every value as text."""

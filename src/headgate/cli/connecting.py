@@ -67,7 +67,7 @@ def open_client(
     config = load_properties(config_file) if config_file is not None else {}
     for name in list(config):
         for told in strangers([name]):
-            # As Kafka's tools, whose file it may be too: they say so and go on.
+            # Kafka's tools, which may use the same file, also warn and go on.
             complain(printable(f"warning: {config_file}: {told}"))
             del config[name]
     return AdminClient(servers, store=store, config=config, tool=tool, create=create)

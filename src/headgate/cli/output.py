@@ -40,7 +40,7 @@ def outlive_reader() -> None:
             io.BufferedWriter(outlet),
             encoding=stream.encoding,
             errors=stream.errors,
-            # PYTHONUNBUFFERED, as in containers, is told by the other one.
+            # PYTHONUNBUFFERED, as in containers, shows only as write_through.
             line_buffering=stream.line_buffering or stream.write_through,
             write_through=stream.write_through,
         )

@@ -7,12 +7,12 @@ inline, so the content policy can forbid inline ones. In the order in which a re
 - ``serve``: the server: sockets, TLS, signals.
 - ``app``: the application: middleware, routes, errors.
 - ``access``: a package: signing in, and what each viewer may do.
-- ``routing``: a page's row: path, roles, name in the navigation; what guards it.
+- ``routing``: a page's row (path, roles, name in the navigation), and the checks before it.
 - ``pages``: a package: one module for each page.
 - ``asking``: which client a page is asked about, and what its viewer may see of the answer.
 - ``events``: what goes on now, asked for once and sent to every open page.
 - ``recent``: the last hour's use of each quota-id.
-- ``recorded``: the hours before, by a gateway's usage journals.
+- ``recorded``: the last three hours' use, from a gateway's usage journals.
 - ``drawing``: rows with bars, levels of precedence, use over time.
 - ``rendering``: templates and static files.
 - ``parts``: the objects that pages use.

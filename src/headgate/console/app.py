@@ -45,28 +45,28 @@ _HEADERS: Final = (
     (b"content-security-policy", _POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
-    # Without any referrer a browser says `Origin: null` with a form, which no page of ours has.
+    # With no-referrer, browsers send `Origin: null` with a form, and `check_csrf` refuses that.
     (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 _TLS_ALONE: Final = (b"strict-transport-security", b"max-age=31536000")
-"""Sent where browsers speak TLS; for this host, of which they take every port."""
+"""Sent only where browsers use TLS: they then use it for every port of this host."""
 _CACHED: Final = b"public, max-age=31536000, immutable"
 HEALTH: Final = "/healthz"
 BODY_S: Final = 60.0
-"""A request's body is here by then, or is refused."""
+"""A body that hasn't arrived whole after this long is refused."""
 
 
 class Access(Protocol):
-    """Who may come in, and who somebody is."""
+    """Tells which viewer sent a request, and which host names and origins are the console's."""
 
     origins: frozenset[str]
     """Where our own pages come from: ``https://console.example``."""
     hosts: frozenset[str]
-    """What a browser may call us in its ``Host`` header, with the port."""
+    """The values of the ``Host`` header that are accepted; the port is part of them."""
     secure: bool
-    """Whether browsers speak TLS, to us or to a proxy before us."""
+    """Whether browsers use TLS, to the console or to a proxy in front of it."""
 
     def viewer_of(self, request: Request) -> Awaitable[tuple[Viewer | None, str]]:
         """Return who asks (None: nobody who signed in), and what its CSRF tokens are bound to."""
@@ -79,7 +79,7 @@ class _Gate:
 
     Args:
         app: what comes next.
-        access: who may come in.
+        access: knows viewers and host names.
     """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
@@ -101,7 +101,7 @@ class _Gate:
             await PlainTextResponse("ok\n")(scope, receive, guarded)
             return
         if request.headers.get("host", "").lower() not in self._access.hosts:
-            # A name of somebody else's that leads here (DNS rebinding) must read nothing.
+            # DNS rebinding: another site's name may resolve to this address, and must read nothing.
             answer = PlainTextResponse("this console isn't called that; see --url\n", 421)
             await answer(scope, receive, guarded)
             return
@@ -154,7 +154,7 @@ def make_app(parts: ConsoleParts, access: Access) -> ASGIApp:
 
     Args:
         parts: what pages are given.
-        access: who may come in.
+        access: knows viewers and host names.
     """
     files = StaticFiles(directory=Path(__file__).parent / "static")
     app = Starlette(

@@ -1,5 +1,5 @@
 """
-Who a page is asked about, and what its viewer may see of the answer.
+Which client a page is asked about, and what its viewer may see of the answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headgate.live.seen import as_seen_by
 
 
 class Asked(NamedTuple):
-    """A principal, and one of its client-ids or any."""
+    """A principal, and one of its client-ids; None: any of them."""
 
     user: str
     client_id: str | None
@@ -30,7 +30,7 @@ def asked(request: Request) -> Asked | None:
     Return the client that a page is asked about; None: none yet.
 
     Raises:
-        HTTPException: the viewer may not see that principal, whether there is one or not.
+        HTTPException: the viewer may not see that principal, whether it exists or not.
     """
     user = request.query_params.get("user", "")
     if not user:
@@ -52,7 +52,7 @@ def seen(moment: Moment, looks: Viewer) -> Moment:
 
 
 async def configured(request: Request, about: Asked) -> Picture:
-    """Return the quotas that apply, for when no gateway says what goes on."""
+    """Return the quotas that apply, as a picture; used while no gateway answers."""
     table = await parts(request).home.table()
     picture = Picture(
         parts(request).clock_ms(),

@@ -19,7 +19,7 @@ from headgate.errors import ConfigError
 
 FILE: Final = "console.db"
 _BUSY_S: Final = 10.0
-"""A second process, such as `headgate console user`, writes for milliseconds."""
+"""How long a write waits for that of another process, such as `headgate console user`."""
 
 
 class Database:
@@ -56,7 +56,7 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Give the connection within a transaction: all of it is kept, or nothing."""
+        """Give the connection within a transaction, which an exception rolls back."""
         with self._lock:
             self._connection.execute("BEGIN IMMEDIATE")
             try:

@@ -14,7 +14,7 @@ from headgate.quota.precedence import PRECEDENCE
 from headgate.words import figures, what_of
 
 LIMIT_AT: Final = 70.0
-"""Where a bar has the limit, of a width of 100: what is beyond it shows."""
+"""Where a bar marks the limit, if its width is 100; the rest shows use beyond the limit."""
 LONGEST_LINK: Final = 2_000
 """Characters of principal and client-id in a link: servers and proxies refuse long addresses."""
 
@@ -26,11 +26,11 @@ class Row(NamedTuple):
     Args:
         use: at the broker where it is throttled, or has the least room.
         broker_id: that broker.
-        brokers: how many use it.
+        brokers: at how many brokers it is used.
         held: connections that wait, at all of them.
         held_until_ms: when the last of these goes on.
-        held_since_ms: since when somebody is throttled; 0: nobody is.
-        clients: who is charged to it, the same client of several brokers once.
+        held_since_ms: since when it has been throttled; 0: it isn't.
+        clients: the clients charged to it; a client of several brokers is here once.
     """
 
     use: QuotaUse
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
     @property
     def throttled(self) -> bool:
-        """Whether somebody is held, or was so shortly before that it goes on."""
+        """Whether a connection waits now, or one was throttled within ``picture.PAUSE_MS``."""
         return bool(self.held or self.held_since_ms)
 
     @property
@@ -53,7 +53,7 @@ class Row(NamedTuple):
 
     @property
     def owner(self) -> tuple[str, str | None] | None:
-        """Principal and client-id whose page tells more; None: whose name fits in no link."""
+        """Principal and client-id whose page tells more; None: none, or too long for a link."""
         use = self.use
         if use.user:
             return linkable(use.user, use.client_id or None)
@@ -138,7 +138,7 @@ def matching(rows: Iterable[Row], find: str) -> list[Row]:
 
 
 def connections(picture: Picture) -> list[ClientUse]:
-    """Return who is connected, each once, the busiest first."""
+    """Return the connected clients, each once: most waiting connections first."""
     by_broker: list[ClientUse] = []
     for broker in picture.brokers:
         once: dict[tuple[str, str], ClientUse] = {}
@@ -154,7 +154,7 @@ def ladders(picture: Picture) -> list[tuple[EffectiveQuotaOf, tuple[Rung, ...]]]
     """Return KIP-55's levels for each quota key of the client that a picture was asked about."""
     found = []
     for quota in picture.effective:
-        # A quota-id without a limit: none of the entries applies.
+        # Where no entry applies, the levels are computed with a quota-id without a limit.
         use = QuotaUse(quota.key) if quota.unlimited else None
         asked = QuotaWhy(quota.key, -1, quota.user, quota.client_id, quota.entries, use)
         found.append((quota, levels(asked, picture.user or "", picture.client_id)))
@@ -177,10 +177,10 @@ class Chart(NamedTuple):
         line: the rate.
         area: what is below it.
         limit: the limit.
-        held: places and widths of the times through which somebody was held.
+        held: left edge and width of each time through which connections waited.
         begin_ms, end_ms: the time at the left and at the right edge.
         peak: the highest rate.
-        share: of the moments at which somebody was held.
+        share: of the points, those at which connections waited.
     """
 
     line: str
@@ -200,7 +200,7 @@ _GAP_MS: Final = 35_000
 
 
 def chart(points: Sequence[Point]) -> Chart | None:
-    """Return the chart of a quota-id's points; None where two points are too few."""
+    """Return the chart of a quota-id's points; None for fewer than two."""
     if len(points) < 2:
         return None
     begin, end = points[0].at_ms, points[-1].at_ms
@@ -239,7 +239,7 @@ def chart(points: Sequence[Point]) -> Chart | None:
 def _held(
     points: Sequence[Point], x: Callable[[int], float]
 ) -> tuple[list[tuple[float, float]], int]:
-    """Return from where to where somebody was held without a pause, and at how many points."""
+    """Return left edge and width of each wait without a pause, and how many points had one."""
     found: list[tuple[float, float]] = []
     count = 0
     for before, point in zip((None, *points), points, strict=False):

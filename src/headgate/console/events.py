@@ -26,25 +26,25 @@ from headgate.errors import HeadgateError
 from headgate.live.picture import Picture
 
 PERIOD_S: Final = 1.0
-"""From the end of one question to the beginning of the next, at least."""
+"""The shortest pause between two questions."""
 PART: Final = 9
-"""Asking takes a tenth of the time at most: a gateway that answers slowly is asked less often."""
+"""The pause is at least this many times what the last answer took, to spare a slow gateway."""
 MOST_QUOTAS: Final = 10_000
-"""Quota-ids of each broker, so that they can be looked for by name; others are counted."""
+"""Quota-ids of each broker that are asked for, so that people find them by name."""
 IDLE_S: Final = 10.0
-"""How often the last hour's use is kept while nobody looks."""
+"""The pause between two points of the last hour's use, whether a page is open or not."""
 MOST_WATCHERS: Final = 100
-"""Each costs the rendering of a page's part a second."""
+"""Live pages at once; each is rendered at most once a second."""
 MOST_OF_ONE: Final = 10
-"""Of one viewer, so that nobody takes all places."""
+"""Live pages of one viewer at once, so that nobody uses them all."""
 MOST_QUESTIONS: Final = 100
-"""Pictures of one principal that are kept; each is at most a few hundred kB."""
+"""Questions about principals whose pictures are kept; each is at most a few hundred kB."""
 LIFE_S: Final = 60.0
-"""Then the browser asks again, and whether it may is looked up."""
+"""A stream ends after this long. The browser asks again, and its permission is checked again."""
 BEAT_S: Final = 5.0
-"""Without news something is sent this often, so that browsers can tell a lost line from peace."""
+"""Without a new answer, a beat is sent this often, so that browsers notice a lost connection."""
 SLOW_S: Final = 10.0
-"""Who hasn't read what was sent by then is dropped."""
+"""A browser that hasn't read what was sent after this long is disconnected."""
 
 Question = tuple[str | None, str | None]
 """Whose picture: principal and client-id; None: everybody's, any."""
@@ -83,7 +83,7 @@ class Watch:
         self._asking: asyncio.Task[Moment] | None = None
 
     async def now(self) -> Moment:
-        """Return the answer, which isn't older than the period."""
+        """Return the latest answer; if the pause after it is over, ask again."""
         loop = asyncio.get_running_loop()
         if self._asking is None:
             if loop.time() < self._next:
@@ -92,7 +92,7 @@ class Watch:
         return await asyncio.shield(self._asking)
 
     async def after(self, number: int) -> Moment:
-        """Return the next answer after this one, when there is one."""
+        """Wait for an answer with another number, and return it."""
         while True:
             moment = await self.now()
             if moment.number != number:
@@ -134,7 +134,7 @@ class Watches:
         self.everybody = Watch(home, (None, None))
 
     def of(self, user: str, client_id: str | None) -> Watch:
-        """Return a principal's watch. Too many watches: the one not asked for longest goes."""
+        """Return a principal's watch; of too many, the one unused for longest is dropped."""
         question = (user, client_id)
         watch = self._watches.setdefault(question, Watch(self._home, question))
         self._watches.move_to_end(question)
@@ -174,7 +174,7 @@ class Watches:
 
 
 def watches(request: Request) -> Watches:
-    """Return the console's only one; from the first page on it keeps the last hour's use."""
+    """Return the console's one ``Watches``, which keeps the last hour's use from then on."""
     state = request.app.state
     if not hasattr(state, "watches"):
         here = parts(request)
@@ -186,7 +186,7 @@ def watches(request: Request) -> Watches:
 
 
 def wants_events(request: Request) -> bool:
-    """Whether a page's script asks for the page's live part: the same address, as a stream."""
+    """Whether a page's script asks for the page's live part, as a stream from the same address."""
     return request.headers.get("accept", "").startswith("text/event-stream")
 
 
@@ -195,8 +195,8 @@ class EventStream(StreamingResponse):
     A part of a page, rendered whenever there is a new answer: server-sent events.
 
     Args:
-        watches: has the places to watch from.
-        watch: what to look at.
+        watches: bounds how many live pages are open.
+        watch: the question whose answers are shown.
         viewer: who looks.
         draw: renders the part of the page.
     """

@@ -22,7 +22,7 @@ from headgate.store.base import AuditEvent, HistoryEntry
 from headgate.store.identity import StoreIdentity
 
 MOST_QUOTAS: Final = 2_000
-"""Quota-ids of a broker that a page of everybody draws; the rest is counted."""
+"""Quota-ids of a broker in a picture, unless a caller asks for more; the rest is counted."""
 _MOST_ASKED: Final = 8
 """Questions about principals at once, so that a gateway that hangs leaves threads for others."""
 
@@ -146,7 +146,7 @@ class Home:
         def ask() -> Picture:
             return live.describe_live(user=user, client_id=client_id, most=most)
 
-        # Everybody's picture is asked for once at a time (events.Watch), a principal's as it likes.
+        # events.Watch asks for everybody's picture one at a time; only principals' need a limit.
         limiter = None if user is None else self._few
         return await to_thread.run_sync(ask, limiter=limiter)
 

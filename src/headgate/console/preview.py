@@ -15,7 +15,7 @@ from headgate.quota.plan import EffectiveLine, Plan, effective_changes, touches
 from headgate.quota.precedence import EffectiveQuota, resolve_entity
 
 MOST_SHOWN: Final = 100
-"""Rows of a table that a reader goes through; the rest is counted."""
+"""Rows of each table; the rest is counted."""
 
 
 class Affected(NamedTuple):
@@ -46,7 +46,7 @@ class Preview(NamedTuple):
         more: how many more of them there are.
         watched: how many clients were looked at; None: there is no gateway that knows them.
         unseen: how many aren't in the picture, because it is bounded.
-        named: the same for clients that quotas name; bounded.
+        named: the changes for clients that quotas name, connected or not; bounded.
     """
 
     affected: tuple[Affected, ...]
@@ -91,7 +91,8 @@ def connected(picture: Picture) -> tuple[Counter[QuotaEntity], Counter[QuotaEnti
     """
     Return who is connected by user and client-id, and by address, with how many connections.
 
-    A client stands under each quota that it is charged to, and is counted once at each broker.
+    A picture lists a client under each quota that it is charged to. Here a client counts once for
+    each broker.
     """
     clients: Counter[QuotaEntity] = Counter()
     addresses: Counter[QuotaEntity] = Counter()

@@ -3,8 +3,7 @@ A change of quotas: shown before it is made, and made only as it was shown.
 
 The page carries the state of the quotas that the change was computed from: the store's revision, or
 a digest. The change is made only if the quotas are still in this state; else it is computed and
-shown again. Pages *Change*, *Plan* and
-*Raises* do so.
+shown again. Pages *Change*, *Plan* and *Raises* do so.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from headgate.store.base import AuditEvent, HistoryEntry
 from headgate.store.identity import StoreIdentity
 
 Making = Callable[[QuotaTable], Plan]
-"""What makes a plan of the quotas that there are."""
+"""Makes a plan from the present quotas."""
 
 LONGEST_REASON: Final = 1_000
-"""Bytes. A reason stands in every entry of its change, which stores keep in memory."""
+"""Bytes. Every entry of a change repeats the reason, and stores keep entries in memory."""
 _TRYING: Final = CapacityLimiter(1)
-"""A what-if takes all of a core for a second: they wait for each other, and no page for them."""
+"""A what-if uses a whole core for a second, so one runs at a time; other pages don't wait."""
 
 
 class Proposal(NamedTuple):
@@ -41,10 +40,10 @@ class Proposal(NamedTuple):
 
     Args:
         plan: what would be changed.
-        state: of the quotas it was computed from.
+        state: the store's revision, or a digest of the quotas that it was computed from.
         preview: who is affected.
         refused: what the store or cluster would refuse.
-        tried: what it would have done to the last hour's requests; None: see the notes.
+        tried: what it would have done to the last hour's requests; None: notes say why.
         notes: what isn't known, and why.
     """
 
@@ -125,15 +124,15 @@ async def make(
     Make a change that was shown.
 
     Args:
-        parts: where.
-        making: as it was shown.
-        state: of the quotas then.
+        parts: the console's.
+        making: makes the plan, as for the page that was shown.
+        state: ``Proposal.state`` as the page has it.
         who: for the history.
         message: why, for the history.
         refusal: what to say where something was refused.
 
     Returns:
-        Why it wasn't made, or "", and the change's name in the history; "" where there is none.
+        Why it wasn't made, or ""; and the change's name in the history, or "" without a history.
 
     Raises:
         StoreError: the store can't be reached.
@@ -171,7 +170,7 @@ async def audit(parts: ConsoleParts, event: AuditEvent) -> None:
 
 async def _planned(parts: ConsoleParts, making: Making) -> tuple[str, StoreIdentity | None, Plan]:
     """Return the quotas' state, the store's identity, and the plan for them."""
-    identity = await parts.home.identity()  # before the quotas: what comes after makes it old
+    identity = await parts.home.identity()  # read first, so that a change in between is noticed
     table = await parts.home.table()
     state = digest_of(table) if identity is None else f"{identity.id}.{identity.revision}"
     return state, identity, await to_thread.run_sync(making, table)

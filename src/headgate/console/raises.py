@@ -1,5 +1,5 @@
 """
-Asks for a raise: a tenant's, with the evidence of that moment, and what an operator answered.
+Tenants' asks for a raise, each with the evidence of its moment, and operators' answers.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from headgate.quota.entity import QuotaEntity, entity_from_path
 from headgate.quota.key import QuotaKey
 
 MOST_OPEN: Final = 10
-"""Asks of one tenant that wait for an answer: what operators can read through."""
+"""Asks of one tenant that may wait for an answer; operators have to read them all."""
 MOST_LISTED: Final = 200
 MOST_USES: Final = 50
-"""Quota-ids that an ask names: a principal's client-ids are as many, and as long, as it likes."""
+"""Quota-ids that an ask names; a principal may use any number of client-ids."""
 _COLUMNS: Final = (
     "tenant, who, t_ms, entity, quota_key, value, reason, evidence, state, answered_by, "
     "answered_ms, granted, word"
@@ -56,14 +56,14 @@ class Use(NamedTuple):
 
 class Evidence(NamedTuple):
     """
-    What was so when a raise was asked for.
+    What was known when a raise was asked for.
 
     Args:
         uses: of the principal's own quota-ids.
-        told: how its requests of the last hour were throttled; None: nobody knows.
-        tried: how they would have been under the value asked for; None: nobody knows, or a client
-            was told to wait most of its time, so what it would have sent isn't seen.
-        requests: of the last hour.
+        told: how its requests of the last hour were throttled; None: unknown.
+        tried: how they would have been throttled under the value asked for; None: unknown, or a
+            client was told to wait most of its time, so what it would have sent isn't known.
+        requests: how many it sent in the last hour.
         notes: what isn't known, and why.
     """
 
@@ -80,19 +80,19 @@ class Raise(NamedTuple):
 
     Args:
         id: its number.
-        tenant: asked.
-        who: of the tenant.
+        tenant: the tenant that asked.
+        who: the user of the tenant who asked.
         t_ms: when, epoch ms.
         entity: what the quota is for: a principal of the tenant's, or its pair with a client-id.
         key: of the quota.
-        value: asked for.
-        reason: why.
-        evidence: of that moment.
+        value: the value asked for.
+        reason: why the tenant needs it.
+        evidence: what was known when it was asked.
         state: what became of it.
-        answered_by: an operator; "" while it is open.
-        answered_ms: when; 0 while it is open.
+        answered_by: the operator who answered; "" while it is open.
+        answered_ms: when, epoch ms; 0 while it is open.
         granted: the value that was set; None: none.
-        word: of the operator.
+        word: the operator's reason.
     """
 
     id: int
@@ -119,7 +119,7 @@ def evidence_of(
     Return what speaks for a raise.
 
     Args:
-        picture: of the principal, as its tenant may see it; None: nobody knows.
+        picture: of the principal, as its tenant may see it; None: there is none.
         entity: what the quota is for.
         key: of the quota.
         found: what the value asked for would have done to its own requests.
@@ -154,7 +154,7 @@ def _together(parts: Collection[Throttled]) -> Throttled:
 
 
 def drawn() -> int:
-    """Return a number for an ask; counted ones would tell a tenant how often others ask."""
+    """Return a random number for an ask; serial numbers would tell how often others ask."""
     return 100_000_000 + secrets.randbelow(900_000_000)
 
 
@@ -179,7 +179,7 @@ class Raises:
         """
         Keep a new ask; return its number.
 
-        Who adds has seen that there ``is_room``, and lets nobody else add meanwhile.
+        The caller has checked ``is_room``, and lets no other ask be added in between.
         """
         number = drawn()
         with self._database.transaction() as connection:
@@ -197,8 +197,8 @@ class Raises:
         Return one ask.
 
         Args:
-            number: its own.
-            tenant: only if it is this one's, of which others' aren't even read; None: anybody's.
+            number: the ask's.
+            tenant: find it only among this tenant's asks; None: among all.
         """
         where = "WHERE id = ? AND tenant = ifnull(?, tenant)"
         found = self._read(where, (number, tenant))

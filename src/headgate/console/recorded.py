@@ -21,13 +21,13 @@ from headgate.console.recent import Point
 
 PERIOD_MS: Final = 3 * 3_600_000
 STEP_MS: Final = 30_000
-"""Between points; without use in it a step has none."""
+"""The time between points; a step without use has no point."""
 LATE_MS: Final = 5_000
 """Events are in the journal by then; a gateway writes them each second."""
 MOST_EVENTS: Final = 5_000_000
-"""Looked at by one reading, a file more or less; of the newest files. A million take 0.4 s."""
+"""A reading that has looked at this many begins no further file. A million take 0.4 s."""
 MOST_S: Final = 5.0
-"""After it no further file is begun."""
+"""A reading that has taken this long begins no further file."""
 MOST_IDS: Final = 24
 """Quota-ids of one reading, those with the most requests: twice what a page draws."""
 MOST_KEPT: Final = 30
@@ -36,7 +36,7 @@ MOST_WAITING: Final = 8
 """Readings under way or waiting; a page that comes then is drawn without one, for now."""
 FRESH_S: Final = 30.0
 PART: Final = 9
-"""Reading for one question takes a tenth of the time at most."""
+"""A reading is used for this many times what it took, and at least for ``FRESH_S``."""
 SOON_S: Final = 0.15
 """How long a page waits for its first reading."""
 
@@ -52,7 +52,7 @@ class Recorded(NamedTuple):
         since_ms: from when on events were read, epoch ms.
         is_whole: whether that is the whole period.
         points: of each quota-id, oldest first: at the broker that had the least room.
-        own: of those that others may share: what the principal used of them itself.
+        own: of quota-ids that others may share, the principal's own part.
         problem: why nothing was read; "": it was.
     """
 
@@ -90,7 +90,7 @@ class Journals:
 
     def of(self, user: str, client_id: str | None, shared: Collection[str]) -> Recorded | None:
         """
-        Return what was read of a principal; start another reading if that is old.
+        Return the last reading about a principal; if it is old, start another.
 
         Args:
             user: the principal, raw.
@@ -161,7 +161,7 @@ def recorded(
         client_id: only quota-ids of this client-id and of all; None: any.
         shared: client-ids whose quota-ids have no user and are wanted, too.
         now_ms: the wall clock, epoch ms.
-        most_events: how many are looked at, a file more or less.
+        most_events: once this many were looked at, no further file is begun.
 
     Raises:
         OSError: the journal can't be read.
@@ -216,7 +216,7 @@ _SUMS: Final = ["amount", "held", "own", "own_held", "own_charges"]
 
 
 def _steps(events: Any, user: str) -> Any:
-    """Return what a file's events add up to in each step, by quota-id and manager."""
+    """Return what a file's events add up to in each step, by quota-id, worker and broker."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -272,7 +272,7 @@ def _points(steps: Any) -> tuple[dict[Id, list[Point]], dict[Id, list[Point]]]:
 
 
 def _note(points: dict[int, Point], row: dict[str, Any], amount: str, held: str) -> None:
-    """Keep a manager's step, unless another of the same time has less room."""
+    """Keep the step of the broker with the least room; waits of all brokers are added up."""
     at_ms, bound = row["begin_ms"] + STEP_MS, row["bound"]
     limit = None if bound is None or bound == float("inf") else bound
     point = Point(at_ms, max(0.0, row[amount]) * 1000 / STEP_MS, limit, row[held])

@@ -50,7 +50,7 @@ def render(request: Request, template: str, status: int = 200, **context: Any) -
     Return a page.
 
     Args:
-        request: whose page.
+        request: the request that it answers.
         template: in ``templates/``.
         status: the HTTP status.
         context: what else the template needs.

@@ -30,7 +30,7 @@ class Page(NamedTuple):
     Args:
         path: such as ``/tenant``; names of quotas and principals are query parameters, never here.
         endpoint: makes the answer.
-        roles: who may (``access.viewer``); None: anybody, signed in or not.
+        roles: who may open it (``access.viewer``); None: anybody, signed in or not.
         methods: the HTTP methods; all but GET ask for a CSRF token.
         nav: its name in the navigation; "": it isn't there.
     """

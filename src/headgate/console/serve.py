@@ -155,7 +155,7 @@ def listen(bind: HostPort) -> socket.socket:
     Return a socket that listens.
 
     Raises:
-        ConfigError: the port can't be had.
+        ConfigError: the port can't be used.
     """
     try:
         family = socket.AF_INET6 if ":" in bind.host else socket.AF_INET
@@ -176,7 +176,7 @@ def end_with_parent() -> None:
 
 
 def config_of(app: ASGIApp, tls: Tls | None = None) -> uvicorn.Config:
-    """Return how an application is served: only ``access.proxy`` believes what a proxy says."""
+    """Return uvicorn's settings; proxies' headers are read by ``access.proxy``, not by uvicorn."""
     return uvicorn.Config(
         app,
         log_config=None,

@@ -27,11 +27,11 @@ class Upload(NamedTuple):
     A quotas file.
 
     Args:
-        who: uploaded it.
+        who: the viewer who uploaded it.
         t_ms: when, epoch ms.
         name: of the file, as the browser told it.
         text: what is in it.
-        prune: whether what it doesn't mention is to go.
+        prune: whether quotas that it doesn't mention are to be removed.
     """
 
     who: str
@@ -42,7 +42,7 @@ class Upload(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """What tells it from another file, or the same one to be applied in another way."""
+        """A hash of its text and ``prune``: whether this is the file that a page showed."""
         return hashlib.sha256(f"{self.prune} {self.text}".encode()).hexdigest()[:16]
 
 
@@ -68,7 +68,7 @@ class Uploads:
         return self._one("SELECT * FROM uploads WHERE who = ?", (who,))
 
     def applied(self, upload: Upload | None = None) -> Upload | None:
-        """Return the last file that was applied; this one, if given, from now on."""
+        """Record a file as applied, if one is given; return the last one that was applied."""
         if upload is not None:
             with self._database.transaction() as connection:
                 connection.execute(

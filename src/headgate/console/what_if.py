@@ -1,9 +1,9 @@
 """
 What other quotas would have done to the last hour's requests, by a gateway's usage journal.
 
-The pipeline's own reading, packing and replaying, in this process and without Spark: the answer is
-that of `headgate what-if`, for those clients alone whose quota would be another, and those that
-share a quota-id with them.
+This uses the pipeline's own reading, packing and replaying, in this process and without Spark, so
+the answer is that of `headgate what-if`. It covers only clients whose quota would change, and those
+that share a quota-id with them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headgate.quota.precedence import resolve
 
 PERIOD_MS: Final = 3_600_000
 MOST_EVENTS: Final = 1_000_000
-"""Some 200 MB while they are read; files are read whole, the newest first, until there are more."""
+"""Some 200 MB while they are read. Files are read whole, newest first, until there are as many."""
 MOST_ROWS: Final = 50
 """Clients that a page shows; the rest is in the sums."""
 _UNTRIED: Final = {
@@ -45,7 +45,7 @@ class Throttled(NamedTuple):
         requests: how many were told to wait.
         ms: for how long in all.
         longest_ms: the longest wait.
-        share: of the amount charged, what belonged to these requests; None where it isn't known.
+        share: the part of the charged amount that these requests had; None: unknown.
     """
 
     requests: int = 0
@@ -68,7 +68,7 @@ class Tried(NamedTuple):
         before: under the present quotas.
         after: under the changed quotas.
         held: the share of its time that the client was told to wait, 0..1.
-        hides: whether it would have sent more under the others: ``after`` isn't seen.
+        hides: whether the changed quotas might let it send more, so that ``after`` isn't known.
     """
 
     key: QuotaKey
@@ -85,7 +85,7 @@ class Tried(NamedTuple):
 
 class WhatIf(NamedTuple):
     """
-    What came of it.
+    The result.
 
     Args:
         since_ms: from when on events were read.
@@ -135,8 +135,8 @@ def what_if(
         journal: a gateway's directory of usage journals.
         plan: the present and the changed quotas.
         now_ms: the wall clock, epoch ms.
-        principals: only requests of these are read; None: everybody's.
-        most_events: how many are read at most, a file more or less.
+        principals: only requests of these are replayed; None: everybody's.
+        most_events: once this many were read, no further file is begun.
 
     Raises:
         OSError: the journal can't be read.
@@ -161,7 +161,7 @@ def what_if(
 
 
 def _events(journal: Path, types: Collection[str], now_ms: int, most: int) -> tuple[Any, int, bool]:
-    """Return the charges of some quota types since when, and whether that is the whole period."""
+    """Return charges of some quota types, since when, and whether that is the whole period."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -193,9 +193,10 @@ def _concerned(
     events: Any, plan: Plan, keys: Collection[QuotaKey], principals: Collection[str] | None
 ) -> Any:
     """
-    Say which events are replayed: those of clients whose quota-id or limit would be another.
+    Say which events are replayed: those of clients whose quota-id or limit would change.
 
-    And those of all who share one of their quota-ids, before or after: their charges count there.
+    Events of clients that share one of their quota-ids, before or after, are replayed too, because
+    they are charged there.
     """
     import numpy as np
 
@@ -211,7 +212,7 @@ def _concerned(
     chosen = np.zeros(len(names), np.bool_)
     for key in keys:
         found = [[side.sensor(*name, key.name, 0.0) for name in names] for side in sides]
-        # Without a limit it doesn't matter which sensor counts.
+        # If neither side has a limit, another quota-id changes nothing.
         moved = [a != b and not a[1] is b[1] is None for a, b in zip(*found, strict=True)]
         for side in found:
             shared = {s for s, other in zip(side, moved, strict=True) if other and s[1] is not None}
@@ -223,7 +224,7 @@ def _concerned(
 
 
 def _seen(row: Tried, held: dict[tuple[str, str, str], float], plan: Plan) -> Tried:
-    """Say whether a client hides what it would do: it waited, and would have a higher limit."""
+    """Say whether what a client would have sent is unknown: it waited, and its limit would rise."""
     share = held.get((row.key.name, row.principal, row.client_id), 0.0)
     now, then = (
         resolve(table, row.principal, row.client_id, row.key).value
@@ -300,7 +301,7 @@ def _replayed(events: Any, plan: Plan) -> list[Tried]:
 
 
 def _rows(sums: Any) -> Iterator[Tried]:
-    """Add up what brokers and quota-ids have of each client."""
+    """Add up each client's figures over brokers and quota-ids."""
     who = ["quota_type", "principal", "client_id"]
     names = ["requests", "bytes", "throttled_requests", "throttle_time_ms", "delayed"]
     added = [(name, "sum") for name in names] + [("max_throttle_time_ms", "max")]

@@ -1,9 +1,9 @@
 """
 When the bytes of a client came into being.
 
-Where a client was seen with nothing to send, all that had arrived had been charged: there the two
-curves meet. Between two such moments it had more than it was allowed to send, and the bytes arrived
-at once or evenly: what it sent before the first wait tells which.
+Where a client was seen with nothing to send, all that had arrived had been charged. Between two
+such moments it had more than it was allowed to send, and the bytes arrived at once or evenly: what
+it sent before the first wait tells which.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from headgate.demand.rhythm import OVERHEAD_BYTES, Lane, quantile
 
 IDLE_MS: Final = 30.0
-"""A shorter pause can be the machine's."""
+"""A shorter pause may come from a slow machine, not from the client."""
 _TIMES_BASE: Final = 8.0
 """A pause is the client's own if it is this many times as long as its short ones."""
 _SMALL: Final = 0.3
@@ -26,7 +26,7 @@ _SMALL_RUN: Final = 5
 
 class Arrivals:
     """
-    A client's bytes by time, without what requests add.
+    A client's bytes by time: those of records, without what requests add.
 
     Args:
         times_ms: ascending; two that are equal are a jump.

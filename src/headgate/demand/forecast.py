@@ -2,8 +2,8 @@
 Rate, throttle time and finish under a limit, as a figure or an interval.
 
 All models that agree with the rhythms are played. Where they come to nearly the same, the best one
-gives the figure. Where they don't, there is no figure: an interval and the reason. An interval is
-wider than what the models span, by what a second run of the same client differs.
+gives the figure. Where they don't, there is no figure, but an interval and the reason. An interval
+is wider than what the models span, by how much a second run of the same client may differ.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headgate.demand.rhythm import Charge, lanes_of
 NARROW: Final = {"rate": 0.12, "throttle": 0.24, "finish": 0.12}
 """Models that differ by less than this share tell a figure."""
 _BURST: Final = 0.3
-"""A rate that differs by more where a run is a little ahead or behind has no figure."""
+"""If runs a little ahead or behind differ by more than this share, the rate has no figure."""
 MARGINS: Final = {"rate": (0.05, 0.0), "throttle": (0.2, 1_000.0), "finish": (0.08, 2_000.0)}
 """What an interval has on top, relative and absolute (ms): what bench/pipeline/predict.py saw."""
 EDGE: Final = "a burst after a wait may fall before the end of the observation, or after it"
@@ -181,7 +181,7 @@ def forecast(
         told = [inf if f is None else f for f in finishes]
         finish = _span(told, "finish", longest)
     if finish is not None and all(run.work for run in runs):
-        # The rate of work that ends is that of its finish.
+        # Work that ends has the rate that its finish gives.
         soonest = runs[0].work / finish.least * 1000.0 if finish.least else inf
         latest = runs[0].work / finish.most * 1000.0
         rate = Span(rate.figure, min(rate.least, latest), max(rate.most, soonest))
@@ -194,7 +194,7 @@ def forecast(
 
 
 def _shaken(model: Model, faster: float, later_ms: float) -> Model:
-    """Return a model that is a little faster or slower."""
+    """Return a model whose pauses differ a little; those after waits by ``later_ms``."""
     return replace(
         model,
         between_ms=tuple(pause / faster for pause in model.between_ms),
@@ -206,10 +206,10 @@ def _span(
     values: Sequence[float], of: str, grain: float, reached: tuple[float, float] = (inf, 0.0)
 ) -> Span:
     """
-    Return the span of what models came to, the best one's figure first.
+    Return the span of what models came to.
 
     Args:
-        values: of the models.
+        values: of the models; of three or more the first is the best one's.
         of: what they are.
         grain: what one request more or fewer would change.
         reached: the least and the most of runs that are a little behind or ahead.

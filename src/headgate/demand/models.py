@@ -89,7 +89,7 @@ class Client:
     Attributes:
         kind: saturated, rate-bound, fixed work or unknown.
         best: the model that agrees best; None: none does better than the others.
-        least, most: models that send the least and the most that agrees.
+        least, most: of the models that agree, those that send the least and the most.
         wanted: bytes per second that it would send without a limit; None: not known.
         wanted_least, wanted_most: between which it lies.
         reason: why it isn't known; "" where it is.
@@ -214,13 +214,13 @@ def read(lane: Lane, end_ms: float) -> Client:
     met = caught_up(lane)
     rested = [i for i in met if i > first_wait]
     share = _share_rested(lane, rested)
-    # What had a steady pace at first and got less since has more to send: it seems to rest where
-    # the machine is slow, or where it thinks after an answer.
+    # A client that had a steady pace at first, and less since, has more to send: it only seems to
+    # rest, where the machine is slow, or where the client works after an answer.
     wants_more = steady and slope >= _MORE * reading.seen and share < _MOSTLY
     if share >= _IDLE_SHARE and not wants_more:
         return _bursty(reading, met)
-    # A client that thinks after an answer does so while it is muted: what it does after a wait and
-    # an answer without one tells whether more had piled up.
+    # A client that works after an answer does so while it is muted. So its pace after a wait, and
+    # after an answer without one, tells whether more had piled up.
     again = [i for i in range(first_wait + 1, count) if lane.waits_ms[i - 1] <= 0]
     busy = pace_of(lane, again if len(again) >= _SMALL_COUNT else waited)
     if steady and busy.per_s >= _FASTER * reading.fresh.per_s:
@@ -286,7 +286,7 @@ def _bursty(reading: _Reading, met: Sequence[int]) -> Client:
     if left <= 0:
         best, least, most = reading.opens(Arrivals(times, totals), catches_up=catches_up)
         return _of(kind, reading, best, least, most, "" if best else FILLS)
-    # It waited when the observation ended: of the rest at least what was charged had arrived.
+    # It was waiting when the observation ended. At least what was charged by then had arrived.
     rest_ms = reading.end_ms - times[-1]
     charged = Arrivals([*times, lane.times_ms[-1]], [*totals, totals[-1] + left])
     if reading.ended:
@@ -304,7 +304,7 @@ def _bursty(reading: _Reading, met: Sequence[int]) -> Client:
 
 
 def _catching_up(lane: Lane, met: Sequence[int]) -> int | None:
-    """Return the charge at which a client was done with work that had waited; None: it hadn't."""
+    """Return the charge at which a client was done with work that had waited; None: never."""
     last_wait = max(i for i, wait in enumerate(lane.waits_ms) if wait > 0)
     caught = next((i for i in met if i > last_wait), None)
     if caught is None or _share_rested(lane, [i for i in met if i < caught]) > _IDLE_SHARE:

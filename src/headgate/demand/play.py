@@ -77,7 +77,7 @@ class _Player:
         self.ends = model.ends or model.catches_up
 
     def ready(self, free_ms: float, waited: bool) -> float:
-        """Return when the next request is charged, of one that may be sent at a time; or inf."""
+        """Return when the next request is charged if it may be sent from ``free_ms`` on, or inf."""
         model = self.model
         if waited:
             pause = model.after_wait_ms[self.waits % len(model.after_wait_ms)]

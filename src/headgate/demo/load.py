@@ -62,8 +62,8 @@ class Processor:
     """
     How long this process has waited for a processor, beside how long it has run.
 
-    A busy machine makes its threads wait; they don't wait for each other here. Linux counts both
-    for each thread, in nanoseconds (``schedstat``).
+    Its threads wait for a processor on a busy machine; their waits for each other don't count.
+    Linux counts both times for each thread, in nanoseconds (``schedstat``).
     """
 
     def __init__(self) -> None:

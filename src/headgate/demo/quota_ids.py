@@ -24,7 +24,7 @@ class Line:
     One quota-id and direction as the clients see it.
 
     Args:
-        quota_id: who shares the quota.
+        quota_id: as KIP-55 writes it, ``USER:CLIENT-ID``; a part that it doesn't have is empty.
         what: produce or fetch.
         quota: the limit per broker, bytes per second; None is unlimited.
         source: the entity whose quota it is, as KIP-55's path.
@@ -96,7 +96,7 @@ def take(report: dict[str, Any], lines: dict[tuple[str, str], Line]) -> None:
 
 def attained(lines: Sequence[Line]) -> tuple[float, float]:
     """
-    How clients did that want less than their quota.
+    Return how the clients that want less than their quota were served.
 
     Returns:
         Messages acknowledged, as a share of those they meant to send; the slowest

@@ -21,15 +21,15 @@ from headgate.demo.quota_ids import Line, attained
 from headgate.demo.whole_cycles import whole_cycles
 
 NEAR = 0.05
-"""How near its quota a saturated client's mean over whole cycles has to be (issue: 5 %)."""
+"""How near its quota a saturated client's mean over whole cycles has to be."""
 ENOUGH = 4
 """How many whole cycles that takes."""
 BUSY_SHARE = 0.5
 """
-Clients that wait for a processor longer than they run are on a busy machine.
+Above this share of time spent waiting for a processor, the machine is too busy to judge clients.
 
-How late a thread comes to run, in ms, doesn't tell that: a scheduler lets one that mostly sleeps
-go first, so at ten tasks for each core a nap of 20 ms still ends only 2 ms late (measured).
+How late a thread wakes up doesn't tell that: the scheduler prefers threads that mostly sleep. With
+ten tasks for each core, a sleep of 20 ms still ended only 2 ms late (measured).
 """
 
 
@@ -57,7 +57,7 @@ class Row:
 
     @property
     def near(self) -> bool:
-        """Whether a saturated one got its quota, over enough whole cycles to tell."""
+        """Whether its rate is near its quota, over enough whole cycles to tell."""
         return self.cycles >= ENOUGH and abs((self.share or 0.0) - 1) <= NEAR
 
     @property
@@ -79,7 +79,7 @@ class Row:
 
     @property
     def starved(self) -> bool:
-        """Whether all that is wrong is that it used too little, as where clients can't run."""
+        """Whether it only used too little, as when its clients get no processor."""
         few = self.saturating and not self.near and (self.share or 0.0) < 1 + NEAR
         return few and not self.replay_differs
 
@@ -90,7 +90,7 @@ def out_of_bounds(rows: Sequence[Row], lines: Sequence[Line], waited_share: floa
 
     Args:
         rows: of the closing table.
-        lines: the quota-ids there have to be.
+        lines: the quota-ids that must have a row.
         waited_share: the part of the time in which clients had work but no processor.
     """
     found = {(row.quota_id, row.what) for row in rows}
@@ -215,7 +215,7 @@ def row_of(line: Line, events: Sequence[dict[str, Any]]) -> Row:
 
 
 def agreement(rows: Sequence[Row]) -> dict[str, float]:
-    """How well the figures of gateway, clients and replay agree."""
+    """Return figures of gateway, clients and replay that should agree."""
     return {
         "events": float(sum(row.requests for row in rows)),
         "replay_differs": float(sum(row.replay_differs for row in rows)),
@@ -226,7 +226,7 @@ def agreement(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def log_figures(tables: Path) -> dict[str, float]:
-    """The replay's figures on the broker's log, by their names in the summary table."""
+    """Return the replay's figures on the broker's log, by their names in the summary table."""
     if not (tables / "summary").is_dir():
         return {}
     read = ds.dataset(tables / "summary", format="parquet").to_table()
@@ -238,7 +238,7 @@ def log_figures(tables: Path) -> dict[str, float]:
 
 
 def sentences(rows: Sequence[Row], figures: dict[str, float]) -> list[str]:
-    """Say the figures."""
+    """Return the figures as sentences."""
     saturated = [row for row in rows if row.saturating]
     near = sum(1 for row in saturated if row.near)
     said = [

@@ -29,7 +29,7 @@ per_million_requests: 40
 principals:
   user1: {bytes_in_per_gb: 30}  # a special price
 """
-"""What the demo's chargeback asks for: dear enough that two minutes cost something."""
+"""The demo's prices, so high that two minutes cost something."""
 
 PRODUCE: Final = "producer_byte_rate"
 FETCH: Final = "consumer_byte_rate"

@@ -1,11 +1,11 @@
 """
 The mean rate of a saturated client over whole cycles of its saw-tooth.
 
-A client under a sampled quota sends a window's worth at once, crawls until that burst has left the
-window, and starts again. Over whole windows the mean is its quota; over a span that cuts a cycle
-it is up to a burst more or less. So the mean is taken over as many whole windows as fit, begun at
-every moment of one window in turn, and averaged: no cut favours it. The first two windows are left
-out: the first burst meets an empty window, and the saw-tooth settles.
+A client under a sampled quota sends a window's worth at once, is slow until that burst has left
+the window, and starts again: its rate over time is a saw-tooth. Over whole windows the mean is its
+quota. Over a span of another length it is up to a burst more or less. So the mean is taken over as
+many whole windows as fit, for every start within one window, and these means are averaged. The
+first two windows are left out: the first burst meets an empty window, and the saw-tooth settles.
 """
 
 from __future__ import annotations

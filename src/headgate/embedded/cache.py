@@ -1,5 +1,5 @@
 """
-Where fetched things are kept, and who holds which folder: found the same way by every part.
+Where fetched things are kept, and which process holds which folder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from headgate.embedded.process import EmbeddedError
 
 CACHE_VARIABLE = "HEADGATE_CACHE"
-_DYING_S = 60.0  # a Java that was killed is gone within milliseconds, where a machine has them
+_DYING_S = 60.0  # a killed Java is gone within milliseconds, unless the machine is very busy
 _FRESH_S = 600  # between a folder's making and its locking lie milliseconds
 
 
@@ -62,14 +62,14 @@ def hold(folder: Path, what: str, *, patience_s: float = 5.0) -> int:
     Args:
         folder: the folder; ``.lock`` in it is locked.
         what: what it's used for, for the message.
-        patience_s: seconds to wait for one that lives; of a dead one only children can have it,
-            which are about to die too, and are waited for longer.
+        patience_s: seconds to wait while its owner lives. If the owner is dead, only its children
+            can still have the folder; they are about to end, so the wait is longer.
 
     Returns:
-        A descriptor; closing it (or the end of everyone who has it) gives the folder back.
+        A descriptor; the folder is free when every process that has it closed it or ended.
 
     Raises:
-        EmbeddedError: somebody else has it.
+        EmbeddedError: another process has it.
     """
     descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     began = time.monotonic()
@@ -118,7 +118,7 @@ def temporary_folder(kind: str) -> Path:
 
 
 def _remove_if_abandoned(folder: Path) -> None:
-    """Remove a folder of ours that nobody holds; a fresh one may be about to be held."""
+    """Remove a folder of this user that nobody holds; a new one may be locked in a moment."""
     lock = folder / ".lock"
     stat = lock.stat()
     if stat.st_uid != os.getuid() or time.time() - stat.st_mtime < _FRESH_S:

@@ -4,9 +4,9 @@ Kafka's jars: fetched once by the Ivy inside PySpark, checked against hashes kep
 ``pins/kafka-VERSION.txt`` names every jar: its SHA-256, its coordinates and its file. Those of
 Delta, of Hadoop's S3 client and of an S3 server are pinned beside them, for tests. Ivy gets exactly
 these, one by one, so nothing is resolved again.
-Ivy's own default (or ``HEADGATE_IVY_SETTINGS``) says where to fetch them, so none of our files
-names a host. ``python -m headgate.embedded`` fetches; ``make pins`` resolves again and rewrites the
-pins.
+
+Ivy's own default (or ``HEADGATE_IVY_SETTINGS``) says where to fetch them, so no file here names a
+host. ``python -m headgate.embedded`` fetches; ``make pins`` resolves again and rewrites the pins.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KAFKA_4 = "4.3.1"
 KAFKA_3 = "3.9.2"
 VERSIONS = (KAFKA_4, KAFKA_3)
 CLIENTS = ("3.0.2", "2.8.2", "2.1.1")
-"""Kafkas that are pinned for their clients and tools alone; fetched when one is first used."""
+"""Kafkas of which only clients and tools are used; each is fetched when it is first used."""
 
 DELTA = "delta-4.4.0"
 """Delta for Spark 4.2, pinned in the same way."""
@@ -194,7 +194,7 @@ def _fetch(version: str, pins: tuple[Pin, ...], folder: Path, say: Progress) -> 
         else:
             say(f"{_title(version)}: fetching {len(missing)} jars, about a minute …")
         module = ivy_module(pin.coordinates for pin in missing)
-        # In a cache of its own each time: what a broken fetch leaves in Ivy's fails ever after.
+        # A new Ivy cache each time: what a broken fetch leaves in one makes later fetches fail.
         with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="fetch-") as work:
             _, lines = run_ivy(version, module, Path(work), say)
             wrong = _keep(Path(work), missing, kept)
@@ -221,7 +221,7 @@ def _missing(folder: Path, pins: Iterable[Pin]) -> list[Pin]:
 
 
 def _keep(source: Path, pins: Iterable[Pin], kept: Path) -> list[str]:
-    """Move jars that are what was pinned, from anywhere below a folder; name those that aren't."""
+    """Move the jars below a folder that have the pinned hash; return the names of others."""
     wrong = []
     for pin in pins:
         found = list(source.rglob(pin.file))

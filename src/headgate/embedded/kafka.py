@@ -44,14 +44,14 @@ class EmbeddedKafka:
             that is removed at the end.
         version: ``4.3.1`` (KRaft) or ``3.9.2`` (ZooKeeper mode).
         brokers: how many; their ids are 1, 2, …
-        users: name to password, for PLAIN and SCRAM. ``admin`` is always there. A folder that
-            already holds data keeps the SCRAM users it was made with.
+        users: name to password, for PLAIN and SCRAM. ``admin`` is always there. A KRaft folder
+            that already holds data keeps the SCRAM users it was made with.
         extra_properties: broker settings that come on top.
         request_log: write the request log (``kafka.request.logger`` at DEBUG) to
             `request_log_path`.
         zookeeper: the ZooKeeper for 3.9.2; one of its own by default.
         java_options: further options for the brokers' Java.
-        progress: told what is going on; by default nothing is.
+        progress: takes lines about the progress; by default they are dropped.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class EmbeddedKafka:
         if self._dir is None:
             self._dir = temporary_folder("kafka")
         self._dir.mkdir(parents=True, exist_ok=True)
-        # Kafka's own lock doesn't cover its metadata log: two of one folder would spoil it.
+        # Kafka's own lock doesn't cover its metadata log: two Kafkas in one folder would damage it.
         self._lock = hold(self._dir, "embedded Kafka")
         try:
             if self._zookeeper is None and self._own_zookeeper:
@@ -346,7 +346,7 @@ class EmbeddedKafka:
             self.brokers = {}
 
     def _end_children(self, *, kill: bool) -> None:
-        # The controller last: a broker that can't reach one waits long before it gives up.
+        # The controller last: a broker that can't reach it waits long before it stops.
         for broker in reversed(self.brokers.values()):
             if broker.running:
                 broker.child.resume()

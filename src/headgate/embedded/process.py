@@ -1,5 +1,5 @@
 """
-Java children that never outlive their parent, and free ports for them.
+Child processes, mostly Java, that never outlive their parent, and free ports for them.
 
 A guard, a few lines of shell in a session of its own, holds the reading end of a pipe and a list
 of pids. When this process ends, however it ends, the pipe closes and the guard kills the list. The
@@ -38,7 +38,7 @@ done
 [ -z "$pids" ] || kill -KILL $pids
 """
 
-# The child waits for a line before it becomes Java: by then the guard knows its pid, and if the
+# The child waits for a line before it becomes the program. By then the guard knows its pid; if the
 # parent dies first, `read` fails and there is no child.
 _LAUNCH = 'read -r go && exec "$@" </dev/null'
 
@@ -87,7 +87,7 @@ _guard = _Guard()
 
 class Child:
     """
-    A running Java program, killed when its parent goes.
+    A running program, killed when its parent ends.
 
     Args:
         command: program and arguments.
@@ -159,7 +159,7 @@ class Child:
         Args:
             ready: asked ten times a second.
             timeout_s: seconds to wait.
-            progress: told every 5 s that we still wait.
+            progress: takes a line every 5 s, as long as the wait lasts.
 
         Raises:
             EmbeddedError: it ended, or the time is over; holds the last log lines.
@@ -258,7 +258,7 @@ def free_ports(count: int = 1, *, consecutive: bool = False) -> list[int]:
 
 def _claim(port: int) -> int | None:
     """
-    Claim a port for a process that can't listen on it yet; a broker does so seconds later.
+    Claim a port for a process that will listen on it later, such as a broker that starts.
 
     The claim is a name in Linux's abstract namespace. All processes see it, and it ends with its
     socket. This process keeps its latest claims.

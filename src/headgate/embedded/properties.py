@@ -69,8 +69,9 @@ def common(ports: Ports, data: Path, users: Mapping[str, str], brokers: int) -> 
         "transaction.state.log.min.isr": "1",
         "transaction.state.log.num.partitions": "4",
         "group.initial.rebalance.delay.ms": "0",
-        # Kafka's own 128 MB are a third of the heap, and taken again before the old ones are freed
-        # when a setting of the cleaner changes: a broker in ZooKeeper mode then hears no more.
+        # Kafka's default of 128 MB is a third of the heap. When a setting of the cleaner changes,
+        # a second buffer is allocated before the first is freed; a broker in ZooKeeper mode then
+        # takes no further changes.
         "log.cleaner.dedupe.buffer.size": str(8 << 20),
         # Tests stop brokers often; the leader election of a clean stop needn't be waited for long.
         "controlled.shutdown.max.retries": "1",

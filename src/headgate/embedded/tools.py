@@ -21,7 +21,7 @@ CONSUMER_PERF = "org.apache.kafka.tools.ConsumerPerformance"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 TIMEOUT_S = 180.0
-"""What a tool takes is seconds; this is room for a very loaded machine."""
+"""A tool takes seconds, but more on a very loaded machine."""
 
 _LOGGING = Path(__file__).parent / "logging"
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _READY_TIMEOUT_S = 180.0
 _ANSWER_TIMEOUT_S = 3.0
-# Long, as clients of a machine that stands still for a while lose theirs; clients ask for less.
+# Long, because clients lose their sessions when the machine stands still. Brokers ask for less.
 _LONGEST_SESSION_MS = 60_000
 
 
@@ -40,7 +40,7 @@ class EmbeddedZooKeeper:
         port: its port; a free one by default, kept over restarts.
         extra_properties: settings that come on top (zoo.cfg).
         java_options: further options for its Java, such as system properties for SASL.
-        progress: told what is going on; by default nothing is.
+        progress: takes lines about the progress; by default only a fetch of jars is reported.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class EmbeddedZooKeeper:
 
     def put_user(self, user: str, config: Mapping[str, str]) -> None:
         """
-        Write a user's entity config, as before a broker's first start; what is there is kept.
+        Write a user's entity config; other entries that it has are kept.
 
         Args:
             user: the raw name.
@@ -218,7 +218,7 @@ class EmbeddedZooKeeper:
 
     def wait_gone(self, path: str, timeout_s: float = 60) -> None:
         """
-        Wait until a znode isn't there, as a killed broker's isn't when its session has run out.
+        Wait until a znode is gone; a killed broker's goes when its session has run out.
 
         Args:
             path: the znode.
@@ -239,8 +239,8 @@ def _serves(port: int) -> bool:
     """
     Tell whether a ZooKeeper serves at a port of loopback.
 
-    That it takes connections isn't enough: what asks for a session while it starts may never get
-    an answer (about one start in thirty), and waits until its own session's time is over.
+    That it takes connections isn't enough: a client that asks for a session while ZooKeeper starts
+    may get no answer (about one start in thirty), and waits until its session would have ended.
     """
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_TIMEOUT_S) as asked:

@@ -15,9 +15,9 @@ def compiled(function: Callable[..., Any]) -> Any:
     """
     Compile with IEEE arithmetic kept (no fastmath, division by zero as Java's), without the GIL.
 
-    The machine code is cached on disk, beside the source or in NUMBA_CACHE_DIR. It holds that of
-    the functions it calls, whose files Numba doesn't look at: a change in any module of the
-    package compiles all of it again.
+    The machine code is cached on disk, beside the source or in NUMBA_CACHE_DIR. It contains that of
+    the functions it calls, whose files Numba doesn't check. So a change in any module of the
+    package has all of them compiled again.
     """
     made = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=False)(function)
     file = made._cache._cache_file
@@ -29,7 +29,7 @@ def compiled(function: Callable[..., Any]) -> Any:
 def _state(room: Path) -> tuple[tuple[str, int, int], ...]:
     """Return the name, time and size of each source file whose code or constants are compiled."""
     sources = {Path(__file__), *room.glob("*.py"), *room.parent.glob("charged_bytes.py")}
-    # Of modules inside an archive, none is a file; Numba's own look at the archive has to do.
+    # Modules inside an archive aren't files; there Numba's own check of the archive has to do.
     stats = [(source.name, source.stat()) for source in sorted(sources) if source.is_file()]
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 

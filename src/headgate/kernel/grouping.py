@@ -1,8 +1,8 @@
 """
 Group whole arrays of events by code: numbering, adding up and a stable counting sort, in Numba.
 
-What packing does to every event, each in one pass: codes are small and dense, so that nothing is
-compared or sorted by value.
+Packing does this to every event, each function in one pass. Codes are small and dense, so nothing
+is compared or sorted by value.
 """
 
 # mypy: disable-error-code="no-untyped-def"

@@ -16,12 +16,12 @@ VALUE, OTHERS, BOUND, INEXACT = range(4)
 NEVER = -(1 << 62)
 LIMIT = float(MOST_EXACT)
 CERTAIN = 0.001 * (1.0 - 1e-12)
-"""Windows in ms times this, times the bound, is surely below what the exact division gives."""
+"""A sum below bound x window in ms x this is surely within the bound: no exact division needed."""
 
 
 @compiled
 def _settle(hot, sums, starts, lasts, values, k, now, num_samples, window_ms):
-    """Purge and measure one key; return its sum and window, and ready its quick way."""
+    """Purge and measure one key; return its sum and window, and prepare its fast path."""
     size = hot[k, SIZE]
     current = hot[k, CURRENT]
     if size == 0:
@@ -72,7 +72,7 @@ def _settle(hot, sums, starts, lasts, values, k, now, num_samples, window_ms):
 
 @compiled
 def _add(hot, sums, starts, lasts, values, k, amount, now, num_samples, window_ms):
-    """Record an amount the slow way: open a sample where needed, leave exact sums where needed."""
+    """Record an amount the slow way: open a sample, give up exact sums, if needed."""
     current = hot[k, CURRENT]
     if hot[k, SIZE] == 0:
         hot[k, SIZE] = 1
@@ -97,7 +97,7 @@ def _add(hot, sums, starts, lasts, values, k, amount, now, num_samples, window_m
         sums[k, INEXACT] = 1.0
     sums[k, VALUE] = value
     hot[k, LAST] = now
-    # What isn't measured at once leaves the next measurement to settle again.
+    # If this isn't measured at once, the next measurement has to settle again.
     hot[k, QUICK] = NEVER
 
 
@@ -117,7 +117,7 @@ def slow(
     start_ms,
 ):
     """
-    Charge and measure, whatever it takes.
+    Charge and measure one event without the fast path.
 
     Returns:
         (whether there is a measurement, sum, window).

@@ -1,5 +1,5 @@
 """
-What applies to a principal and client-id by a quota table, as a picture tells it.
+The quotas of a table that apply to a principal and client-id, in the form of a picture.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def effective_of(
     Args:
         table: the quotas.
         user: the principal's name, raw.
-        client_id: the client-id; None: whatever applies to the principal without one.
+        client_id: the client-id; None: what applies to the principal alone.
     """
     found = []
     for key in table.keys():  # noqa: SIM118 - a QuotaTable isn't a dict

@@ -32,9 +32,9 @@ from headgate.quota.table import QuotaTable
 from headgate.throttle.sensor import SampledRate
 
 LOOK_BACK_MS: Final = 3_600_000
-"""Events before are forgotten, as a gateway forgets the sensors of idle clients."""
+"""Events older than this don't count: a gateway forgets the sensors of idle clients, too."""
 SEEN_MS: Final = 60_000
-"""A connection that was charged so long ago counts as open."""
+"""A connection that was charged at most this long before counts as open."""
 _COLUMNS: Final = (
     "kind", "t_ms", "broker_id", "quota_type", "quota_user", "quota_client_id", "amount", "bound",
     "principal", "client_id", "client_ip", "connection", "throttle_time_ms",
@@ -66,7 +66,7 @@ class _Bucket:
         self.clients: dict[_Pair, dict[str, _Connection]] = {}
 
     def take(self, row: dict[str, Any]) -> None:
-        """Take an event in."""
+        """Count an event."""
         kind, t_ms, amount = row["kind"], int(row["t_ms"]), row["amount"]
         waits, told = row["throttle_time_ms"] or 0, row["told_throttle_time_ms"] or 0
         links = self.clients.setdefault((row["principal"], row["client_id"]), {})
@@ -117,8 +117,9 @@ class Past:
 
     def take(self, batch: pa.RecordBatch) -> None:
         """
-        Take events of a worker in, in their order; later ones don't count, unless they say what
-        waited at the moment.
+        Take a worker's events, in their order.
+
+        Events after the moment count only if they are about a wait that had begun by then.
         """
         if not batch.num_rows:
             return
@@ -133,11 +134,11 @@ class Past:
             self._changes(batch.filter(changes))
         fresh = pc.greater(times, self.at_ms - LOOK_BACK_MS)
         wanted = pc.and_(pc.and_(before, fresh), pc.is_in(kinds, pa.array(_CHARGES)))
-        # A wait is written down when it is over.
+        # A wait's event is written when the wait is over; its amount is its length.
         began = pc.subtract(times, batch.column("amount"))
         waited = pc.and_(pc.equal(kinds, "held"), pc.less_equal(began, self.at_ms))
         wanted = pc.or_(wanted, pc.and_(pc.fill_null(waited, False), fresh))
-        # Of others' quota-ids nothing is asked; a shared one has no user.
+        # Other users' quota-ids aren't needed; a shared quota-id has no user.
         own = pc.is_in(batch.column("quota_user"), pa.array([self._user, ""]))
         for row in batch.select(_COLUMNS).filter(pc.and_(wanted, own)).to_pylist():
             self._charge(row)
@@ -160,7 +161,7 @@ class Past:
 
     def _charge(self, row: dict[str, Any]) -> None:
         tags = (row["quota_user"], row["quota_client_id"])
-        if row["kind"] == "held":  # it names no quota-id: the client's own, of its fetches
+        if row["kind"] == "held":  # it names no quota-id: the client's fetch quotas
             pair = (row["principal"], row["client_id"])
             for (broker, name, *_), bucket in self._buckets.items():
                 fetches = QuotaKey.parse(name).type == CONSUMER.type

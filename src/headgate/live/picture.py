@@ -13,15 +13,15 @@ from typing import Any, Final
 import msgspec
 
 PAUSE_MS: Final = 10_000
-"""Clients that nobody throttled for so long aren't throttled any more: Kafka's window."""
+"""A quota-id that had no throttle for this long, Kafka's window, isn't throttled any more."""
 MOST_CLIENTS: Final = 50
 """Clients named of one quota-id: as many as people read."""
 MOST_ADDRESSES: Final = 10
 """Addresses named of one client."""
 MOST_BYTES: Final = 16 << 20
-"""Of a picture as JSON: the gateway holds it in memory for each that asks."""
+"""Bytes of a picture as JSON; the gateway holds one in memory for each request."""
 FORMAT: Final = 1
-"""Grows when a reader of the format before would read something wrong."""
+"""Raised when a reader of the previous format would misread a picture."""
 
 
 class ClientUse(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -68,8 +68,8 @@ class QuotaUse(msgspec.Struct, frozen=True, omit_defaults=True):
         window_ms: what the rate is measured over.
         clients: who is charged to it and connected now, the busiest first; bounded.
         other_clients: how many more there are.
-        coarse: others may use it too, and the asker may not see them: ``rate`` is rounded up to a
-            quarter of the limit, and what tells others apart is left out.
+        coarse: it is shared with clients that the asker may not see: ``rate`` is rounded up to a
+            quarter of the limit, and everything about those clients is left out.
     """
 
     key: str
@@ -161,7 +161,7 @@ class BrokerPicture(msgspec.Struct, frozen=True, omit_defaults=True):
         gateway: the name of the gateway's process.
         ready: why it isn't ready to serve; "": it is.
         enforce: ``headgate.enforce``: ``all``, ``missing`` or ``observe``.
-        connections: of the principal and client-id asked about; of everybody.
+        connections: open now, of the principal and client-id asked about; without one, of all.
         accept_rate: connections accepted per second.
         accept_limit: its limit; None: it has none.
         listeners: of the broker.
@@ -264,7 +264,7 @@ def joined(pictures: Sequence[Picture], note: str = "") -> Picture:
         note: of the whole. A picture's own note is kept only where all pictures have one: what one
             broker doesn't see, another may.
     """
-    # A broker that doesn't see a tenant's client tells the tenant less.
+    # A broker that doesn't see a tenant's client tells the tenant about fewer quotas.
     first = max(pictures, key=lambda picture: sum(len(q.entries) for q in picture.effective))
     brokers = {broker.broker_id: broker for picture in pictures for broker in picture.brokers}
     return msgspec.structs.replace(

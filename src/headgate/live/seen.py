@@ -1,10 +1,11 @@
 """
 What a tenant may see of a picture: its own use; for a shared quota, "others" and coarse steps.
 
-A tenant is a set of principals. A quota-id whose tags name one of them is its own. Any other that
-one of its clients is charged to now is shared: of that it sees its own clients, and how full it is
-by quarters. It sees nothing else of other principals: no name, count, address or time. A question
-about a client-id that it doesn't use now gets the same answer whether others use it or not.
+A tenant is a set of principals. A quota-id whose user tag names one of them is its own. A quota-id
+without a user that one of its clients is charged to now is shared: there it sees its own clients,
+and the rate rounded up to a quarter of the limit. It sees nothing else of other principals: no
+name, count, address or time. A question about a client-id that it doesn't use now gets the same
+answer whether others use it or not.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ def as_seen_by(picture: Picture, principals: frozenset[str]) -> Picture:
     Return what a tenant may see of a picture.
 
     Args:
-        picture: of everybody, or of one principal, whose clients a shared quota-id names first. Of
-            a principal that isn't the tenant's nothing is left.
+        picture: of everybody, or of one principal; then shared quota-ids have to list its clients
+            first, because the lists are bounded. If it isn't the tenant's, nothing is left.
         principals: the tenant's, raw.
     """
     if picture.user is not None and picture.user not in principals:
@@ -101,7 +102,7 @@ def in_steps(utilisation: float) -> float:
 
 
 def _without(quota: EffectiveQuotaOf, user: str) -> EffectiveQuotaOf:
-    """Leave out what is set for a client-id by name, unless it is for this user's."""
+    """Leave out quotas of a named client-id, unless they are for this user."""
     entries = tuple(entry for entry in quota.entries if _own_or_default(entry, user))
     if entries[:1] != quota.entries[:1]:
         return EffectiveQuotaOf(quota.key, entries)

@@ -23,10 +23,13 @@ from headgate.quota.precedence import PRECEDENCE
 from headgate.words import duration, moment
 
 State = Literal["held", "over", "free", "unlimited", "exempt", "unenforced"]
-"""``over``: nothing of it waits now, and what it sends next will; ``unenforced``: quotas apply, and
-the gateway throttles by none of them (``headgate.enforce``)."""
+"""
+``over``: none of its connections waits now, but what it sends next will wait.
+
+``unenforced``: quotas apply, but the gateway throttles by none of them (``headgate.enforce``).
+"""
 NEARLY: Final = 0.9
-"""Connections at this part of their limit are said to be limited: those refused aren't counted."""
+"""From this share of its limit on an address counts as limited: refusals aren't in its rate."""
 _WORDS: Final = {
     QuotaType.PRODUCER_BYTE_RATE: "produces",
     QuotaType.CONSUMER_BYTE_RATE: "fetches",
@@ -44,13 +47,13 @@ class QuotaWhy(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         key: of the quota.
-        broker_id: of the broker.
+        broker_id: of the broker; -1: nothing was charged to it at any.
         user, client_id: the quota-id's tags.
         entries: the quotas that match, as written; the one that applies first.
         use: the quota-id at that broker; None: nothing was charged to it there.
-        held: the asked client's connections that wait by it.
+        held: how many connections of the client asked about wait because of it.
         wait_ms: for how much longer.
-        enforced: the gateway throttles by it.
+        enforced: whether the gateway throttles by it.
         note: where Kafka departs from plain precedence.
     """
 
@@ -90,9 +93,9 @@ class Why(msgspec.Struct, frozen=True, omit_defaults=True):
     The answer.
 
     Attributes:
-        user, client_id: who was asked about.
+        user, client_id: the client asked about.
         at_ms: when, epoch ms.
-        state: in a word.
+        state: the answer in a word.
         sentence: the answer.
         because: why that quota applies and not another.
         others: the other clients of the quota-id.
@@ -226,7 +229,7 @@ def _quota(
     client_id: str | None,
 ) -> QuotaWhy:
     own = [client for client in use.clients if _is(client, user, client_id)]
-    # Asked about any client-id, what applies without one says nothing of a pair's quota-id.
+    # Without a client-id, ``effective`` is about the user alone, not about its pairs' quota-ids.
     if effective is not None and (effective.user, effective.client_id) != (use.user, use.client_id):
         effective = None
     until_ms = max((client.held_until_ms for client in own), default=0)
@@ -305,7 +308,7 @@ def _sentence(name: str, quota: QuotaWhy, state: State, brokers: int) -> str:
 
 
 def _doer(quota: QuotaWhy) -> str:
-    """Say who uses a quota-id: the client alone, or all who share it."""
+    """Return the subject of a sentence about use: the client alone, or the shared quota-id."""
     use = quota.use
     if use is None or (len(use.clients) <= 1 and not use.other_clients and not use.coarse):
         return "it"
@@ -394,7 +397,7 @@ def _allowed(quota: QuotaWhy) -> str:
 
 
 def _rate(quota: QuotaWhy, value: float) -> str:
-    """Say what is used of a quota; parts and shares are used in bytes."""
+    """Return a rate in words; that of cluster-wide quotas and shares is in bytes."""
     key = QuotaKey.parse(quota.key)
     if key.is_divided:
         key = QuotaKey(key.type, QuotaUnit.BROKER_BPS)

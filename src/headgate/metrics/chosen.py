@@ -5,9 +5,9 @@ Clients choose their names, so there may be any number of quota-ids. Half of the
 those that a quota was set for by name, so that clients that invent names can't push these out. A
 quota-id keeps its place until it is clearly among the less busy, so that series don't come and go.
 
-The rest is one sum for each quota type. Counters never fall by a change of places: what was counted
-in the rest stays there when a quota-id gets series of its own, which then begin at 0; and what
-these counted goes to the rest when they end.
+All quota-ids without a place are the rest: one sum for each quota type. A sum never falls. When a
+quota-id gets series of its own, they begin at 0, and what was counted before stays in the rest.
+When its series end, what they counted is added to the rest.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Counts:
         count, ms: requests told to wait, and how long together, in ms.
         rest_count, rest_ms: the part that is counted in the rest.
         ranked_ms: ``ms`` at the last ranking.
-        drawing: how often metrics had been drawn when it was made.
+        drawing: ``Meters.drawings`` when it was made.
         since_ms: when the first was told after a pause (``picture.PAUSE_MS``), epoch ms.
         until_ms: when the last of them is over.
     """
@@ -118,7 +118,7 @@ def choose(
 
 
 def _best(ranked: list[tuple[Score, Tags]], places: int, incumbents: Collection[Tags]) -> set[Tags]:
-    """Give places to the busiest; between the last quarter and the next one incumbents stay."""
+    """Give three quarters of the places to the busiest, the others to incumbents first."""
     order = [tags for _, tags in sorted(ranked, reverse=True)]
     sure = places * 3 // 4
     open_ = sorted(order[sure:], key=lambda tags: tags not in incumbents)

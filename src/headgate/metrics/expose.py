@@ -1,8 +1,8 @@
 """
 Print samples for Prometheus, in steps: family by family, a line for each sample.
 
-prometheus-client prints a whole scrape at once, a tenth of a second for ten thousand series; so
-the lines are made here, and a test holds them to what its parser reads.
+prometheus-client prints a whole scrape at once, which takes a tenth of a second for ten thousand
+series. So the lines are made here, and a test reads them with its parser.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class BlockedMeter:
         return {"mean": mean, **dict(zip(_DECAYS, rates, strict=True))}
 
     def _tick(self, now_ms: int) -> None:
-        """Let the averages move as often as five seconds have passed."""
+        """Move the averages once for every five seconds that have passed."""
         count = (now_ms - self._next_ms) // _TICK_MS + 1
         if count <= 0:
             return
@@ -162,7 +162,7 @@ class Meters:
         throttled: what was told, by quota type, then by tags.
         throttled_in_all: requests and ms told so far by quota type, of forgotten quota-ids too.
         chosen: the quota-ids that have series of their own, by quota type.
-        drawings: how often this was shown.
+        drawings: how often samples of all this were read.
     """
 
     def __init__(self) -> None:

@@ -121,7 +121,7 @@ MOST_NAME: Final = 256
 
 def shortened(name: str) -> str:
     """
-    Return a name that isn't long: its beginning and its hash, if it is.
+    Return a name; of a long one, its beginning and its hash.
 
     A shortened name is longer than any name that isn't shortened, so two names never become one.
     """

@@ -4,7 +4,7 @@ Turn request logs and usage journals into answers, on Spark.
 ``import headgate.pipeline as hp`` gives the functions of ``library``, and loads them when one is
 first asked for.
 
-Data goes from the bottom up; a module imports only from lines above its own.
+Layers, the lowest first: a module imports only from lines above its own.
 
 - ``table``: what a table is: a name, a grain, columns.
 - ``bill_tables``: the tables of a shared bill.
@@ -13,17 +13,17 @@ Data goes from the bottom up; a module imports only from lines above its own.
 - ``emitted``: tables of what workers hand over to Spark, and how their rows become Arrow batches.
 - ``logs``: from a line of a request log to what was charged.
 - ``sources``: the files and topics that lines and events are read from.
+- ``tables``: how tables are written, all of a run's or none.
 - ``workers``: what runs in Spark's Python workers: rows of requests, or their sums by second.
 - ``frames``: Spark frames of what the workers read.
 - ``replaying``: Kafka's decisions on past charges, under one plan of quotas or several.
 - ``answers``: usage, effective quotas, what-if, recommendations, chargeback, storms.
 - ``splits``: cluster-wide quotas split over brokers, as a stream.
 - ``report``: one page that shows the tables.
-- ``tables``: how tables are written, all of a run's or none.
 - ``run``: a command's run: progress, tables, figures of the closing table.
 - ``growing``: the same answers of an input that grows.
 - ``library``: the answers as functions on DataFrames.
-- ``session``, ``class_data``: Spark's start, and what makes it quicker.
+- ``class_data``, ``session``: what makes Spark's start quicker, and the start.
 - ``bundled``: a small log and quotas that come with the package.
 - ``warm``: what set-up makes ready for later runs.
 """
@@ -73,7 +73,7 @@ _MODULES: Final = {
     "requests": "reading",
     "write": "writing",
 }
-"""Where those are that aren't among the answers."""
+"""Modules of the functions that aren't in ``answers``."""
 
 
 def __getattr__(name: str) -> Any:

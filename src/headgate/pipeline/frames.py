@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 # Tasks per core, at most: enough that cores end together.
 TASKS_PER_CORE: Final = 8
-# A task's way through the JVM costs 40 ms; a worker reads this many pieces in 300.
+# A task costs 40 ms in the JVM; a worker reads this many pieces in 300 ms.
 PIECES_PER_TASK: Final = 24
 TABLE_TASKS_PER_CORE: Final = 2
-# Sums of this many pieces (1 GB of log) are added up in one piece, at most.
+# Sums of this many pieces (1 GB of log), at most, are added up by one task.
 PIECES_PER_PART: Final = 128
 
 
@@ -77,8 +77,8 @@ def sums_of(emitted: DataFrame, columns: Sequence[str] = ACTIVITY.names) -> Data
 
     Args:
         emitted: EMITTED_ACTIVITY.
-        columns: what is wanted of ACTIVITY, ``second_ms`` in any case; those that are among
-            ``activity_blobs.KEYS`` are summed by.
+        columns: those wanted of ACTIVITY; ``second_ms`` is always there. Sums are grouped by those
+            that are in ``activity_blobs.KEYS``.
     """
     from pyspark.sql import functions as F
 
@@ -118,7 +118,7 @@ def activity(requests: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     ns = F.floor(F.col("handler_ms") * 1e6 + 0.5)
-    # A request's mutations are decided one by one, and it's told once: journal.counted_ms.
+    # Mutations of a request are decided one by one; its client is told once: journal.counted_ms.
     one_by_one = (F.col("quota_type") == "controller_mutation_rate") & F.col("event").isin(
         "record", "strict"
     )

@@ -158,7 +158,7 @@ class TimedResolver:
     def sensor(
         self, user: str, client_id: str, quota_type: str, at_ms: float
     ) -> tuple[Tags, float | None]:
-        """Return the tags and the limit (None = unlimited) of what ``self()`` says, but sooner."""
+        """Return the tags and the limit (None = unlimited) that ``self()`` finds, but faster."""
         epoch = bisect_right(self.starts_ms, at_ms) - 1 if len(self.starts_ms) > 1 else 0
         table, key = self._tables[epoch], key_of(quota_type)
         if key == PRODUCER_IDS or key in table.static_defaults:

@@ -84,7 +84,7 @@ class Run:
 
     @property
     def place(self) -> str:
-        """The final folder of its tables, while they are being made too."""
+        """The folder of its tables: ``aside`` while they are being made there, else ``out``."""
         if self.aside is not None:
             return self.aside
         return self.out.rstrip("/") if "://" in self.out else str(Path(self.out).absolute())
@@ -98,7 +98,7 @@ class Run:
 
     @property
     def is_direct(self) -> bool:
-        """Whether workers can write the tables' files: all of them are on this machine."""
+        """Whether workers can write tables: Parquet, not by day, workers and folder are local."""
         local = self.context.master.startswith("local")
         return self.format == "parquet" and local and "://" not in self.out and not self.by_day
 
@@ -117,8 +117,8 @@ class Run:
         """
         Let the tables that a block writes, and the summary, replace the older ones when it ends.
 
-        They replace all of them or, where the block raises, none. Delta has versions of its
-        own, for each table alone.
+        They replace all of them or, where the block raises, none. Delta tables don't wait for the
+        end: each has versions of its own.
         """
         if self.format != "parquet":
             yield
@@ -153,7 +153,7 @@ class Run:
 
     @property
     def _is_spread(self) -> bool:
-        """Whether other machines write files to a folder that may be another one there."""
+        """Whether workers on other machines write to a path that may be another folder there."""
         away = not self.context.master.startswith("local")
         return away and self.format == "parquet" and "://" not in self.out
 
@@ -166,10 +166,10 @@ class Run:
 
     def _refuse_unshared(self) -> None:
         """
-        Refuse a folder that workers don't see, as far as they are there already.
+        Refuse a folder that workers don't see; asks those workers that have started by now.
 
         Raises:
-            ConfigError: one doesn't.
+            ConfigError: a worker doesn't see it.
         """
         place, tasks = self.place, self.context.defaultParallelism
         look = self.context.parallelize(range(tasks), tasks) if self._is_spread else None
@@ -191,7 +191,7 @@ class Run:
         return reader.load(self.path(table.name))
 
     def counted(self, table: Table, by: str, least: Sequence[str]) -> pa.Table:
-        """Count the rows of a table written before by a column: ``count``, and others' least."""
+        """Return a written table's rows per value of ``by``: ``count``, the least of ``least``."""
         if not self.is_direct:
             from pyspark.sql import functions as F
 
@@ -241,7 +241,7 @@ class Run:
 
     @contextmanager
     def watch(self, words: str) -> Iterator[None]:
-        """Show how many of Spark's tasks are done until the block ends; its UI has the words."""
+        """Show how many of Spark's tasks are done until the block ends; its UI shows ``words``."""
         tracker = self.context.statusTracker()
         self.context.setJobDescription(f"headgate {self.command}: {words}")
         stop = threading.Event()

@@ -42,8 +42,8 @@ _LOCAL: Final = {
 }
 # A task that failed, by a read from afar perhaps, is tried again, as a cluster does.
 _TRIES: Final = 3
-# The JVM moves little and lives briefly: compiling it to the utmost costs more than it saves, and
-# so does collecting the classes' space while it's still filling. With this compiler alone Java
+# The JVM moves little data and lives briefly: the optimising compiler costs more than it saves, and
+# so does collecting the metaspace while it's still filling. With the first compiler alone Java
 # would keep 48 MB for compiled code: a session of many queries fills that, and its JVM fails.
 _JAVA: Final = (
     "-XX:+UseSerialGC",
@@ -75,7 +75,7 @@ def open_context(
         app: name shown by Spark.
         master: as spark-submit's --master; None = local on all cores, or what was submitted to.
         config: further Spark settings, by name.
-        log: file that takes what the driver's JVM writes to stderr; None leaves it on ours.
+        log: file that takes what the driver's JVM writes to stderr; None: to this process's stderr.
         java_options: of a local JVM, in place of the archive of classes (``class_data``).
     """
     from pyspark import SparkConf, SparkContext
@@ -92,7 +92,7 @@ def open_context(
         conf.setMaster(master or f"local[*,{_TRIES}]")
         if local:
             settings |= _LOCAL
-            # Of the JVM that only finds out how to start Spark's.
+            # For the JVM that only works out the command line of Spark's.
             os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(_JAVA[:2]))
             options = [*_JAVA, *java_options]
             if not java_options:

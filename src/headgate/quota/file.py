@@ -108,9 +108,9 @@ def parse_quotas(text: str, source: str = "quotas") -> QuotasFile:
 
 
 _MOST_PROBLEMS = 1_000
-"""Aliases make a short file's mistakes billions."""
+"""Mistakes that are collected at most: with aliases, a short file may have billions."""
 _MOST_FIELDS = 50
-"""Of an entry of the history, for the same reason."""
+"""Fields of an entry of the history that are read at most, for the same reason."""
 
 
 def digest_of(table: QuotaTable) -> str:
@@ -135,7 +135,7 @@ def dump_quotas(table: QuotaTable, note: object = None) -> str:
 
 
 def _row(entity: QuotaEntity, values: Mapping[QuotaKey, float]) -> str:
-    """Return an entity's quotas as YAML writes them; it takes five times longer."""
+    """Return an entity's quotas as ``yaml.dump`` writes them, but five times faster."""
     names = {t: None if isinstance(n, Default) else n for t, n in entity}
     amounts = {key.name: _plain(value) for key, value in sorted(values.items())}
     if all(_is_simple(name) for name in names.values()) and all(

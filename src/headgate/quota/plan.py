@@ -108,7 +108,7 @@ class EffectiveLine(NamedTuple):
 
 def known_clients(tables: Iterable[QuotaTable]) -> list[QuotaEntity]:
     """
-    Return the clients that quotas name, for a plan whose reader named none.
+    Return the clients that quotas name, for a caller that names none.
 
     An entity gives one client: its user and its client-id; the one it lacks is the default, which
     stands for any other name.

@@ -75,7 +75,7 @@ _SPELLED = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-
 
 
 def number(value: Any) -> Any:
-    """Return a number as written, with NaN and the infinities spelled as text."""
+    """Return the number that a file gives; NaN and the infinities are text there."""
     return _SPELLED.get(value, value) if isinstance(value, str) else value
 
 

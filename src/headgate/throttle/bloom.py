@@ -3,9 +3,10 @@ Bloom filters for producer ids: never a false negative, a bounded rate of false 
 
 Own code, because the core uses no third party and the sets are small: a first slice of 1,000 ids is
 1.6 KB. A full slice is followed by one of twice its capacity at half its error, so the whole stays
-below the configured rate however many ids come (Almeida et al., "Scalable Bloom Filters", 2007), up
-to ``most_ids``, where the last slice goes on filling: then new ids may be missed (never charged
-twice). Hashes are arithmetic on the id alone: the same in every process and on every machine.
+below the configured rate however many ids come (Almeida et al., "Scalable Bloom Filters", 2007).
+From ``most_ids`` on the last slice takes all further ids, and the error grows: more new ids are
+then taken for known ones, and not charged. No known id is charged again. Hashes are arithmetic on
+the id alone: the same in every process and on every machine.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 
 _MASK: Final = (1 << 64) - 1
 _SPARE: Final = 1.05
-"""Bits beyond the formula's, so that what is measured stays within the rate asked for."""
+"""Factor on the formula's bits, so that the measured error stays within the rate asked for."""
 
 
 def mix64(value: int) -> int:
@@ -41,7 +42,7 @@ class BloomFilter:
 
     Args:
         capacity: ids it is sized for.
-        error_rate: false positives among ids never added, once capacity ids were.
+        error_rate: false positives among ids never added, once ``capacity`` ids were added.
 
     Source: k = log2(1/p) probes, rounded, and the m bits for which (1 - e^(-kn/m))^k = p (Bloom
     1970); probe i is h1 + i h2 (Kirsch, Mitzenmacher 2006).

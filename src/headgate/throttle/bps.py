@@ -1,8 +1,8 @@
 """
 One broker's part in a cluster-wide quota: a bucket whose limit is the split it was assigned last.
 
-``cluster`` works the splits out; between two of them, and where none comes any more, this keeps
-to what is in force.
+``cluster`` computes the splits. A split is in force until the next one comes; if none comes, it
+lapses, and the limit is quota / brokers.
 """
 
 from __future__ import annotations

@@ -38,16 +38,17 @@ FLOOR: Final = 0.02
 MARGIN: Final = 0.02
 """Room above a demand that was seen whole, so that noise doesn't make it wait at once."""
 SELDOM: Final = 0.1
-"""A bucket overdrawn for less than this part of a period has shown its demand."""
+"""A bucket overdrawn for less than this part of a period has shown all of its demand."""
 ALWAYS: Final = 0.95
-"""Overdrawn for more than this part, it hid it."""
+"""A bucket overdrawn for at least this part of a period has hidden its demand."""
 BACKLOG: Final = 0.6
-"""What waits at clients that were held up comes on top of their demand in the next round."""
+"""Part of a demand that is added when clients begin to wait: in the next round they also send what
+they had to hold back."""
 GROWTH: Final = (1.25, 2.0)
 """What a hidden demand may claim as a multiple of what it got, in its first and second period in
 a row; from the third on it counts as unbounded. What is left over goes to hidden ones anyway."""
 HIGHEST: Final = 16.0
-"""How many times what a broker got its demand is taken for at most, where it was partly seen."""
+"""A demand that was seen in part is taken for at most this many times what the broker got."""
 MEMORY: Final = 8
 """Rounds a demand seen whole is averaged over."""
 
@@ -77,8 +78,8 @@ def split_demands(
     )
     asked = fsum(given.values())
     spare = max(quota - floor * count - asked, 0.0)
-    # What nobody asked for goes to the hungry; without them half of it equally, for demand that
-    # is new, and half where demand is.
+    # What nobody asked for goes to the hungry. Without them, half of it is divided equally, for
+    # demand that is new, and half in proportion to what was given.
     eaten = fsum(given[b] for b in given if b in hungry)
     by_demand = (spare if eaten else spare / 2.0 if asked else 0.0) / (eaten or asked or 1.0)
     equally = (0.0 if eaten else spare / 2.0 if asked else spare) / count
@@ -127,7 +128,7 @@ class DemandEstimate:
         used = seen.used_per_s
         if seen.waited >= ALWAYS:
             if used < split / 2.0:
-                # Everybody slept: an earlier, large request is being repaid. It shows nothing.
+                # All clients were muted while an earlier, large request is repaid: nothing shown.
                 return max(self.mean, split)
             self.rounds = 0  # whatever was known, it isn't so now
             self.mean = used
@@ -136,13 +137,13 @@ class DemandEstimate:
         after_waiting = self.hidden > 0 or not self.rounds
         self.hidden = 0
         if seen.waited >= SELDOM and seen.overdrawn:
-            # The bucket ran dry after a part 1 - w of the period, drawn on until then by all that
-            # was wanted: its split and what it held at first.
+            # The bucket ran dry after a part 1 - w of the period. Until then clients got all that
+            # they wanted: the split, and what the bucket held at first.
             held = split * BURST_MS / 1000.0 if seen.credit is None else seen.credit
             likely = split + held / ((1.0 - seen.waited) * self.period_s)
             self.mean, self.rounds = max(min(likely, HIGHEST * used), used), 0
             return self.mean * (1.0 if after_waiting else 1.0 + BACKLOG)
-        # Requests of used / n each, arriving at random, vary by the root of their number.
+        # If n requests of used / n each come at random, their number varies by its root.
         noise = sqrt(max(used, self.mean) * used / max(seen.requests, 1))
         if self.rounds and abs(used - self.mean) <= 2.0 * noise:
             self.rounds = min(self.rounds + 1, MEMORY)
@@ -157,7 +158,8 @@ class ClusterSplitter(Generic[B]):
     """
     The splits of many quota-ids over the brokers of a cluster, round by round. Picklable.
 
-    Its memory is three numbers per quota-id and broker with traffic; they go with the traffic.
+    Its memory is three numbers per quota-id and broker with traffic; when the traffic ends,
+    they are dropped.
 
     Args:
         period_ms: the split period.

@@ -294,7 +294,7 @@ class ConnectionQuotas:
 
     def admit(self, listener: str, address: str, now_ms: int) -> Admission:
         """
-        Charge the address and count the connection, once delay and slot wait are over.
+        Charge the address and count the connection, once the delay is over and a slot is free.
 
         Args:
             listener: where it came.
@@ -316,7 +316,7 @@ class ConnectionQuotas:
 
     def release(self, listener: str, address: str) -> None:
         """
-        Count a connection out; budgets of the rates don't come back.
+        Count a connection out; what the rates were charged for it isn't given back.
 
         Raises:
             ValueError: no connection of that address is counted.

@@ -68,7 +68,7 @@ class MutationQuota:
 
     Args:
         sensor: of the quota-id; None: nothing is charged, nothing is limited.
-        strict: which of both it is.
+        strict: which of the two it is.
         observes: a strict one refuses nothing (``headgate.enforce=observe``). What would have been
             refused is not charged, so that no client owes for it when the quota comes into force;
             metrics show its rate all the same.
@@ -126,7 +126,7 @@ class MutationQuota:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether a mutation was refused with a throttle time above 0."""
+        """Whether a mutation was refused, or would have been, with a throttle time above 0."""
         return self.is_strict and self._last_throttle_ms > 0
 
     def throttle_time_ms(self, now_ms: int) -> int:

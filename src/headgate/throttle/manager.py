@@ -201,7 +201,7 @@ class ClientQuotaManager(SensorRegistry):
 
         Returns:
             Units (bytes); the largest double where there is no limit. It bounds a
-            fetch's size. Like Kafka's, the question creates the sensor.
+            fetch's size. As in Kafka, the call creates the sensor.
 
         Source: ClientQuotaManager.maxValueInQuotaWindow.
         """
@@ -221,7 +221,8 @@ class ClientQuotaManager(SensorRegistry):
         """
         Return the units that can be charged now before the quota is reached; below 0: it is over.
 
-        Sometimes less, while it is more than half of the window's. Changes nothing.
+        The result may be too small, but only while it is at least half of the window's units.
+        Changes nothing.
         """
         tags = self.tags(user, client_id)
         bound = self._overrides.bound(tags)
@@ -239,8 +240,9 @@ class ClientQuotaManager(SensorRegistry):
         """
         Return what can be charged from now on before anything of a quota-id is throttled.
 
-        Whenever it is charged: a rate is measured over (N - 1) windows at least, less than one
-        fewer where the clock steps back, and samples only ever leave the sum. Never too much.
+        This holds whenever it is charged, and is never too much. A rate is measured over N - 1
+        windows at least, or over more than N - 2 if the clock steps back; and samples only ever
+        leave the sum.
 
         Args:
             tags: the quota-id charged.

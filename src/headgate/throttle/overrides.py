@@ -58,7 +58,7 @@ class Overrides:
     The quotas of one type, by entity.
 
     Args:
-        rules: which Kafka's way with flags.
+        rules: by which Kafka's rules ``flags`` are set.
         static_default: ``quota.producer.default`` or ``quota.consumer.default``: the default
             for a client-id no quota was written for (KIP-55, dropped in Kafka 3.0).
             None or anything from 2^63 - 1 on: none.

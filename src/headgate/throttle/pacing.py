@@ -6,9 +6,9 @@ holds ``burst_ms`` of the quota lets through the quota itself, all the time; wha
 beyond it is owed, and the next waits until it is repaid. So over any time T a quota-id gets at most
 bound x (T + burst), plus the requests in flight when the bucket ran dry.
 
-Differs from Kafka, which has no such manager: it serves ``headgate.pacing=smooth`` and the splits
-and shares (``cluster``, ``shares``), whose limits move: a sampled sensor can't take back the long
-throttle it told, nor judge the past by the limits of the past.
+Differs from Kafka, which has no such manager. It serves ``headgate.pacing=smooth``, and the splits
+and shares (``cluster``, ``shares``). The limits of these move, and a sampled sensor doesn't suit
+that: it can't take back a long throttle that it told, and it judges the past by the newest limit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FOREVER: Final = float("inf")
 _BELOW_ROUNDING: Final = 1 - 2**-20
 _MOST_SPARE: Final = 2.0**33
 """Far more than a request takes. Fewer than 2^30 charges spend it, and they lose less to rounding
-than the part that is left out."""
+than the part that ``_BELOW_ROUNDING`` leaves out."""
 _new = tuple.__new__
 
 Moved = Callable[[Tags, float, int], None]
@@ -128,7 +128,7 @@ class PacedSensor:
             self.moved((self.user_tag, self.client_tag), bound, now_ms)
 
     def refill(self, now_ms: int) -> None:
-        """Add the credit of the time since the last refill, and note how much of it was owed."""
+        """Add the credit since the last refill, and note for how long the bucket was overdrawn."""
         if now_ms > self.last_ms:
             self._wait(now_ms)
             self.tokens = self.peek(now_ms)
@@ -145,7 +145,7 @@ class PacedSensor:
 
     def take(self, seconds: float, now_ms: int) -> Observation:
         """
-        Return what the time since the last call showed (seconds long), and begin again.
+        Return what the ``seconds`` since the last call showed, and begin the next period.
 
         The bucket itself isn't touched: observing it never changes a decision.
         """
@@ -181,9 +181,9 @@ class PacedQuotaManager(SensorRegistry):
         type: the quota type.
         burst_ms: credit a bucket holds, as time at its quota; at least 1.
         bursts: seconds for single entities, instead of ``burst_ms``.
-        period_ms: how often bounds are assigned; None: never. One throttle is at most two periods,
-            by when the bound it was told by has been replaced. What is owed beyond that waits for
-            the next request.
+        period_ms: how often bounds are assigned; None: never. One throttle is at most two periods:
+            by then the bound has been replaced. What is owed beyond that, the next request waits
+            for.
         rules, static_default, start_ms: as for every manager.
     """
 
@@ -296,8 +296,9 @@ class PacedQuotaManager(SensorRegistry):
         """
         Return what can be charged from now on before anything of a quota-id is throttled.
 
-        Whenever it is charged: as long as the bound stays or lapses, time only ever adds tokens,
-        and a bucket takes none back when it is full or the clock steps back. Never too much.
+        This holds whenever it is charged, and is never too much. As long as the bound stays or
+        lapses, time only ever adds tokens; a bucket that is full, or a clock that steps back, takes
+        none away.
 
         Args:
             tags: the quota-id charged.
@@ -369,7 +370,7 @@ class PacedQuotaManager(SensorRegistry):
                 now_ms = self._move(clock)
 
     def _move(self, clock: Callable[[], int]) -> int:
-        """Return now, epoch ms, when what was claimed by bounds that are to move is charged."""
+        """Have what was claimed by bounds that are to move charged; return now, epoch ms."""
         now_ms = clock()
         if self.moving is not None:
             self.moving(now_ms)

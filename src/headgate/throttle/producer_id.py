@@ -32,7 +32,8 @@ CLEANUP_INTERVAL_MS: Final = 10
 _FOREVER: Final = 1 << 70
 _MOST_SPARE: Final = 2.0**33
 _MOST_KNOWN: Final = 64
-"""Ids of a user that needn't be looked for in two filters, at 2 us each; 6 KB at most."""
+"""Ids of a user that are remembered besides, so that they needn't be looked for in two filters, at
+2 us each; 6 KB at most."""
 
 
 class CleanupTask(Protocol):
@@ -245,9 +246,10 @@ class ProducerIdQuotaManager(SensorRegistry):
         """
         Return how many ids may be in flight before a request of theirs is throttled.
 
-        Whenever they are charged, and however many requests have the same id: an id is new again
-        half a cache window after it was charged, so no more count than are refilled by then. One
-        window's tokens are left out, for a clock that steps back. Never too much.
+        It holds whenever they are charged and however many requests have the same id, and is never
+        too much. An id is new again half a cache window after it was charged, at the earliest, so
+        the result is at most what is refilled by then. One window's tokens are left out, for a
+        clock that steps back.
 
         Args:
             tags: the user, and "".
@@ -292,7 +294,7 @@ class ProducerIdQuotaManager(SensorRegistry):
 
     def cleanup(self, now_ms: int | None = None, most: int | None = None) -> int:
         """
-        Drop users without a live layer; free while none is due.
+        Drop users without a live layer; costs nothing while none is due.
 
         Decisions never depend on it: dead layers aren't consulted.
 

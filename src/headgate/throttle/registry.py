@@ -1,5 +1,5 @@
 """
-What every manager has: quotas, one sensor per quota-id, a memory of who is charged where, expiry.
+What every manager has: quotas, a sensor per quota-id, which sensor a request is charged to, expiry.
 
 Kafka's task removes sensors every 30 s that had no record for more than an hour. Here each call
 first notes which of these ticks have passed, and a sensor found idle before the last of them is
@@ -21,18 +21,18 @@ from headgate.throttle.overrides import KAFKA_4, Overrides, Rules, Tags
 from headgate.throttle.sensor import NEVER
 
 EXPIRY_MS = 3_600_000
-"""Idle time after which Kafka removes a client's sensors (SensorAccess: 3600 s). Not Final: that
-would be compiled in, and a soak couldn't have generations of sensors in an hour."""
+"""Idle time after which Kafka removes a client's sensors (SensorAccess: 3600 s). Not Final, since
+the soak test makes it shorter, to see several generations of sensors in an hour."""
 EXPIRY_PERIOD_MS: Final = 30_000
-"""How often it looks (Metrics: 30 s)."""
+"""How often Kafka looks for them (Metrics: 30 s)."""
 SENSORS_AT_ONCE: Final = 16
-"""Live sensors that get a new bound in one step: buckets, which are written down, take longest."""
+"""Live sensors that get a new bound in one step. Buckets take longest: the journal notes theirs."""
 _FREED_AT_ONCE: Final = 64
 """Pairs of names that are freed whenever one is remembered."""
 _MOST_NAMED: Final = 1 << 24
 """Characters of their names: a client-id may have 32,767 bytes."""
 _MOST_REMEMBERED: Final = 1 << 17
-"""Pairs (user, client-id) remembered; many client-ids may share one quota-id, so it needs one."""
+"""Most pairs (user, client-id) remembered: one quota-id may have any number of client-ids."""
 
 K = TypeVar("K")
 
@@ -65,7 +65,7 @@ def freeing_idle(sensors: dict[K, Any], idle_before_ms: Callable[[], int]) -> It
 
     Args:
         sensors: by any key.
-        idle_before_ms: returns since when an idle one was charged last, epoch ms.
+        idle_before_ms: returns the time before which an idle one was charged last, epoch ms.
     """
     for key in one_by_one(sensors):  # not its items: new pairs wake the garbage collector
         sensor = sensors.get(key)
@@ -80,7 +80,7 @@ class SensorRegistry(ABC):
     """
     Quotas and sensors of one manager. Not thread-safe.
 
-    What a sensor is, its subclass says (``_make_sensor``); all have ``user_tag``, ``client_tag``,
+    A subclass says what a sensor is (``_make_sensor``); all have ``user_tag``, ``client_tag``,
     ``last_record_ms`` and ``set_bound(bound, now_ms)``.
 
     Args:
@@ -185,8 +185,8 @@ class SensorRegistry(ABC):
         """
         Name users (raw) who are measured and never throttled.
 
-        They are charged to sensors of their own: what they do under a client-id that others have
-        too takes nothing from these.
+        They are charged to sensors of their own. So what they do under a client-id that others have
+        too takes nothing from those others.
         """
         # Differs: Kafka exempts no principals, so it has no such sensors.
         if users != self._exempt:
@@ -198,7 +198,7 @@ class SensorRegistry(ABC):
         return self._overrides.bound(tags)
 
     def bound_in_force(self, tags: Tags) -> float:
-        """Return the limit by which tags are charged now: a part of a quota that is divided."""
+        """Return the limit by which tags are charged now; of a divided quota, its part here."""
         return self._overrides.bound(tags)
 
     # -- sensors
@@ -278,7 +278,7 @@ class SensorRegistry(ABC):
         return sensor
 
     def _forget(self) -> None:
-        """Have it found out again where each request is charged."""
+        """Forget which sensor each request is charged to, so that it is looked up again."""
         self.generation += 1
         if self._charged:
             less, more = sorted((self._charged, self._forgotten), key=len)

@@ -8,9 +8,9 @@ the time since the oldest sample's start, padded to N - 1 whole windows. So a bu
 counts as if it had taken N - 1 windows, and a rate never looks high merely because a sensor is
 young.
 
-Two speeds, one truth: sums of whole numbers below 2^53 don't depend on their order, so as long as
-all amounts are whole the sum is kept as it goes; the first other amount turns the sensor to
-summing doubles in Kafka's order at every measurement.
+A sensor sums in one of two ways. Sums of whole numbers below 2^53 don't depend on their order, so
+as long as all amounts are whole the sum is kept as it goes. From the first other amount on, doubles
+are summed in Kafka's order at every measurement.
 
 Source: SampledStat, WindowedSum, Rate (org.apache.kafka.common.metrics.stats), Kafka >= 3.8.
 """
@@ -63,7 +63,7 @@ class SampledRate:
     )
 
     def __init__(self, num_samples: int = 11, window_ms: int = 1000) -> None:
-        # What most charges read comes last, beside what subclasses add: it lies so in memory.
+        # What most charges read comes last, beside what subclasses add.
         self._starts: list[int] = []
         self._lasts: list[int] = []
         self._values: list[float] = []

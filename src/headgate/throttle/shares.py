@@ -1,10 +1,9 @@
 """
 Weighted fair shares: contested capacity divided by weight, nothing left unused that is wanted.
 
-KIP-546's unit ``shares``: a weight, not a rate. While all demands fit into the capacity nobody is
-limited. When they don't, everybody's part rises in proportion to their weight until they have
-what they want, and what they don't want goes on to the others
-(weighted max-min fairness).
+KIP-546's unit ``shares``: a weight, not a rate. While all demands fit into the capacity, none is
+limited. When they don't, every part rises in proportion to its weight until it meets its demand;
+what is then left goes to the others (weighted max-min fairness).
 
 Source: KIP-546 "Units"; Bertsekas and Gallager, "Data Networks" 6.5.2 (max-min).
 """
@@ -54,10 +53,10 @@ def sharing(
     """Do as :func:`fair_shares`, in steps."""
     if not capacity >= 0.0:
         raise ValueError("capacity and demands must be 0 or more")
-    # Those satisfied at the lowest level come first. Equals are summed in an order that depends
-    # on their numbers only.
+    # Demands that are met at the lowest level (units per weight) come first. Those of one level are
+    # sorted by their numbers, so that sums don't depend on the order of the arguments.
     waiting = yield from sorting(_levels(demands, weights or {}), lambda one: one[:3])
-    # Weights still to serve, from each on: summed from the end, so that the order is fixed too.
+    # The weights from each demand to the last, summed from the end, so in a fixed order too.
     to_serve = list(accumulate(weight for _, _, weight, _ in reversed(waiting)))
     left, level = capacity, None
     given: dict[K, float] = {}
@@ -77,7 +76,7 @@ def sharing(
 def _levels(
     demands: Mapping[K, float], weights: Mapping[K, float]
 ) -> Iterator[tuple[float, float, float, K]]:
-    """Yield the level that satisfies each, its demand, its weight, and whose they are."""
+    """Yield the level (units per weight) that meets a demand, the demand, its weight, its key."""
     for k, demand in demands.items():
         weight = float(weights.get(k, 1.0))
         if not demand >= 0.0:
@@ -122,10 +121,10 @@ def allocating(
         if not count % FEW:
             yield
     room = max(capacity - outside, capacity / 10)
-    # Nobody waits and all of it fits: uncontested, nobody is limited.
+    # No client waits and all demands fit: no quota-id is limited.
     if sum(demands.values()) <= room:
         return {}
-    # A quota-id that wants less than its fair level may still grow to it.
+    # A quota-id that wants less than a tenth of its fair part gets that tenth, so it can grow.
     level = room / sum(shares.values())
     for count, (tags, weight) in enumerate(shares.items(), 1):
         demands[tags] = max(demands[tags], level * weight / 10)
@@ -166,7 +165,7 @@ class SharesQuotaManager(PacedQuotaManager):
         self._valid_ms = 3 * period_ms
         self.capacity_bps = capacity_bps
         self.divided_until_ms = 0
-        """Until when somebody else divides (`headgate splits`, for a fleet), epoch ms."""
+        """Until when capacity is divided elsewhere (`headgate splits`, for a fleet), epoch ms."""
 
     @property
     def enabled(self) -> bool:

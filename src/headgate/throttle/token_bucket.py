@@ -23,7 +23,7 @@ class TokenBucket:
         num_samples: N (controller.quota.window.num).
         window_ms: W in ms.
         tokens: what it holds at last_ms. Kafka starts with 0 at time 0, which epoch time fills at
-            the first use; give the burst where the clock starts small.
+            the first use; give the burst where the clock starts near 0.
         last_ms: the time of that.
     """
 

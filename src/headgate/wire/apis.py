@@ -56,13 +56,15 @@ class Api(NamedTuple):
     The facts about one API.
 
     Attributes:
-        key: the api key on the wire. name: Kafka's name, as in its request log (``Produce``).
-        min_version: the oldest version any release since 0.10 spoke. max_version: the newest
-        version known. flexible_since: first version with compact and tagged fields; ``NEVER`` if
-        none. throttle_since: first version whose response has ``throttle_time_ms``; None if none.
+        key: the api key on the wire.
+        name: Kafka's name, as in its request log (``Produce``).
+        min_version: the oldest version any release since 0.10 spoke.
+        max_version: the newest version known.
+        flexible_since: first version with compact and tagged fields; ``NEVER`` if none.
+        throttle_since: first version whose response has ``throttle_time_ms``; None if none.
         client_throttles_since: first version from which clients pause without being muted; None:
-        never. passes_until: newest version the gateway lets through, because it reads this API;
-        None
+            never.
+        passes_until: newest version the gateway lets through, because it reads this API; None
             where any version passes untouched.
         cluster_action: an inter-broker call.
         forwardable: brokers forward it to the controller.

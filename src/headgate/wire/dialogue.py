@@ -27,7 +27,7 @@ T = TypeVar("T")
 Question = Generator[bytes, bytes, T]
 """Yields request frames, is sent the frames of their answers, returns what was asked for."""
 
-# 100,000 entities with long names are some 20 MB; more is no answer to what we ask.
+# 100,000 entities with long names are some 20 MB; no answer that we ask for is longer than this.
 MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
 
 

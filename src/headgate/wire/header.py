@@ -78,7 +78,7 @@ def parse_request_header(frame: Buffer) -> RequestHeader:
 
 
 def _odd_header(frame: Buffer, otherwise: str) -> RequestHeader:
-    """Read a header without client id: ControlledShutdown 0 has one; or say what is wrong."""
+    """Read ControlledShutdown 0's header, which has no client id; else raise ``otherwise``."""
     if len(frame) >= 12:
         api_key, version, correlation_id = _PEEK.unpack_from(frame, 4)
         if api_key == CONTROLLED_SHUTDOWN and version == 0:

@@ -73,7 +73,8 @@ def scram(
         mechanism: ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``.
         username: the name, any text.
         password: the password, any text.
-        token: it is a delegation token: the name its id, the password its secret as base64.
+        token: whether it is a delegation token: the name is its id, the password its secret as
+            base64.
         nonce: makes the client's nonce.
 
     Raises:

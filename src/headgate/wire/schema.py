@@ -94,7 +94,7 @@ Int8 = Annotated[int, INT8]
 Int16 = Annotated[int, INT16]
 Int32 = Annotated[int, INT32]
 Int64 = Annotated[int, INT64]
-"""Whole numbers, which Python doesn't tell apart, as annotations of a message's fields."""
+"""Kafka's types of whole numbers, as annotations of fields: Python has one type for all."""
 _BY_HINT: Final[dict[Any, Any]] = {
     bool: BOOL,
     float: FLOAT64,

@@ -64,8 +64,8 @@ def scala_order(names: Sequence[str], depth: int = 0) -> list[str]:
     """
     Return names in the order in which Scala's immutable maps list them.
 
-    Source: Map1 to Map4 keep the order they are made in; HashMap is a trie of five bits a step,
-        which lists what stands alone on a step before what doesn't (scala-library 2.13).
+    Source: Map1 to Map4 keep the order they are made in; HashMap is a trie of five bits a level,
+        which lists a node's own entries before those of its child nodes (scala-library 2.13).
     """
     if depth == 0 and len(names) <= 4:
         return list(names)

@@ -156,7 +156,7 @@ def _storms(arguments: argparse.Namespace) -> Tables:
 
     made = run_answer(arguments, Sums("storms", write, tell, ("storms",), connections=True))
     found = {figure.name: figure.value for figure in made.figures}.get("storms")
-    # One that follows ends when it's told to, whatever it saw.
+    # With --follow it ends when it's told to: storms don't change its exit status.
     count = 0 if arguments.follow else int(found or 0)
     return Storms(made.command, made.tables, made.figures, count)
 

@@ -52,7 +52,7 @@ def _plain(
     name: str, function: Callable[[argparse.Namespace], Result], arguments: argparse.Namespace
 ) -> Result:
     """Call the function; turn errors of Spark and of the disk into PipelineError."""
-    # Before anything is said; later it would be a Spark that doesn't start.
+    # Checked first: later it would look like a Spark that doesn't start.
     extras.require("pyspark")
     try:
         return function(arguments)

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from headgate.quota.table import QuotaTable
 
 
-# Where no request is found.
+# Printed where no request is found.
 HINT: Final = (
     "is it the file of kafka.request.logger, and is that logger at DEBUG? "
     "docs/howto/request-logs.md says how. --allow-empty makes empty tables"
 )
-# About inputs, printed at the start.
+# Notes about inputs that are printed at the start, at most.
 MOST_NOTES: Final = 5
 
 
@@ -286,7 +286,7 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
     except BadUsage as exc:
         wrong.append(str(exc))
     mistakes += _unreachable(arguments.master)
-    # Made, and so tried, only where the rest is right.
+    # Makes the directory, to try it; so only where all else is right.
     mistakes += [] if wrong or mistakes else unwritable(arguments.out)
     if not wrong and not mistakes:
         spark_dir = config.get("spark.local.dir", "").partition(",")[0]
@@ -367,7 +367,7 @@ def start(
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         }
-    # A name that nobody else can have taken before, as a link to another file, say.
+    # A new file: at a fixed name, somebody could have put a link to another file.
     handle, name = tempfile.mkstemp(prefix="headgate-spark-", suffix=".log")
     os.close(handle)
     log = Path(name)

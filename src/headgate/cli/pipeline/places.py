@@ -26,7 +26,7 @@ def unwritable(out: str, *, growing: bool = False) -> list[str]:
 
     Args:
         out: a local path, or a URI, whose file system Spark knows better.
-        growing: its state is kept there too, and renamed at each round.
+        growing: the input grows; what is remembered is kept there too, and renamed in each round.
     """
     if "://" in out:
         scheme = out.partition("://")[0]
@@ -53,7 +53,7 @@ def unwritable(out: str, *, growing: bool = False) -> list[str]:
     return []
 
 
-# Text in a compressed log's byte: request lines are much alike.
+# Bytes of text per byte of a compressed log: request lines are much alike.
 _UNPACKED: Final = 20.0
 # What a run takes of a log's bytes, measured on real brokers' logs and rounded up: in its tables,
 # and in Spark's own files (what is kept for a second look, and what it shuffles).

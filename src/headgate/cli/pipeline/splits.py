@@ -116,7 +116,7 @@ def _quotas(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Calla
     if arguments.store:
         from headgate.cli.quotas.quota_home import open_quota_store
 
-        # Once: a cluster's takes a while.
+        # Opened once: to open a cluster's store takes a while.
         store = open_quota_store(arguments.store, arguments.command_config)
         stack.callback(store.close)
         return store.snapshot

@@ -54,7 +54,7 @@ class Sums:
         tell: prints the closing table.
         tables: names of the tables written.
         connections: whether it looks at connections.
-        direct: writes the tables of a run's inputs by workers alone, where all see its folder.
+        direct: lets workers alone write the tables, where all of them see the run's folder.
     """
 
     command: str
@@ -93,9 +93,9 @@ class Replays:
             bad lines and counts too.
         tell: prints the closing table.
         tables: names of the tables written.
-        activity: whether it looks at sums by second too: it is given them, persisted, and gives
-            these back.
-        direct: writes the tables of a run's inputs by workers alone, where all see its folder.
+        activity: whether ``write`` takes sums by second too. What they are made of is persisted
+            already, and ``write`` returns the sums.
+        direct: lets workers alone write the tables, where all of them see the run's folder.
     """
 
     command: str

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MARK = "headgate_plan"
 _VERSION = 1
 _MOST_MESSAGE_BYTES: Final = 1_000
-"""A message stands in every entry of its change; stores keep 20,000 of them in memory."""
+"""Every history entry of a change has its message; stores keep 20,000 entries in memory."""
 
 
 def checked_message(text: str) -> str:
@@ -32,7 +32,7 @@ def checked_message(text: str) -> str:
     Return a message for the history.
 
     Raises:
-        InvalidQuota: it is too long, or UTF-8 has no form of it.
+        InvalidQuota: it is too long, or can't be encoded as UTF-8.
     """
     try:
         size = len(text.encode())

@@ -142,7 +142,7 @@ def _copy(arguments: argparse.Namespace) -> StoreCopied:
 
 
 def _halves(alterations: Sequence[QuotaAlteration]) -> list[list[QuotaAlteration]]:
-    """Return alterations of keys that Kafka knows, and of the others: a Kafka store keeps both."""
+    """Return the alterations in two lists: of keys that Kafka knows, and of all others."""
     parts = [
         (a._replace(ops=tuple(op for op in a.ops if op.key.known_to_kafka is theirs)), theirs)
         for a in alterations

@@ -22,7 +22,7 @@ AGAIN_S: Final = (0.2, 1.0, 5.0)
 STEADY_S: Final = 60.0
 """A process that ran for this long starts again quickly."""
 _LAST_WORD_S: Final = 1.0
-"""What hangs may hold the log's lock."""
+"""Time for the last log line: the thread that hangs may hold the log's lock."""
 
 
 def exit_limit_s(settings: Settings) -> float:
@@ -40,7 +40,7 @@ def exit_limit_s(settings: Settings) -> float:
 def end_process(limit_s: float) -> None:
     """End this process at once, saying what it was doing instead of ending."""
     try:
-        # Not a thread of Python's: Python 3.12 starts none any more while it ends. Exits with 1.
+        # Not threading.Timer: while Python 3.12 ends, it starts no thread. This exits with 1.
         faulthandler.dump_traceback_later(_LAST_WORD_S, exit=True)
         from headgate.gateway.log import get_logger
 

@@ -114,7 +114,7 @@ def _serve(args: argparse.Namespace) -> Result:
 
     if args.json and not args.check:
         raise BadUsage("--json goes with --check; a gateway that runs writes log lines")
-    # Until it can be obeyed: it would end a process that has just read its file.
+    # Ignored until it can be obeyed: by default SIGHUP ends a process.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     settings = load_settings(args.config)
     if args.check:
@@ -241,7 +241,7 @@ def serve(
 
 
 def _allow_files() -> None:
-    """Raise the limit of open files to what the system allows, as Java does: two a client."""
+    """Raise the limit of open files to what the system allows, as Java does: a client takes two."""
     import resource
 
     with contextlib.suppress(OSError, ValueError):
@@ -320,8 +320,8 @@ def _run(
 
     from headgate.gateway import Gateway
 
-    # A thread that works (the journal's, a store's) lets the loop's go on after so long, not after
-    # five milliseconds.
+    # A busy thread (the journal's, a store's) lets the event loop's go on after this time, not
+    # after Python's five milliseconds.
     sys.setswitchinterval(_SWITCH_S)
     status: int = uvloop.run(
         _main(lambda: Gateway(settings, store, **arguments), config, supervisor_fd)

@@ -79,7 +79,7 @@ class Supervisor:
         Run until SIGTERM or SIGINT; returns the worst exit status of the last workers.
 
         Raises:
-            GatewayError: the HTTP listener's port can't be had.
+            GatewayError: the HTTP listener's port can't be opened.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

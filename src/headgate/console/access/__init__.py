@@ -12,7 +12,7 @@ Signing in, and what each viewer may do.
 - ``proxy``: users named by a proxy.
 - ``oidc``: sign-in at an OpenID Connect provider.
 - ``sessions``: cookies' tokens.
-- ``sign_in``: says who a request comes from, by means of the modules above.
-- ``opening``: makes it from settings.
+- ``sign_in``: finds out who a request comes from, with the modules above.
+- ``opening``: makes the object of ``sign_in`` or ``unsigned`` from settings.
 - ``unsigned``: without sign-in, everybody on this machine may read, and nobody may change.
 """

@@ -18,12 +18,12 @@ from starlette.requests import Request
 FIELD: Final = "csrf"
 HEADER: Final = "x-csrf-token"
 MOST_BODY_BYTES: Final = 4_000_000
-"""A quotas file of 20,000 entities, with room."""
+"""A quotas file of 20,000 entities is smaller."""
 MOST_FORM_BYTES: Final = 256_000
-"""All forms but an operator's, signed in or not; two names of 32 kB fit, percent-encoded."""
+"""For everybody but operators; two names of 32 kB fit, percent-encoded."""
 _MOST_FIELDS: Final = 200
 _SECRET: Final = secrets.token_bytes(32)
-"""Forms that were opened before a restart have to be opened again."""
+"""New at each start: forms that were opened before have to be opened again."""
 
 
 def csrf_token(key: str) -> str:

@@ -19,9 +19,9 @@ _FIRST_MS: Final = 1_000
 _MOST_MS: Final = 60_000
 """The wait doubles up to this, so that nobody can lock a user out for long."""
 _FORGOTTEN_MS: Final = 900_000
-"""A place without failures for this long is as new."""
+"""A place without failures for this long starts at 0 again."""
 MOST_BY_ADDRESS: Final = 4
-"""Failures of an address count a fourth: several people may share it."""
+"""For its address, a failure counts a fourth: several people may share an address."""
 
 
 class Failures:

@@ -12,7 +12,7 @@ from headgate.errors import ConfigError
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a listener on this host is out of other machines' reach."""
+    """Whether other machines can't reach a listener on this host."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -1,5 +1,5 @@
 """
-Make the object that knows users from the settings, and refuse settings that aren't safe.
+Make, from the settings, the object that finds out who a request comes from.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def open_access(
     clock_ms: Callable[[], int],
 ) -> SignIn | Unsigned:
     """
-    Return the object that knows who may sign in.
+    Return the object that finds out who a request comes from.
 
     Args:
         settings: checked by ``check_reach``.

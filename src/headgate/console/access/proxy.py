@@ -1,5 +1,5 @@
 """
-Users named by a proxy that signs people in. Its headers count; other senders' are removed.
+Users named by a proxy that signs people in. The same headers from other senders are ignored.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Proxies:
             scope: of the request; afterwards it has none of these headers.
 
         Returns:
-            The user that the proxy named, if it is one of ours, and where the request comes from.
+            The user, if a believed proxy named one; and the address that the request comes from.
         """
         peer = scope["client"][0] if scope.get("client") else ""
         ours = self._believed(peer)

@@ -17,7 +17,7 @@ OIDC: Final = "oidc"
 _MOST_OF_ONE: Final = 20
 """Sessions of one person; one more ends the oldest."""
 _NOTED_MS: Final = 60_000
-"""A session's last use is written down no more often than this."""
+"""The shortest time between two notes of a session's last use; less if the idle time is short."""
 
 
 class Session(NamedTuple):

@@ -1,5 +1,5 @@
 """
-Who somebody is: by a session's cookie, or by a proxy's header.
+Find out who a request comes from: by a session's cookie, or by a proxy's header.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ OIDC_COOKIE: Final = "headgate-oidc"
 
 
 def cookie_name(name: str, *, secure: bool) -> str:
-    """Return a cookie's name; under TLS one that browsers take from this host alone."""
+    """Return a cookie's name; with TLS one that browsers accept only from this host."""
     return f"__Host-{name}" if secure else name
 
 
 @dataclass(slots=True)
 class SignIn:
     """
-    Who may come in, and who somebody is.
+    Finds out who a request comes from; begins and ends sessions.
 
     Args:
         origins: where our own pages come from.
         hosts: the host names that requests may have.
-        secure: browsers speak TLS.
+        secure: whether browsers use TLS.
         users: local ones.
         sessions: of users and of people who came by OIDC.
         proxies: they sign people in, or give the address that a request came from.
@@ -82,7 +82,7 @@ class SignIn:
         return Viewer(name, role, tenant, own, signed_in)
 
     def visit(self, request: Request, response: Response) -> None:
-        """Give a browser that has no session what the sign-in form's token is bound to."""
+        """Give a browser without a session the cookie that the sign-in form's token is bound to."""
         self._set(response, _PRE, request.state.csrf_key.removeprefix("visit:"))
 
     def prepare_visit(self, request: Request) -> None:

@@ -17,7 +17,7 @@ from headgate.errors import ConfigError
 from headgate.yaml_reading import read_yaml_file
 
 Tenants = Mapping[str, frozenset[str]]
-"""A tenant's name to its principals, raw. What isn't in it has none."""
+"""A tenant's name to its principals, raw. A tenant that isn't in it has none."""
 
 NO_TENANTS: Tenants = MappingProxyType({})
 

@@ -151,7 +151,7 @@ async def _changes(request: Request) -> list[PastChange]:
         for name, each in groupby(entries, key=lambda entry: entry.change)
         if (made := list(each))
     ]
-    # The oldest one read may have begun before.
+    # The oldest change may have more entries, which weren't read.
     return found[::-1][:_SHOWN_CHANGES]
 
 

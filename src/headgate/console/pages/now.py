@@ -23,7 +23,7 @@ MOST_OTHERS: Final = 25
 MOST_FIND: Final = 200
 """Characters to look for."""
 _MOST_TEXTS: Final = 20
-"""Parts of the page that are kept for others who look for the same."""
+"""Searches whose drawn page is kept, for other viewers with the same search."""
 
 
 class _Drawn:

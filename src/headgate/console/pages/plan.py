@@ -34,7 +34,7 @@ async def _form(request: Request, problems: list[str] | None = None, status: int
     last = await to_thread.run_sync((await _uploads(request)).applied)
     drift: Plan | None = None
     if last is not None:
-        # Pruned, so that what the file doesn't mention is among what has changed.
+        # With prune, so that quotas that the file doesn't mention count as drift.
         making = await to_thread.run_sync(_making, last._replace(prune=True))
         drift = await to_thread.run_sync(making, await parts(request).home.table())
     return render(

@@ -1,8 +1,8 @@
 """
 Tenants ask for more; operators approve, change or refuse.
 
-A tenant asks for its own principals alone: what is shared with others, or a default, is an
-operator's to change. The evidence is what the tenant itself may see.
+A tenant asks only for its own principals: quotas that are shared with others, and defaults, are
+changed by operators alone. The evidence is what the tenant itself may see.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from headgate.store.base import AuditEvent
 _KEYS: Final = [key for key, spec in KEYS.items() if "user" in spec.shapes]
 _TOOL: Final = "headgate console"
 _ASKING: Final = Lock()
-"""Evidence costs a second of a core. Asks are counted before it is gathered, one after another."""
+"""One ask at a time is counted and gets its evidence, which takes a core for a second."""
 _ANSWERING: Final = Lock()
 """Answers are given one after another, so that no ask is granted and refused."""
 

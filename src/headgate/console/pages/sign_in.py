@@ -24,9 +24,9 @@ from headgate.words import printable
 log = logging.getLogger("headgate.console")
 
 _VERIFYING: Final = CapacityLimiter(2)
-"""Passwords verified at once, of 64 MiB each; others wait without a thread, which pages need."""
+"""Passwords verified at once, of 64 MiB each. Others wait without a thread: pages need them."""
 MOST_WAITING: Final = 50
-"""Some seconds' work; the next is told to come again."""
+"""Passwords that are verified or wait, some seconds' work; the next one is refused."""
 _WRONG: Final = "That user and password don't fit."
 
 

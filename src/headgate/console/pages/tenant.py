@@ -114,7 +114,7 @@ def _points(use: QuotaUse, recent: Recent, past: Recorded | None) -> list[Point]
     """Return a quota-id's use: by the journal, then what was seen since."""
     quota_id = (use.key, use.user, use.client_id)
     if use.coarse:
-        # What others used of a shared bucket in the past isn't the viewer's, nor the limit's split.
+        # Of a shared quota-id a tenant sees only its own past use, against the unsplit quota.
         points = [] if past is None or not use.quota else past.own.get(quota_id, [])
         quota = use.quota or 0.0
         return [p._replace(rate=in_steps(p.rate / quota) * quota, limit=quota) for p in points]

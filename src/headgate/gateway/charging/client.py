@@ -22,7 +22,7 @@ class HeldFetch(Protocol):
 
 class ClientConnection(Protocol):
     """
-    A client's connection to one broker; ``session.Session`` is the one that is used.
+    A client's connection to one broker; ``session.state.SessionState`` is the one that is used.
 
     Attributes:
         spent_ns: thread time that its next charge has to count; the charge sets it to 0.
@@ -62,5 +62,5 @@ class ClientConnection(Protocol):
         ...
 
     def charge_early(self, now_ms: int) -> None:
-        """Charge what went early, answered or not."""
+        """Charge the requests that went early (``headroom``), answered or not."""
         ...

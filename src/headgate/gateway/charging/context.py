@@ -30,8 +30,9 @@ class Context:
 
     Attributes:
         fetches_alone: a fetch may be throttled by the size of its answer, which isn't known
-            before: one is in flight, as in Kafka.
-        sensor: what it was charged for producing last, good in ``generation`` of the manager.
+            before. So one at a time is in flight, as in Kafka.
+        sensor: what its last Produce was charged to; good while the manager's ``generation`` is
+            this one's.
     """
 
     __slots__ = (

@@ -120,7 +120,7 @@ class Contexts:
                 allowance.ask_again(now_ms)
 
     def settling(self, clock: Callable[[], int]) -> Iterator[None]:
-        """Do most of ``settle`` before, in steps; what clients claim meanwhile is left to it."""
+        """Do most of ``settle``'s work beforehand, in steps; later claims are left to it."""
         for count, allowance in enumerate(one_by_one(self._used), 1):
             if self._used.pop(allowance, self) is None:
                 allowance.ask_again(clock())
@@ -129,11 +129,11 @@ class Contexts:
 
     def make_way(self, context: Context, size: int, now_ms: int) -> None:
         """
-        Have others charged before a charge that wasn't claimed, if they might be throttled after.
+        Before a charge that wasn't claimed, charge the early requests that it might throttle.
 
         Args:
             context: of the client that is charged; it was made before quotas changed.
-            size: bytes produced that weren't claimed of its headroom.
+            size: bytes produced that weren't claimed of the headroom it has now.
             now_ms: epoch ms.
         """
         current = self.of(context.principal, context.client_id)

@@ -64,8 +64,8 @@ class Enforcement:
     Args:
         settings: windows, static defaults, ``headgate.enforce``, exempt principals.
         broker_id: the upstream broker's.
-        clock: returns epoch milliseconds, for charges made off the session's calls; expiry of idle
-            sensors counts from now on.
+        clock: returns epoch milliseconds, for charges made outside a session's calls. Expiry of
+            idle sensors counts from what it returns first.
         journal: where every charge is written down.
         meters: where throttles told are counted.
         skew: returns how far the wall clock is ahead of one that is never set, ms.
@@ -178,8 +178,8 @@ class Enforcement:
         """Write down the changes that have taken effect, and have sessions ask again."""
         for entity, key, value in taken:
             self.journal.quota(self.broker_id, key, entity, value, now_ms)
-            # The names of an entity without a default are those of one quota-id, plain text here;
-            # of one with a default all gates are told afterwards.
+            # An entity without a default is one quota-id, and its names are plain text. For one
+            # with a default, all gates are told afterwards.
             tags = (str(entity.user or ""), str(entity.client_id or ""))
             gate = self.gates.get(GateKey(key.name, *tags))
             if gate is not None:
@@ -231,7 +231,7 @@ class Enforcement:
     # --- charges ----------------------------------------------------------------------------
 
     def fetch_limit(self, context: Context, now_ms: int) -> int | None:
-        """Return the most bytes a fetch may ask for: quota x (samples - 1) windows, as Kafka."""
+        """Return the most bytes a fetch may ask for (``Managers.fetch_limit``); None: no limit."""
         if not context.limited:
             return None
         limit = self.managers.fetch_limit(context.principal, context.client_id, now_ms)
@@ -252,7 +252,7 @@ class Enforcement:
         Charge a Produce: new producer ids, bytes, request time unless acks=0.
 
         Returns:
-            Milliseconds to tell and mute for; 0 when nothing of ours throttles.
+            Milliseconds to tell and mute for; 0 when no quota of the gateway's throttles.
         """
         user, client_id = context.principal, context.client_id
         spent_ns = client.spent_ns
@@ -340,7 +340,7 @@ class Enforcement:
         mutations: Throttle = UNCHARGED,
         refusing: str = "",
     ) -> int:
-        """Charge a request's time only; what is left of its mutations' throttle counts as well."""
+        """Charge a request's time only; the rest of its mutations' throttle counts if larger."""
         spent_ns = self._time.take(client, plan, now_ms)
         decision = UNCHARGED
         if self.counts_requests:

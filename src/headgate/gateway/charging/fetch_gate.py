@@ -10,8 +10,8 @@ are read.
 When the gate opens, one waiting fetch passes, and the gate closes again when it is charged. A long
 poll may bring nothing for a while, so after ``SLOT_MS`` two may pass, then four, and so on: no
 fetch waits for a slow one. Principals take turns, then the connections of each. A connection keeps
-its place until it is charged (``fetch_hold``). If it closes before, the next new connection of its
-principal gets the place.
+its place until it is charged (``fetch_hold``). If it closes before it was let through, the next
+new connection of its principal gets the place.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from typing import Final, NamedTuple
 from headgate.steps import one_by_one
 
 SLOT_MS: Final = 20
-"""How long one that was let through is waited for: a broker that has records answers sooner."""
+"""How long a gate waits for the fetches it let through, before it lets more pass. A broker that has
+records answers sooner."""
 MOST_DOUBLED: Final = 20
-"""By then a million are on their way."""
+"""Most doublings: a million fetches may then be on their way."""
 MOST_PRINCIPALS: Final = 4_096
-"""Principals whose last turn is remembered at a gate: the ones served longest ago are forgotten,
-and a principal that never had a turn is the first to have one, as they would be."""
+"""Principals whose last turn a gate remembers. Those served longest ago are forgotten: without a
+last turn they are still the next to have one."""
 MOST_LEFT: Final = 4_096
 """Places kept of a principal's connections that closed unserved; more than wait at once."""
 MOST_GATES: Final = 1 << 16
-"""Gates before open ones are looked for and let go; after that, whenever they have doubled."""
+"""At this many gates the open ones are freed; again whenever those that are left have doubled."""
 _LOOKED_AT_ONCE: Final = 128
 """Gates that are looked at in one step, in a quarter of a millisecond."""
 SET_BACK_MS: Final = 10
-"""A clock that differs by more than this from what it was has been set."""
+"""A wall clock that moves by more than this against one that is never set has been set."""
 KEPT_BYTES: Final = 32 << 20
 """Bytes of answers that wait, all connections of a broker together; beyond it an answer is emptied
 at once. A hundred connections with a read buffer each."""
@@ -174,7 +175,7 @@ class Gate:
         return number
 
     def left(self, turn: Turn) -> None:
-        """A turn's connection closes: its place is the next newcomer's, unless it was used."""
+        """A turn's connection closes: the next new one gets its place, unless it had passed."""
         if turn.granted:
             self.stand_aside(turn)
             return
@@ -216,7 +217,7 @@ class Gate:
             self._appointed = turn
 
     def _call(self, now_ms: int, asking: Turn) -> None:
-        """Let as many go as may be on their way."""
+        """Let turns pass until as many are on their way as may be now."""
         if self._opened_ms is None:
             self._opened_ms = now_ms
         slots = max(now_ms - self._opened_ms, 0) // SLOT_MS
@@ -239,7 +240,7 @@ class Gate:
         self._appoint(asking)
 
     def _appoint(self, asking: Turn | None) -> None:
-        """Wake the first of those that wait."""
+        """Appoint the first of those that wait, and wake it unless it is asking."""
         first = self._first()
         if first is self._appointed:
             return
@@ -274,12 +275,12 @@ class Gates:
     """
     The gates of one broker: those that are closed or waited at; any other quota-id's is open.
 
-    Gates have a time of their own (``time``): the wall clock, but for what that was set back.
-    Nobody waits longer or shorter for that, and charges keep the wall clock's time.
+    Gates have a time of their own (``time``): the wall clock's, plus what that was set back. So no
+    fetch waits longer because the clock is set back. Charges keep the wall clock's time.
 
     Args:
-        owed_ms: returns a token bucket's question for a key (see ``Gate``), None for a sampled
-            rate.
+        owed_ms: returns ``Gate``'s argument for a key: a function for a token bucket, None for a
+            sampled rate.
         skew: returns how far the wall clock is ahead of one that is never set, ms.
 
     Attributes:

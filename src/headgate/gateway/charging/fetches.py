@@ -77,10 +77,10 @@ class FetchCharges:
         withheld: bool = False,
     ) -> int:
         """
-        Charge a Fetch or ShareFetch by its answer's size; arguments as the protocol says.
+        Charge a Fetch or ShareFetch by its answer's size, ``answer_bytes``.
 
-        A delivery closes the gates of its quota-ids; one that is withheld is told how long they
-        stay closed.
+        A delivery closes the gates of its quota-ids. For an answer that is ``withheld``, the result
+        is how long they stay closed.
         """
         user, client_id = context.principal, context.client_id
         spent_ns = self._time.take(client, plan, now_ms)
@@ -160,7 +160,7 @@ class FetchCharges:
         answer_bytes: int,
         now_ms: int,
     ) -> None:
-        """Take a fetch's charge back: its answer was emptied (``headgate.fetch=kafka``)."""
+        """Take a fetch's charge back: its answer was emptied."""
         user, client_id = context.principal, context.client_id
         charged = fetch_message.charged_bytes(answer_bytes, plan.version)
         decision = self._managers.fetch.unrecord(user, client_id, charged, now_ms)

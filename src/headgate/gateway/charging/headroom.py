@@ -5,13 +5,13 @@ Kafka takes one request of a connection at a time, so that none is in the broker
 connection is throttled. Where no throttle is possible, that is only a delay: the broker behind us
 takes one at a time anyway, and charges and decisions come out the same. So a request that is sure
 to fit into what is left under every quota of its client, whenever it is charged, goes *early*:
-what follows it may follow at once. It claims its part when its last byte is there, so one that is
-half sent claims nothing.
+the next one may follow before it is answered. It claims its part when its last byte is there, so
+one that is half sent claims nothing.
 
-A request that may not fit goes after those of its own connection are answered, and nothing follows
-it until it is answered itself. When it is complete, every early request that claims from the same
-quota is charged, answered or not: at this moment it is certain that their throttle is 0, and
-afterwards it wouldn't be. So no client waits for another.
+A request that may not fit waits until those before it on its connection are answered, and nothing
+follows it until it is answered itself. When it is complete, every early request that claims from
+the same quota is charged, answered or not: at this moment it is certain that their throttle is 0,
+and afterwards it wouldn't be. So no client waits for another.
 
 There is an allowance for each quota and quota-id, shared by all clients that are charged to it.
 Before a quota changes, all early requests are charged.
@@ -43,9 +43,9 @@ class Allowance:
 
     Attributes:
         claimed: units of complete requests that aren't charged yet.
-        left: units that may be claimed besides without asking ``spare``. Charges only turn what
-            is claimed into what was charged, and time only takes samples away or adds tokens, so
-            what was found once holds until it is used up or the bound moves.
+        left: units that may be claimed besides without asking ``spare``. They don't become fewer
+            except by claims: a charge takes what was claimed before, and time only takes samples
+            away or adds tokens. So they stay good until they are used up or the bound moves.
         early: connections that may have early requests here that aren't charged yet.
     """
 
@@ -108,7 +108,7 @@ class IdAllowance(Allowance):
         return self.spare() >= len(ids)
 
     def release_ids(self, producer_ids: Collection[int]) -> None:
-        """These are charged now."""
+        """Release ids that are charged now."""
         ids = self.ids
         for producer_id in producer_ids:
             if ids[producer_id] == 1:
@@ -209,7 +209,7 @@ class Headroom:
 
     def claim_at_once(self, client: ClientConnection, size: int) -> bool:
         """
-        Claim the bytes of a complete Produce where it takes no question: the usual case.
+        Claim the bytes of a complete Produce where ``spare`` needn't be asked: the usual case.
 
         Args:
             client: the connection that the request came by.

@@ -3,11 +3,11 @@ Debts: the mutes of closed connections, which the next connections of the quota-
 
 Kafka mutes a connection. A client that closes it and connects again isn't muted, and so evades its
 quota. Here every charge belongs to a *lane*: a quota-id of one quota type, as used by one
-connection. A lane's next charged request passes when the lane's mute is over, on any connection. A
-connection that closes leaves the ends of its lanes' mutes behind. A new connection takes the
-earliest end that isn't over, and waits for it; if it closes before, it leaves that end unchanged.
-Only a new connection that finds no such end begins a lane of its own. So there are never more lanes
-than there were connections open at once, and reconnecting gets a client exactly what staying would.
+connection. When a connection closes, it leaves behind the *end* of each of its lanes' mutes: the
+time when the mute is over. A new connection takes the earliest end that is still to come, and waits
+until then; if it closes before, it leaves that end unchanged. Only a new connection that finds no
+such end begins a lane of its own. So there are never more lanes than there were connections open at
+once, and a client gains nothing by connecting again.
 
 Where a quota-id has no user in it, lanes are per principal: a client that uses another's client-id
 leaves its debts to its own principal only.
@@ -20,11 +20,10 @@ from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 MOST_OF_A_KEY: Final = 4_096
-"""Ends kept for one quota-id. Beyond that two are merged into the later one: that is a lane less,
-and no request passes earlier."""
+"""Ends kept for one lane key; beyond that the earliest is dropped, and its lane with it."""
 MOST_LANES: Final = 1 << 15
 """Ends kept in all, some 5 MB; beyond that the earliest is dropped. To get there, as many
-connections must have been muted at once, in other quota-ids."""
+connections of several quota-ids must have been muted at once."""
 MOST_NAMED: Final = 1 << 22
 """Characters of their names: a client-id may have 32,767."""
 MOST_HELD: Final = 16
@@ -60,9 +59,9 @@ class Lane(NamedTuple):
 
     Attributes:
         end_ms: when it is, epoch ms.
-        since_ms: when it was told, epoch ms; a clock before it was set back.
+        since_ms: when it was told, epoch ms. If now is earlier, the clock was set back since.
         bound: the quota by which it was told.
-        whole: the mute that was left, where the newcomer that took it waits for less; else None.
+        whole: the mute as it was left, if the newcomer that took it waits for less; else None.
     """
 
     end_ms: int
@@ -71,7 +70,7 @@ class Lane(NamedTuple):
     whole: Lane | None = None
 
     def left_ms(self, now_ms: int) -> int:
-        """Return how long it still lasts; of one that a clock before set back began, all of it."""
+        """Return how long it still lasts, ms; all of it if the clock was set back meanwhile."""
         return self.end_ms - max(now_ms, self.since_ms)
 
     def until(self, bound: float, now_ms: int) -> int:
@@ -88,7 +87,7 @@ class Lane(NamedTuple):
         return now_ms + max(left_ms, 0)
 
     def taken(self, until_ms: int, now_ms: int) -> Lane:
-        """Return the mute of a newcomer that waits until then: it ends there, and is paid."""
+        """Return the mute as a newcomer has it that waits until ``until_ms`` only."""
         if until_ms >= self.end_ms:
             return self
         return Lane(until_ms, now_ms, self.bound, self)
@@ -147,7 +146,7 @@ class LaneBook:
         """Forget the end that is over first."""
         end_ms, key = heappop(self._ends)
         lanes = self._lanes.get(key)
-        # A key's ends go in their order, so one that isn't its first was taken before.
+        # A key's ends are taken earliest first, so one that isn't its first is gone already.
         if lanes and lanes[0].end_ms == end_ms:
             self._drop_first(key)
 
@@ -207,7 +206,7 @@ class Debts:
             self._book.leave(key, lane, lane.since_ms)
             return
         before = self._lanes.get(key)
-        # The ends of two lanes are of two clocks where the clock was set back between them.
+        # Not their ends are compared: the clock may have been set back between the two.
         if before is None or before.left_ms(lane.since_ms) < lane.left_ms(lane.since_ms):
             if len(self._lanes) >= MOST_HELD and key not in self._lanes:
                 self._forget_one(lane.since_ms)

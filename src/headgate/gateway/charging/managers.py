@@ -58,7 +58,8 @@ _LANES: Final[Mapping[int, tuple[QuotaKey, ...]]] = {
     Kind.PRODUCE: (REQUEST, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS),
     Kind.MUTATION: (REQUEST, MUTATION),
 }
-"""What a kind of request owes to; any other owes its time. Fetches have gates (``fetch_gate``)."""
+"""The quotas by which a kind of request leaves debts; any other kind by its time only. Fetches have
+gates (``fetch_gate``)."""
 FETCHING: Final = frozenset({CONSUMER, CONSUMER_BPS, CONSUMER_SHARES})
 
 
@@ -164,7 +165,7 @@ class Managers:
 
     @property
     def most_sensors(self) -> int:
-        """How many sensors the manager has that has most of them."""
+        """The number of sensors of the manager that has the most."""
         most: int = max(manager.num_sensors for manager in self.by_key.values())
         return most
 
@@ -209,7 +210,7 @@ class Managers:
                     yield lane, manager.bound_in_force(tags)
 
     def owed_ms(self, key: GateKey) -> Callable[[int], int] | None:
-        """Return what says how long a quota-id's bucket is repaid; None: it has no bucket."""
+        """Return what says how long a quota-id's bucket takes to be repaid; None: it has none."""
         manager = self._by_name[key.quota_type]
         if not isinstance(manager, PacedQuotaManager):
             return None
@@ -291,5 +292,5 @@ def _byte_rate(
 
 
 def _rules(settings: Settings) -> Rules:
-    """Return whose rules choose a quota's level (``headgate.quota.rules``)."""
+    """Return which Kafka's rules choose a quota's level (``headgate.quota.rules``)."""
     return KAFKA_3_9 if settings.quota_rules == KAFKA_3_9.name else KAFKA_4

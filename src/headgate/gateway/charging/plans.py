@@ -57,7 +57,7 @@ class Plan:
     Attributes:
         owes: the kind of request whose debts it waits for. Mutations that are refused while their
             quota is used up wait only for debts of request time: reconnecting gains nothing there.
-        bit: of that kind.
+        bit: ``1 << owes``.
     """
 
     key: int
@@ -130,7 +130,7 @@ def _plan(api: apis.Api, version: int) -> Plan:
 RAW_TOKEN: Final = Plan(-1, 0, Kind.SASL, True, False, NO_FIELD, "SaslToken")
 """A bare SASL token after a handshake of version 0: no header says what it is."""
 MAX_VERSION: Final = 64
-"""Far above any Kafka API's newest version; what is above is refused, but ApiVersions."""
+"""Far above any Kafka API's newest version; a request above it is refused, ApiVersions apart."""
 
 
 def build_plans(*, pass_unknown: bool = False) -> dict[int, Plan]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 REQUEST_NAME: Final = REQUEST.name
 _LONG_POLLS: Final = frozenset({1, 11, 14, 78})
-"""Fetch, JoinGroup, SyncGroup, ShareFetch: they wait, which Kafka doesn't charge."""
+"""Fetch, JoinGroup, SyncGroup, ShareFetch: they wait in the broker, and no wait is charged."""
 
 
 class RequestTime:

@@ -1,5 +1,6 @@
 """
-Matches the broker's answers to requests, and has them charged, rewritten, told and passed on.
+Match the broker's answers to requests, and have the requests charged. Pass the answers on, with
+throttle times and the gateway's addresses written into them.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ MAX_ANSWER_BYTES: Final = 268_435_456
 MAX_TOKEN_ANSWER_BYTES: Final = 1_048_576
 """Largest answer to a bare SASL token: far above what any mechanism says."""
 SMALL_ANSWER_BYTES: Final = 65_536
-"""A Fetch answer up to this size keeps its node endpoints, rewritten, when it came in whole."""
+"""A Fetch answer up to this size that comes in one read keeps its node endpoints, rewritten. In any
+other they are masked."""
 OWN_APIS: Final = {apis.DESCRIBE_CLIENT_QUOTAS: (0, 1), apis.ALTER_CLIENT_QUOTAS: (0, 1)}
-"""Answered by the gateway, so offered whatever the upstream has."""
+"""The gateway answers these, so it advertises them even where the upstream lacks them."""
 
 _INT: Final = struct.Struct(">i").unpack_from
 _ANSWER: Final = struct.Struct(">ii").unpack_from
@@ -292,7 +294,7 @@ class AnswerReader:
         self._state.retains = True
 
     def _feed_token(self, data: memoryview, now_ms: int) -> None:
-        """Collect the answer to a bare SASL token; a broker refuses by closing instead."""
+        """Collect the answer to a bare SASL token; a broker that refuses closes instead."""
         state = self._state
         collected = self._collected
         if collected is None:
@@ -391,7 +393,7 @@ class AnswerReader:
         return answer
 
     def _masked(self, plan: Plan, piece: memoryview, frame_bytes: int) -> Any:
-        """Return a Fetch's answer, or its first piece, without addresses of the brokers' own."""
+        """Return a Fetch's answer, or its first piece, without the brokers' own addresses."""
         if len(piece) == frame_bytes <= SMALL_ANSWER_BYTES:
             return self._rewritten(plan, piece)
         masker = EndpointMasker(plan.version)
@@ -401,7 +403,7 @@ class AnswerReader:
 
 
 def _unexpected(size: int, correlation_id: int, unanswered: deque[InFlight]) -> RemoteProtocolError:
-    """Return what is raised at an answer that isn't the one that is due."""
+    """Return the error for an answer that isn't the next one due."""
     if size < 4:
         return RemoteProtocolError(f"an answer of {size} bytes", reason="upstream-malformed")
     if not unanswered:

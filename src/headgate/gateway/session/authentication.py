@@ -1,5 +1,5 @@
 """
-SASL: what a client sends to authenticate is shown to its identity, and what the broker answers.
+SASL: what a client sends, and what the broker answers, is shown to the client's identity.
 
 After a handshake of version 0 both sides send bare tokens: a length, then bytes that only the
 mechanism understands.
@@ -29,7 +29,11 @@ def on_request(
     correlation_id: int,
     now_ms: int,
 ) -> int:
-    """Collect a SASL request, alone in flight; arguments and result as for ``relay.on_request``."""
+    """
+    Collect a SASL request; if any request is in flight, wait for its answer first.
+
+    Arguments and result as for ``relay.on_request``.
+    """
     return wait_for_answers(state) if state.unanswered else COLLECT
 
 
@@ -70,7 +74,7 @@ def pass_on(
 
 
 def answered(state: SessionState, plan: Plan, frame: Buffer) -> None:
-    """Show the identity a broker's answer; only the broker's success makes a principal."""
+    """Show the identity a broker's answer; it takes a principal only when the broker accepts it."""
     before = state.identity.principal
     if plan is RAW_TOKEN:
         state.identity.raw_response(frame)

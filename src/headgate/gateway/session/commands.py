@@ -41,7 +41,7 @@ class ResumeBroker:
 
 @dataclass(frozen=True, slots=True)
 class AwaitTurn:
-    """Set ``hold.nudge`` to a function that calls ``Session.nudged`` soon, in its own callback."""
+    """Set ``hold.nudge`` to a function that has ``Session.nudged`` called in a later callback."""
 
     hold: FetchHold
 
@@ -59,10 +59,10 @@ class Ask:
     """
     A request that isn't simply relayed: answer it or say what to forward.
 
-    The session takes nothing more from its client until ``Session.answer`` or
-    ``Session.forward`` was called with this very object; after a ``forward`` whose merge gives it
-    back, until ``Session.answer``. Where the owner of a delegation token is
-    wanted, ``token_id``, it is ``Session.resume``.
+    The session takes nothing more from its client until the shell has called, with this very
+    object, ``Session.answer`` or ``Session.forward``. If the ``merge`` of a ``forward`` gives the
+    object back, ``Session.answer`` is due as well. Where ``token_id`` is set, the shell looks up
+    that delegation token's owner and calls ``Session.resume`` instead.
     """
 
     plan: Plan

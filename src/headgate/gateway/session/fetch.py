@@ -41,8 +41,9 @@ class FetchSession:
     """
     The fetch session that a client knows, and one that it wasn't told about.
 
-    When an answer is emptied that opened a session, the client doesn't learn of it, and each would
-    hold a slot of the broker's cache. So the client's next full fetch is made to close it.
+    If the answer that opens a session is emptied, the client never learns the session's id, and the
+    session holds a slot of the broker's cache. So that id is written into the client's next full
+    fetch, by which the broker closes the session.
     """
 
     __slots__ = ("_known", "_lost")
@@ -188,7 +189,7 @@ def _turn(
     since_ms: int,
     now_ms: int,
 ) -> tuple[int, FetchHold]:
-    """Say whether a fetch or its answer may go on (``FetchHold.admit``); if not, come back."""
+    """Say whether a fetch or its answer may go on (``FetchHold.admit``); if not, have it woken."""
     rules = state.rules
     hold = state.hold
     if hold is None:
@@ -243,7 +244,7 @@ def answered(
     state: SessionState, data: memoryview, pos: int, size: int, asked: InFlight, now_ms: int
 ) -> tuple[bytes | None, int]:
     """
-    Charge a Fetch by its answer's size, and tell the throttle time where the answer lies.
+    Charge a Fetch by its answer's size, and write the throttle time into the answer in place.
 
     Args:
         state: of the session.

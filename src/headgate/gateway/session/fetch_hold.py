@@ -1,14 +1,18 @@
 """
-What a connection's fetch waits for, at the gates of its quota-ids (``fetch_gate``), and how long.
+How long a connection's fetch waits at the gates of its quota-ids (``fetch_gate``).
 
 A fetch is held twice at most: its request before it is passed on, and its answer if the gate closed
-while the broker had it. Both together last ``headgate.fetch.hold.max.ms`` at most, counted from the
-request, and what a request waited here the broker needn't wait any more, so no request takes longer
-than that or its own MaxWait. Then the fetch goes on asking for next to nothing, is answered empty,
-told how long the gate stays closed and muted for that; it keeps its place. The broker is asked all
-the same, since a session's epoch and what changed in partitions would be lost.
+while the broker had the request. Both holds end ``headgate.fetch.hold.max.ms`` after the request
+came, at the latest. The time that a request waited here is subtracted from its MaxWait. So a fetch
+takes no longer than the greater of the two.
 
-Times that come and go are the wall clock's; those that are kept here are the gates' own.
+When that time is over, the fetch is passed on asking for next to nothing, and its answer is
+emptied. The client is told how long the gate stays closed, and is muted for that time; the
+connection keeps its place. The broker is asked all the same, since it would otherwise miss a step
+of the fetch session's epoch, and what the request changes in the session's partitions.
+
+Arguments and results are times of the wall clock. The times kept here are the gates' own
+(``Gates.time``).
 """
 
 from __future__ import annotations
@@ -40,8 +44,8 @@ class FetchHold:
     Attributes:
         nudge: has the session woken soon; the shell sets it when the session first waits.
         waiting: a request or an answer is held.
-        free: the request asked for no records, so no gate is asked for its answer.
-        little: the request went on asking for next to nothing.
+        free: the request asked for no records, so its answer passes without asking the gates.
+        little: the hold lasted too long, so the answer is emptied.
         wake_ms: when to look again while it is held, epoch ms.
         waited_ms: how long was waited since ``take_waited``.
     """
@@ -84,7 +88,7 @@ class FetchHold:
         Args:
             keys: the quota-ids that a delivery is charged to.
             principal: whose turn it takes.
-            since_ms: when the fetch came, if this is the first that is heard of it.
+            since_ms: when the fetch came; read only at the first call for this fetch.
             most_ms: the longest a fetch is held.
             now_ms: epoch ms.
 
@@ -119,7 +123,7 @@ class FetchHold:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of the fetch in flight, if there is one, has to be known."""
+        """Whether nothing has to be remembered: no fetch is at the gates, and no place is kept."""
         return self._since_ms is None and not self._turns
 
     def rest(self, now_ms: int) -> tuple[int, GateKey | None]:
@@ -144,11 +148,11 @@ class FetchHold:
         self.free = True
 
     def give_up(self, now_ms: int) -> None:
-        """What is held can't be: there is no room."""
+        """Stop holding an answer, for whose bytes there is no room."""
         self._stop(self._gates.time(now_ms))
 
     def spend(self, frame: memoryview, version: int, body: int, now_ms: int) -> None:
-        """Ask for what is left after the hold: less of a wait, or next to nothing."""
+        """Write into a request what is left to ask after its hold: a shorter MaxWait, or little."""
         now_ms = self._gates.time(now_ms)
         if self.little:
             fetch.ask_little(frame, version, body)
@@ -166,7 +170,7 @@ class FetchHold:
                 turn.gate.done(turn, now_ms)
 
     def emptied(self) -> None:
-        """The answer went empty: the next fetch has this one's place."""
+        """The answer was emptied: the next fetch keeps this one's place."""
         self._since_ms = None
         self.little = self.free = False
         for turn in self._turns.values():
@@ -199,7 +203,7 @@ class FetchHold:
         return None
 
     def _stop(self, now_ms: int) -> None:
-        """What was held isn't any more."""
+        """Note that the request or answer isn't held any more."""
         self.waiting = False
         if self._held_ms is not None:
             self.waited_ms += max(now_ms - self._held_ms, 0)

@@ -12,7 +12,7 @@ from headgate.gateway.session.commands import Command, PauseClient, ResumeClient
 HELD_BYTES: Final = 262_144
 """Most bytes held for a waiting client before reading stops: one read buffer of the shell."""
 RESUME_BYTES: Final = HELD_BYTES // 2
-"""A client is read again when no more than this is held: not at every request."""
+"""Reading goes on when no more than this is held, so it doesn't stop and start for each request."""
 SMALL_BYTES: Final = 4_096
 """What comes in smaller pieces than this is joined to the piece before it."""
 
@@ -22,7 +22,7 @@ class HeldBytes:
     The bytes of one client that can't be handled yet.
 
     Args:
-        commands: of the session; here the shell is told to stop reading and to go on.
+        commands: of the session; the commands to stop reading and to go on are added to it.
 
     Attributes:
         pieces: what is held, in its order.
@@ -41,7 +41,7 @@ class HeldBytes:
         """Keep a copy of bytes that just came, behind what is held already."""
         pieces = self.pieces
         if pieces and len(pieces[-1]) + len(data) <= SMALL_BYTES:
-            # A piece costs some hundred bytes more: byte by byte that would be a hundred MB.
+            # A piece takes a few hundred bytes besides: byte by byte that would be a hundred MB.
             pieces.append(memoryview(bytearray(pieces.pop()) + data))
         else:
             pieces.append(memoryview(bytearray(data)))

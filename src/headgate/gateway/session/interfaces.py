@@ -30,7 +30,7 @@ class Identity(Protocol):
     principal: str
     """The name of the principal, raw; ANONYMOUS until a broker has said yes."""
     authenticated: bool
-    """Whether anything but authentication may be said."""
+    """Whether requests other than those of authentication are allowed."""
     close_reason: str | None
     """Why the connection is to be closed after a refusal; None if it needn't be."""
     close_text: str

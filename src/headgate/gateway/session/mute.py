@@ -1,8 +1,9 @@
 """
 When a client's connection may be read: Kafka's mute states, as a table.
 
-A connection under a quota has one request in flight. It is muted as soon as a complete request
-is in, and may be read again once the answer is out *and* the throttle time is over.
+Kafka mutes a connection as soon as a complete request is in, and reads it again once the answer is
+out *and* the throttle time is over. So it has one request in flight. Here that holds only for
+requests that may be throttled (``session``).
 
 Source: KafkaChannel.java (``ChannelMuteState``, ``handleChannelMuteEvent``); KIP-219.
 """

@@ -121,7 +121,7 @@ def answered_in_place(
     state: SessionState, data: memoryview, pos: int, size: int, now_ms: int
 ) -> int:
     """
-    Charge a Produce whose answer is all here, and write its throttle time where the answer lies.
+    Charge a Produce whose answer is all here, and write the throttle time into it in place.
 
     Args:
         state: of the session.

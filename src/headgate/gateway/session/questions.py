@@ -34,7 +34,11 @@ def on_request(
     correlation_id: int,
     now_ms: int,
 ) -> int:
-    """Collect a question, alone in flight; arguments and result as for ``relay.on_request``."""
+    """
+    Collect a question; if any request is in flight, wait for its answer first.
+
+    Arguments and result as for ``relay.on_request``.
+    """
     if state.unanswered:
         return wait_for_answers(state)
     if size > MAX_ASKED_BYTES:

@@ -1,8 +1,9 @@
 """
-How requests are passed on: those that nothing is special about, and the end of all the others.
+How requests are passed on: all of it for those that nothing is special about (``Kind``), and the
+last steps for the others.
 
-A handler of requests is a function that is called when a request's header has come. It says by a
-verdict what becomes of the request.
+A handler of requests is a function that is called when a request's header has come. It returns a
+verdict that says what becomes of the request: ``PASSED``, ``WAITS``, ``INCOMPLETE`` or ``COLLECT``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ WAITS: Final = 1
 INCOMPLETE: Final = 2
 """More of its first bytes has to come before anything can be said."""
 COLLECT: Final = 3
-"""It is taken whole."""
+"""It is collected whole before anything is done with it."""
 _INT: Final = struct.Struct(">i").unpack_from
 _PACK_INT: Final = struct.Struct(">i").pack_into
 # In Python 3.11 looking up an enum's member costs more than all that is done with it.
@@ -76,14 +77,16 @@ def on_request(
 
 def may_follow(state: SessionState, produced: int, now_ms: int) -> bool:
     """
-    Say whether a request that may be throttled follows those in flight; if not, it waits for them.
+    Say whether a request that may be throttled may be passed on while others are unanswered.
+
+    If not, it waits until they are answered.
 
     Args:
         state: of the session.
         produced: bytes of a Produce; 0 for any other request.
         now_ms: epoch ms.
     """
-    # What may not fit comes after those of its connection are answered, as in Kafka.
+    # A request that may not fit waits until those before it are answered, as in Kafka.
     headroom = state.context.headroom
     if not state.unanswered or headroom is None or headroom.fits(produced, now_ms):
         return True

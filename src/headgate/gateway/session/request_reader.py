@@ -2,8 +2,8 @@
 Find the requests in a client's bytes, and let the handler of each decide what happens to it.
 
 Most of a frame is never looked at. A request's header is read where it lies, the bytes are passed
-on as slices of the buffer they came in, and several requests that nothing has to be done with
-between leave as one slice.
+on as slices of the buffer they came in, and requests that follow each other and all pass leave as
+one slice.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from headgate.gateway.session.state import SessionState
 
 MAX_IN_FLIGHT: Final = 2_000
-"""Unanswered requests of one pipelined connection; then it waits until all are answered. Clients
-have 5 to a few hundred, so this bounds a peer that never reads (to a quarter of a megabyte) and
-slows nobody."""
+"""Most unanswered requests of one connection; then it waits until all are answered. Clients have 5
+to a few hundred, so this slows none of them. It bounds what a client that never reads its answers
+takes in memory, to a quarter of a megabyte."""
 MAX_UNKNOWN_IN_FLIGHT: Final = 32
 """The same before authentication: clients have one."""
 REPLAYS: Final = 100
-"""This many of the last unanswered requests are searched for an id that doesn't go up. Clients' ids
-do, so only a client that repeats an id pays for the search, and what it pays is bounded."""
+"""How many of the last unanswered requests are searched when a correlation id isn't above the last
+one. Clients count their ids up, so only others cause a search, and this bounds what it costs."""
 MIN_REQUEST_BYTES: Final = 10
 """Key, version, correlation id and the length of a client id: the shortest header (v1)."""
 
@@ -160,7 +160,7 @@ class RequestReader:
         Args:
             data: the bytes.
             now_ms: epoch ms.
-            owned: they lie in memory of the session's own.
+            owned: whether they lie in the session's own memory.
 
         Raises:
             RemoteProtocolError: the client breaks the protocol; its connection is to be closed.
@@ -332,7 +332,7 @@ class RequestReader:
         self._state.use_context()
 
     def _must_stop(self, plan: Plan, key_version: int) -> bool:
-        """Whether too much is unanswered; close for a request that comes before authentication."""
+        """Whether too many requests are unanswered; raise for one before authentication."""
         state = self._state
         waiting = len(state.unanswered)
         if waiting >= (MAX_IN_FLIGHT if state.known else MAX_UNKNOWN_IN_FLIGHT):
@@ -343,7 +343,7 @@ class RequestReader:
         return False
 
     def _owes(self, plan: Plan, now_ms: int) -> bool:
-        """Whether the client waits for what others left to pay, as if it had been told to."""
+        """Whether the client waits for closed connections' debts (``lanes``); if so, mute it."""
         state = self._state
         until_ms = state.debts_end_ms(plan, now_ms)
         if until_ms <= now_ms:
@@ -376,7 +376,7 @@ class RequestReader:
             raise RemoteProtocolError(f"a request of {size} bytes; none is that short")
 
     def _unknown(self, key_version: int) -> Plan:
-        """Let any version of ApiVersions pass: a broker answers all of them with its range."""
+        """Let any version of ApiVersions pass, as a broker answers all; refuse the rest."""
         if key_version >> 16 != API_VERSIONS:
             self._refuse(key_version)
         return self._plans[API_VERSIONS << 16 | MAX_VERSION]
@@ -386,7 +386,7 @@ class RequestReader:
         key, version = key_version >> 16, key_version & 0xFFFF
         if not self._state.known and key_version in self._plans:
             raise RemoteProtocolError(f"API {key} before authentication", reason="unauthenticated")
-        # Looked up and not searched for: with what is unknown passed on, plans are 100,000.
+        # Looked up and not searched for: if unknown APIs are passed on, plans are 60,000.
         versions = range(key << 16, (key << 16) + MAX_VERSION + 1)
         known = not self._plans.keys().isdisjoint(versions)
         raise RemoteProtocolError(

@@ -21,8 +21,8 @@ class Addresses(dict[int, tuple[str, int]]):
     Broker id to the host and port clients shall use.
 
     Attributes:
-        any_controller: any broker takes what is the controller's and hands it on (KRaft), and calls
-            itself or another the controller as it happens to. Then all clients are told the same.
+        any_controller: in KRaft any broker forwards requests for the controller, and each answer
+            may name another broker as the controller. Then all clients are told the same one.
     """
 
     any_controller = False

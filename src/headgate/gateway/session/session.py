@@ -1,5 +1,6 @@
 """
-One client connection and its upstream twin, without sockets: bytes and wake-ups in, bytes out.
+One client connection and its upstream connection, without sockets: bytes and wake-ups in, bytes
+out.
 
 The shell calls ``client_data``, ``broker_data``, ``upstream_ready``, ``wake``, ``answer`` and
 ``forward``, and after each call writes ``to_broker`` and ``to_client`` and does ``commands``.
@@ -7,14 +8,15 @@ The shell calls ``client_data``, ``broker_data``, ``upstream_ready``, ``wake``, 
 Slices in ``to_broker`` and ``to_client`` are good until the next call; what is kept longer is
 copied. A frame is collected only when its plan says so (``charging.plans``).
 
-When the client waits. After a request that may be throttled nothing of its connection follows
-until it is answered, as in Kafka, and after a throttled answer the connection stays muted
+When the client waits: after a request that may be throttled, no other request of its connection is
+passed on until it is answered, as in Kafka. After a throttled answer the connection stays muted
 (``mute.py``). What arrives meanwhile is held, up to ``HELD_BYTES``; then the shell is told to read
-no more. What no quota can throttle, whenever it is charged, is pipelined freely: requests that are
-charged nothing, all of a connection without any finite quota, and what fits into the ``headroom``.
+no more. Requests that no quota can throttle, whenever they are charged, are pipelined: those that
+are charged nothing, all of a connection without a finite quota, and those that fit into the
+``headroom``.
 
-What is charged. All that was passed on, once: at its answer, or before where others depend on it,
-or when the conversation ends.
+What is charged: every request that was passed on, once. It is charged when it is answered. It is
+charged earlier if other charges depend on it, or if the conversation ends.
 """
 
 from __future__ import annotations
@@ -148,8 +150,8 @@ class Session:
         The client has hung up: what it still had to say is dropped.
 
         Returns:
-            Whether fetches are unanswered, which are charged by their answers' size. Then answers
-            are still wanted, and the session closes when the last of these has begun.
+            Whether fetches are unanswered, which are charged by their answers' size. Then the
+            broker is still read, and the session closes when the last of these answers has begun.
         """
         state = self.state
         if state.closed is not None or not self._size_due:
@@ -169,12 +171,12 @@ class Session:
         """
         The time of a ``WakeAt`` has come; harmless when it hasn't.
 
-        A wall clock that is set makes nobody wait longer or shorter, as nobody does at a broker.
+        Setting the wall clock makes a throttle neither longer nor shorter, as at a broker.
 
         Args:
             now_ms: milliseconds of the epoch.
-            due_ms: the time asked for, which has come by a clock that is never set. What isn't
-                waited for any more says nothing of now. 0: ``now_ms`` is such a clock.
+            due_ms: the ``t_ms`` of the ``WakeAt``, which has come by a clock that is never set. It
+                ends only the throttle that ends at this time. 0: ``now_ms`` is of such a clock.
         """
         state = self.state
         if state.closed is not None:
@@ -193,7 +195,7 @@ class Session:
         self._charge_if_closed(now_ms)
 
     def nudged(self, now_ms: int) -> None:
-        """The turn of a fetch that is held has come, as another one's is over."""
+        """The turn of a held fetch has come, since the one before it is over."""
         if self.state.closed is None:
             if self.state.hold is not None and self.state.hold.waiting:
                 self._look_again(now_ms)
@@ -286,7 +288,7 @@ class Session:
         return self._answers.collects
 
     def retained(self) -> int:
-        """Return how many bytes are held or collected now; no matter how, these are copies."""
+        """Return how many bytes are held or collected now, all of them copies."""
         state = self.state
         size = self.requests.retained + self._answers.retained
         if state.question is not None:
@@ -324,8 +326,9 @@ class Session:
         """
         Charge what was passed on and isn't charged yet: the conversation is over.
 
-        Of a Produce that is cut short what was passed counts, its length field apart, as in a whole
-        one. ``throttled_until_ms`` is afterwards when a client that stays would be read again.
+        Of a Produce that was passed on in part, that part is charged; as in a whole one, the length
+        prefix doesn't count. Afterwards ``throttled_until_ms`` says when the client would have been
+        read again if it had stayed.
         """
         self.state.charge_unanswered(first_is_charged=self._answers.passing, now_ms=now_ms)
         if self._answers.keeps:

@@ -76,11 +76,11 @@ class SessionState:
         early_in: the headroom where it may have requests in flight that aren't charged yet.
         mutation_quota: of the topic change in flight.
         spent_ns: thread time that isn't charged yet.
-        asked_ms: when a broker begins with the request in flight that is the oldest, epoch ms.
+        asked_ms: when a broker begins with the oldest request in flight, epoch ms.
         answer_sent: an answer is being sent, whose time is charged as network time.
         muted_by: the name of the quota key whose throttle is in force or was last.
-        origins: the journal's, of this connection.
-        origin_seen: the journal's that was used last, by quota type.
+        origins: the journal's own, kept for as long as the connection is open.
+        origin_seen: the one that the journal used last, by quota type.
         requests: how many were passed on or asked about since the shell last counted.
         retains: bytes may be held or collected (``Session.retained``).
         last_ms: when bytes last came from either side, epoch ms.
@@ -191,7 +191,7 @@ class SessionState:
 
     @property
     def made_to_wait(self) -> bool:
-        """Whether the client waits for the gateway alone: muted, or its question is answered."""
+        """Whether the client waits for the gateway: muted, held, or with a question to answer."""
         waits = self.hold is not None and self.hold.waiting
         return waits or bool(self.throttled_until_ms) or self.question is not None
 
@@ -236,7 +236,7 @@ class SessionState:
         self.commands.append(WakeAt(until_ms))
 
     def debts_end_ms(self, plan: Plan, now_ms: int) -> int:
-        """Return until when the first request of its kind waits for what others left to pay."""
+        """Return when closed connections' debts let the first request of a kind pass, epoch ms."""
         # Differs: a newcomer waits for the mute that a closed connection of its quota-id left;
         # Kafka forgets it.
         self.entered |= plan.bit
@@ -283,12 +283,12 @@ class SessionState:
         return 0
 
     def charge_early(self, now_ms: int) -> None:
-        """Charge what went early, answered or not; none of it is throttled for that."""
+        """Charge requests that went early (``headroom``), answered or not; none is throttled."""
         headroom, self.early_in = self.early_in, None
         if headroom is not None:
             for allowance in headroom.all:
                 allowance.early.pop(self, None)
-            # The last one may be alone and answered: it stays alone until the mute is over.
+            # The last one isn't early if it is alone. Answered, it stays so until the mute is over.
             self._charge_claims(max(len(self.unanswered) - self.alone, 0), now_ms)
 
     def set_stalled(self, on: bool, now_ms: int) -> None:
@@ -322,7 +322,7 @@ class SessionState:
             unanswered[at] = (correlation_id, plan, size, context, producer_ids, merge, told)
 
     def _charge_passed(self, asked: InFlight, now_ms: int) -> int:
-        """Charge a request without its answer; return what throttles, ms."""
+        """Charge a request, but no fetch, without its answer; return the throttle time, ms."""
         _, plan, size, context, producer_ids, _, _ = asked
         told_before(asked)
         if plan.kind is _KIND_PRODUCE:
@@ -362,7 +362,7 @@ class SessionState:
         self._own_debts().leave(now_ms)
 
     def _take_cut(self) -> Passing | None:
-        """Forget the request that is half passed; return it if what was passed is charged."""
+        """Forget the request that is half passed; return it if the passed part is to be charged."""
         begun, self.begun = self.begun, None
         if not isinstance(begun, Passing):
             return None

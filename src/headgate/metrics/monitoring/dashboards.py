@@ -93,7 +93,7 @@ def dashboard_json(dashboard: Dashboard) -> dict[str, Any]:
 
 
 def _variable(label: str, metric: str) -> dict[str, Any]:
-    """Return a label that may be chosen; All is every value, and none at all."""
+    """Return a label that may be chosen; All also matches series without the label."""
     within = "" if label == "job" else '{job=~"$job"}'
     query = f"label_values({metric}{within}, {label})"
     return {

@@ -1,7 +1,7 @@
 """
 The dashboards' panels, as data: what each asks Prometheus, and in which unit it shows the answer.
 
-``@`` stands for the labels that every query asks for, the dashboard's variables.
+In a query, ``{@}`` stands for the labels that the dashboard's variables choose.
 """
 
 # ruff: noqa: E501 - a table's rows read best whole

@@ -33,7 +33,8 @@ UNITS: Final = {
 MAX_REQUEST_BYTES: Final = 1 << 20
 # A limit in force at which one such request waits no longer than this is left as it is.
 PATIENCE_S: Final = 60
-# A client that was told to wait for more of its time than this would have sent more: it isn't seen.
+# A client that was told to wait for more than this share of its time would have sent more; how
+# much more can't be seen.
 HIDING_SHARE: Final = 0.5
 
 
@@ -54,7 +55,7 @@ class Advice:
         max_request_bytes: a request this large, alone in the window, must not be throttled;
             0 = figures have no floor.
         min_history_s: seconds from first to last use below which no figure is given.
-        min_active_s: the same of seconds with use.
+        min_active_s: seconds with use below which no figure is given.
     """
 
     percentile: float = 0.95
@@ -105,8 +106,9 @@ class Observed:
     What one quota-id used of one quota type, on its busiest broker.
 
     ``span_s`` is from its first to its last second with use, ``active_s`` how many there are, on
-    all brokers; None = not known, and long enough. ``held`` is the share of its time that it was
-    told to wait, 0..1. ``wants`` is what was inferred of one that had to wait; None = nothing.
+    all brokers; None = not known, which counts as long enough. ``held`` is the share of its time
+    that it was told to wait, 0..1. ``wants`` is its inferred demand, if it had to wait; None =
+    nothing was inferred.
     """
 
     quota_type: str
@@ -138,7 +140,7 @@ class Proposal:
         peak: observed.
         growth_per_day: relative, as used in the figure.
         tags: the quota-ids it is about.
-        instead: entities whose own quota goes with it.
+        instead: entities whose own quotas are removed along with it.
         held: the largest share of its time that one of them was told to wait, 0..1.
         wants: what was inferred about a single one's demand.
     """
@@ -221,7 +223,7 @@ def spares(limit: float, quota_type: str, advice: Advice) -> bool:
 def need(seen: Observed, advice: Advice) -> float:
     """Return what a quota-id needs, whatever the floor; growth never lowers it."""
     growth = max(1.0, (1.0 + seen.growth_per_day) ** advice.horizon_days)
-    # A throttled client's percentile is made by its quota: what it wants counts, where it's known.
+    # A throttled client's percentile shows its quota. So what it wants counts too, where known.
     wants = seen.wants.per_s if seen.wants is not None else None
     # More than tenfold growth isn't read off a few days.
     used = max(seen.percentile, wants or 0.0) * min(growth, 10.0) * advice.headroom

@@ -37,7 +37,7 @@ from headgate.yaml_reading import read_yaml_file
 
 
 class Weight(NamedTuple):
-    """What a bill can be shared by: whose it is, unit, units of what is counted in one, a name."""
+    """What a bill can be shared by: of a principal or topic; its unit, counts per unit, a name."""
 
     of: str
     unit: str
@@ -109,8 +109,8 @@ class Owners:
 
     Args:
         owners: names and labels.
-        names: of ``principal`` and ``topic``: their owner's place in ``owners``.
-        patterns: of the same: a pattern and its owner's place, in the file's order.
+        names: by ``principal`` or ``topic``, then by name: the owner's index in ``owners``.
+        patterns: by ``principal`` or ``topic``: (pattern, owner's index), in the file's order.
     """
 
     owners: Sequence[Owner] = ()
@@ -155,7 +155,7 @@ def _load(path: str, flag: str, read: Callable[[Any, list[str]], Any]) -> Any:
 
 
 def _mapping(data: Any, what: str, known: Sequence[str], wrong: list[str]) -> dict[str, Any]:
-    """Return a mapping whose names are known (all of them where none is listed)."""
+    """Return a mapping; names outside of ``known`` are mistakes (``known`` empty: none is)."""
     if not isinstance(data, dict):
         wrong.append(f"{what} must be names with values")
         return {}
@@ -201,7 +201,7 @@ def _bill(data: Any, wrong: list[str]) -> Bill | None:
 
 
 def _number(what: str, text: Any, wrong: list[str]) -> Decimal:
-    """Return a number within bounds that sums of it stay exact in."""
+    """Return a number within bounds in which sums stay exact."""
     try:
         number = Decimal(text)
         if number.is_finite() and abs(number) < 10**18 and round(number, 6) == number:

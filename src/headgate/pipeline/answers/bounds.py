@@ -2,9 +2,10 @@
 Compute the least and the most throttling of a plan whose requests have several limits.
 
 Each limit is replayed alone, and has rows of its own in ``what_if``: a broker's byte rate, a
-cluster-wide one, shares; in a journal request percentage and producer ids too. A client is told the
-longest wait of a request. Which request that was isn't in sums, so what a client was told in all is
-at least what its hardest limit told it, and at most what all of them did.
+cluster-wide one, shares; in a journal request percentage and producer ids too. For each request, a
+client is told the longest wait among its limits. Sums don't say which waits were of the same
+request. So a client's throttle time is at least that of its hardest limit, and at most the sum of
+all limits.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-# Charged for the same requests as another type is; request percentage for all there are.
+# Types that are charged for the same requests as another type; ``_ALL`` is for all requests.
 _SAME: Final = {"producer_ids_rate": "producer_byte_rate"}
 _ALL: Final = "request_percentage"
 SUMS: Final = ("throttled_requests", "throttle_time_ms", "delayed_bytes")

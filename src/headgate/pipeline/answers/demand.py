@@ -115,7 +115,7 @@ class Assign:
     Give charges the quota-id and limit that each plan gives them. A ``mapInArrow`` function.
 
     Args:
-        plans: as they are numbered.
+        plans: in the order of their numbers.
         only: (type, user tag, client-id tag) of the quota-ids wanted; None: all.
     """
 

@@ -25,7 +25,7 @@ from headgate.quota.precedence import EffectiveQuota
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# Which other keys bind a request that is charged to a type; told only where one is configured.
+# Which other keys bind a request that is charged to a type; reported only where configured.
 _ALSO: Final[dict[str, tuple[QuotaKey, ...]]] = {
     "producer_byte_rate": (PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS, REQUEST),
     "consumer_byte_rate": (CONSUMER_BPS, CONSUMER_SHARES, REQUEST),
@@ -37,7 +37,11 @@ _BYTES: Final = ("producer_byte_rate", "consumer_byte_rate")
 
 @dataclass(frozen=True)
 class Explain:
-    """Explain who is bound by what: rows of who in, EFFECTIVE rows out. A ``mapInArrow``."""
+    """
+    Explain which quota binds which client. A ``mapInArrow`` function.
+
+    A row per (principal, client-id, quota key) in, EFFECTIVE rows out.
+    """
 
     quotas: Quotas
 
@@ -95,9 +99,9 @@ def effective(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
     Explain every (principal, client-id) and find dead quotas: activity -> EFFECTIVE.
 
     With a history of quotas, a client has a row for each limit that it had, with the requests under
-    it, and only quotas of the last table can be dead. A Produce is bound by a user's byte rate, but
-    also by what is configured of cluster-wide rates, shares, producer ids and thread time: each is
-    a row.
+    it, and only quotas of the last table can be dead. A Produce is bound by a byte rate and, where
+    they are configured, by a cluster-wide rate, shares, producer ids and thread time: each is a
+    row.
     """
     from pyspark.sql import functions as F
 
@@ -129,7 +133,7 @@ def effective(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
             return applied
         names = "quota_key string, source string, value double, note string"
         written = spark.createDataFrame(configured, names)
-        # Producer ids and ip quotas don't show in a log by bytes; see their notes.
+        # Requests don't match quotas of addresses; the notes of these say so (``_dead_note``).
         matched = applied.where(F.col("source").isNotNull()).select("quota_key", "source")
         dead = written.join(matched.distinct(), ["quota_key", "source"], "left_anti")
         rows = dead.withColumns(

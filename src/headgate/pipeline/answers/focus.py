@@ -1,8 +1,8 @@
 """
 Share a bill out over principals and topics, as rows of FOCUS 1.2 whose sum is the bill.
 
-A bill's amount is divided by its weights, and each weight's part by use. Both at once, in whole
-cents: every row gets its exact share rounded down, and the cents that are left go to the rows that
+A bill's amount is divided by its weights, and each weight's part by use. Both are one division, in
+whole cents: every row gets its exact share rounded down, and the cents left go to the rows that
 lost most (the method of largest remainders), so no row is a cent off its exact share. Where two
 lost the same, the earlier row gets the cent.
 
@@ -254,7 +254,7 @@ def connections(period: str) -> Callable[[DataFrame], DataFrame]:
     """
     Count new connections: REQUESTS -> principal, period_ms, connections.
 
-    A connection counts where its first request is, for the principal of that.
+    A connection counts in the period of its first request, for that request's principal.
 
     Args:
         period: hour, day or month (UTC).

@@ -31,11 +31,11 @@ from headgate.usage.format import Event, Origin
 from headgate.usage.rows import batch_of
 
 PERIOD_MS: Final = 1_800_000
-"""Requests before are left out, and so are longer waits that were told before."""
+"""How far back requests are read. Longer waits, told before that, are missing."""
 MOST_LINES: Final = 10_000_000
-"""Read at most, a piece of a file more or less: a minute or two."""
+"""Lines read at most, give or take a piece of a file; they take a minute or two."""
 MOST_REQUESTS: Final = 500_000
-"""Of the quota-ids asked about; charging them takes half a minute."""
+"""Requests kept at most, of the quota-ids asked about; charging them takes half a minute."""
 _TAIL_BYTES: Final = 1 << 20
 _AT_ONCE: Final = 10_000
 _SAMPLES, _WINDOW_MS = 11, 1_000
@@ -133,7 +133,7 @@ class PastLogs:
                     break
                 mine.append(self._shared(rows))
                 room -= mine[-1].num_rows
-                # A piece's oldest go first, a compressed file's for one.
+                # Drop the oldest of a large piece, such as a compressed file.
                 while room < 0 and len(mine) > 1:
                     room += mine.popleft().num_rows
                     unread += 1
@@ -189,7 +189,7 @@ class PastLogs:
         return any(charge[:3] in self._asked for charge in charges)
 
     def _shared(self, rows: Any) -> Any:
-        """Return the charges of the period that count, with what a throttled fetch was emptied."""
+        """Return the period's charges that count; ``emptied`` says which are throttled fetches."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

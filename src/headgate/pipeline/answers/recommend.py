@@ -100,10 +100,10 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
 
 def scaffold(current: Quotas, types: Sequence[str]) -> Quotas:
     """
-    Return the quotas with an unlimited one for every user, of each type that has none at all.
+    Return the quotas; each type that has none gets an unlimited quota for every user.
 
     Where no quota of a type is in force, Kafka tells clients apart by client-id, which anybody may
-    claim; with it, use is seen by user.
+    claim. With this quota, use is seen by user.
     """
     table = current.tables[-1]
     bare = [KEY_OF_TYPE[t] for t in types if not table.for_key(KEY_OF_TYPE[t])]
@@ -119,7 +119,7 @@ def plans_of(proposals: Iterable[Proposal], current: Quotas) -> list[Quotas]:
     """
     Return the plans that proposals are tried in, each named after ``Proposal.plan``.
 
-    Removals change nothing that anybody is bound by, and have none.
+    Removals have no plan: the quotas that they remove bind nobody.
     """
     by_plan: dict[str, list[Proposal]] = {"recommended": []}
     for p in proposals:
@@ -211,7 +211,7 @@ def rows_of(proposals: Iterable[Proposal], tried: Tried, advice: Advice) -> list
     return rows
 
 
-# Told to wait for more of its time than this, what a client wants is inferred.
+# What a client wants is inferred if it was told to wait for more than this share of its time.
 _WAITS: Final = 0.05
 
 

@@ -2,8 +2,8 @@
 Find storms: runs of seconds in which connections, producer ids or requests came too fast.
 
 A second belongs to a storm where the source exceeds both its threshold and ``factor`` times what is
-usual for it: the median of its quiet seconds, or of all seconds for requests. Storm seconds at most
-``gap_s`` apart are one storm.
+usual for it: the median of its quiet seconds, or of all seconds for requests. Storm seconds with at
+most ``gap_s`` others between them are one storm.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Thresholds:
             Produce with an id).
         requests_per_s: requests of a client on a broker.
         factor: times the source's own median second.
-        gap_s: storm seconds this close are one storm.
+        gap_s: storm seconds with at most this many others between them are one storm.
     """
 
     connections_per_s: float = 10.0
@@ -168,7 +168,7 @@ def _held(found: DataFrame, limit: Thresholds) -> DataFrame:
     duration = (F.col("end_ms") - F.col("start_ms")) / 1000.0
     # What would have held it: the pace that isn't yet a storm.
     pace = F.ceil(F.greatest(F.col("usual_per_s") * limit.factor, F.col("threshold")))
-    # That many requests, at what one takes of a thread; 1e7 ns are 1 % of its second.
+    # The thread time of that many requests; 1e7 ns are 1 % of a thread's second.
     percent = F.ceil(pace * F.col("ns") / F.col("count") / 1e5) / 100.0
     of_time = F.when(F.col("ns") > 0, percent)
 

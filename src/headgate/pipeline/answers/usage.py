@@ -74,7 +74,7 @@ def usage(quotas: Quotas, table: Table = schema.USAGE) -> Callable[[DataFrame], 
 
 
 def packed(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
-    """Resolve and add up, all that tables of usage are made of: activity -> PACKED_USAGE."""
+    """Resolve and add up what all tables of usage are made of: activity -> PACKED_USAGE."""
 
     def transform(activity: DataFrame) -> DataFrame:
         task = PackUsage(quotas, _parts(activity.sparkSession))

@@ -1,7 +1,7 @@
 """
 Make usage by second, hour and day in the workers, with Arrow.
 
-The first stage resolves and adds up what each of its tasks has read, and parts it by quota-id, so
+The first stage resolves and adds up what each of its tasks has read, and divides it by quota-id, so
 that a task of the second stage has all of a quota-id's seconds, and with them its hours and days.
 ``usage`` has Spark's SQL move the parts; ``ReadUsage`` and ``WriteUsage`` are two stages of an
 ``exchange``.
@@ -62,7 +62,7 @@ BUSIEST: Final = {
 _MOST_ROWS: Final = 1_000_000
 _PERIODS_MS: Final = {schema.USAGE_HOUR.name: HOUR_MS, schema.USAGE_DAY.name: DAY_MS}
 _STRIDE: Final = 31
-"""What keeps a broker's next day apart from the next broker's day."""
+"""Factor of the broker's id in a part's number, so that (broker, day) pairs seldom collide."""
 _NAMES: Final = (*USAGE_KEYS, "second_ms")
 _ADDED: Final = (
     "requests",
@@ -300,7 +300,7 @@ def _whole(column: Any, unit: float) -> Any:
 
 
 def _percentiles(amounts: Any) -> dict[str, Any]:
-    """Return exact percentiles of lists of doubles, between two of them as Spark's are."""
+    """Return exact percentiles of lists of doubles, interpolated as Spark's are."""
     import pyarrow as pa
 
     values = amounts.flatten().to_numpy(zero_copy_only=False)

@@ -2,9 +2,9 @@
 Replay the same requests under other quotas: who would be throttled, for how long, how much of it.
 
 All plans go through one pass: a charge is packed once, under what its sensors of all plans have
-in common (``roots``), and the kernel runs once for each level that a plan counts at, over the same
-arrays. Open-loop: a client that had been throttled would have sent later, and a log says nothing
-of that.
+in common (``roots``), and the kernel runs once for each layer of sensors (``packed_format``), over
+the same arrays. The replay is open-loop: requests keep their times, though a client that is
+throttled would have sent later.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class NamePlans:
     Give SUMS rows their plan's name, quota-id, source and bounds. A ``mapInArrow`` function.
 
     Args:
-        plans: as they are numbered.
+        plans: in the order of their numbers.
         in_force: the first of them was in force when the log was written.
     """
 
@@ -80,11 +80,11 @@ class NamePlans:
 
     def _bounds(self, batch: Any, quota: Any) -> tuple[Any, Any]:
         """
-        Return between what each row's throttling lies; NaN: nothing tells.
+        Return the least and the most throttling of each row; NaN: not known.
 
         What was withheld of a throttled fetch isn't logged, and no plan is charged with it. Under
-        the limit in force the log says what came of it. A lower one throttles at least as much
-        for as much, a higher one at most as much.
+        the limit in force, the log says how long such fetches were throttled. A lower limit
+        throttles them at least as long, a higher one at most as long.
         """
         told = batch["throttle_time_ms"].to_numpy().astype(np.float64)
         most, least = told.copy(), told.copy()
@@ -112,7 +112,7 @@ class NamePlans:
 
 
 def _batch(made: dict[str, Any], batch: Any) -> Any:
-    """Return a WHAT_IF batch of columns that were made (NaN = null), and of those that are."""
+    """Return a WHAT_IF batch: the columns of ``made`` (NaN = null), all others from ``batch``."""
     import pyarrow as pa
 
     arrays = [
@@ -170,7 +170,7 @@ def what_if_packed(
     def transform(packed: DataFrame) -> DataFrame:
         replayed = packed.transform(replay_packed(options))
         keys = ("plan", "quota_type", "quota_user", "quota_client_id", "broker_id")
-        # A sensor is replayed in one task; its workers (journals) and moments come together here.
+        # One sensor's client may have several rows: of workers (journals), of moments. Add them up.
         joined = replayed.groupBy(*keys, "principal", "client_id").agg(
             F.max_by("quota", "last_ms").alias("quota"),
             *sums("requests", "bytes", "throttled_requests", "throttle_time_ms", "delayed"),
@@ -178,7 +178,7 @@ def what_if_packed(
             *largest("max_throttle_time_ms", "last_ms"),
             F.min("first_ms").alias("first_ms"),
         )
-        # A client without a weight only takes from what is shared.
+        # A client without a weight has no limit; it was replayed because it uses capacity.
         infinite = F.col("quota") >= UNLIMITED
         weighed = joined.where(~(F.col("quota_type").endswith(":shares") & infinite))
         return weighed.mapInArrow(NamePlans(options.plans, in_force), schema.WHAT_IF.struct)

@@ -1,9 +1,8 @@
 """
 Follow directories, patterns and files round by round, and keep what was read exactly once.
 
-A round reads what is new by the memory of the rounds before it, writes its parts and commits its
-number. One that was killed is read again, whatever its files are called by then: its parts are
-replaced.
+A round reads what the rounds before it haven't read, writes its parts and commits its number. A
+round that was killed is read again, whatever its files are called by then: its parts are replaced.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ class FileRounds(threading.Thread):
         self._failure: Exception | None = None
 
     def run(self) -> None:
-        """Go round by round, until told to stop."""
+        """Read round by round until told to stop, or, if ``once``, until nothing is new."""
         try:
             number = self._to.parts.last() + 1
             rows = self._to.parts.read(INPUTS.name, number - 1).collect()
@@ -135,7 +134,7 @@ class FileRounds(threading.Thread):
             try:
                 self._to.parts.write(self._round_of(found), number)
             except Exception:
-                # A file may have got another name since it was found: its reader saw another's.
+                # A file may have been renamed since it was found: then another file was read.
                 if found.still_there() or tries == _MOST_TRIES:
                     raise
                 continue
@@ -166,7 +165,7 @@ class FileRounds(threading.Thread):
             self.join(0.2)
 
     def exception(self) -> Exception | None:
-        """Return what it ended by, if by that."""
+        """Return the exception that ended it; None: none did."""
         return self._failure
 
 

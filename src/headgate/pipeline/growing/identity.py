@@ -88,8 +88,8 @@ def whole_lines(path: str, begin: int, end: int) -> int:
 
     Args:
         path: of the file, plain.
-        begin: where lines begin that may be looked at; what is returned where none is whole.
-        end: where they end.
+        begin: offset of the first line to look at; returned if no line is whole.
+        end: offset at which to stop.
 
     Raises:
         ReadError: it can't be read.

@@ -1,12 +1,11 @@
 """
 The same tables from an input that grows (directories or a topic), counting each line exactly once.
 
-What was read before says what a batch reads (of a topic, Spark's checkpoint); each batch writes
+A batch reads what the batches before it haven't (for a topic, Spark's checkpoint knows). It writes
 what it read (sums by second, or the requests themselves) to a directory of its own number,
-replacing what a killed attempt left, and then the tables are made of all batches so far. So a kill
-at any moment and a restart give what one batch over all input gives. A replay begins again in each
-round, from the requests that were kept: whatever order files come in, a sensor sees its charges in
-theirs.
+replacing what a killed attempt left. Then the tables are made of all batches so far. So a kill at
+any moment and a restart give what one batch over all input gives. Each round replays all requests
+that were kept: a sensor sees its charges in their order, in whatever order files come in.
 """
 
 from __future__ import annotations
@@ -76,11 +75,11 @@ class Parts:
 
     @property
     def checkpoint(self) -> str:
-        """Where it is kept which batches are whole, and by Spark what it has read."""
+        """The directory that records which batches are whole and, for Spark, what it has read."""
         return f"{self.root}/checkpoint"
 
     def write(self, taken: Round, number: int) -> None:
-        """Read and write what a batch brought; again after a kill, over what was begun."""
+        """Read and write a batch; after a kill, replace what the first attempt wrote."""
         self._remove_joined(number)
         made: dict[str, DataFrame] = {}
         held: list[DataFrame] = []
@@ -208,7 +207,7 @@ class Parts:
 
 
 def _hold(frame: DataFrame, held: list[DataFrame]) -> DataFrame:
-    """Make a frame now, by all cores, and keep it: what is written of it is one file."""
+    """Compute a frame now, on all cores, and persist it: one file of it is written by one core."""
     held.append(frame.persist())
     frame.count()
     return frame

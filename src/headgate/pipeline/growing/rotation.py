@@ -1,8 +1,9 @@
 """
 What a round of a growing directory reads: every line once, even if its file was renamed.
 
-A log is known by its identity (``identity``), and how much of it was read by bytes of text. So the
-file that a broker is writing may grow, be renamed on the hour, copied and cut, or compressed.
+A log is known by its content (``identity``); how much of it was read is counted in bytes of text.
+So the file that a broker is writing may grow, be renamed on the hour, copied and truncated, or
+compressed.
 
 A gateway's journal lies in a directory as `.open` while it is written, as `.arrow` when closed, as
 `.parquet` when compacted: three names of the same events. They count when the file is closed, once.
@@ -153,7 +154,7 @@ class RolledFiles:
         return found
 
     def _new_of_logs(self, paths: Sequence[str], now_s: float) -> list[tuple[Seen, str]]:
-        """Return the logs that may have something new, the oldest first, and of copies of what."""
+        """Return logs that may have something new, oldest first; of a copy also its original."""
         groups: dict[str, list[Seen]] = defaultdict(list)
         for path in paths:
             seen = self._look(path, now_s)

@@ -55,7 +55,7 @@ class Round(Protocol):
 
 
 class Query(Protocol):
-    """What follows an input, in a thread of its own; Spark's own queries are such."""
+    """What follows an input, in a thread of its own; Spark's StreamingQuery is one."""
 
     @property
     def isActive(self) -> bool:
@@ -68,4 +68,4 @@ class Query(Protocol):
         """End it, in the middle of a round if need be."""
 
     def exception(self) -> Exception | None:
-        """Return what it ended by, if by that."""
+        """Return the exception that ended it; None: none did."""

@@ -60,7 +60,7 @@ class Topic:
         return writer.trigger(processingTime=f"{to.every_s} seconds").start()
 
     def remember(self, inputs: Iterable[Input]) -> None:
-        """Take when journals' workers started."""
+        """Remember when journals' workers started."""
         for row in inputs:
             if row.broker_id is not None and row.seq is not None and row.t_ms is not None:
                 self.starts.append(Start(row.worker_id, row.broker_id, row.seq, row.t_ms))
@@ -78,7 +78,7 @@ class _RoundOfMessages:
         return self._batch.mapInArrow(task, EMITTED_ACTIVITY.struct)
 
     def requests(self) -> DataFrame:
-        """Return EMITTED_REQUESTS; starts of workers in these messages are seen to first."""
+        """Return EMITTED_REQUESTS; first remember the starts of workers in these messages."""
         found = self._batch.mapInArrow(StartsOfMessages(), STARTS.struct).collect()
         self._inputs = [Input(self._topic.name, r[0], 0, r[1], r[2], r[3]) for r in found]
         self._topic.remember(self._inputs)

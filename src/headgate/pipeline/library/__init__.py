@@ -2,7 +2,7 @@
 The pipeline's answers as functions: DataFrame in, DataFrame out.
 
 ``headgate.pipeline`` offers them. Each takes requests as its first argument, so that
-``frame.transform(usage, quotas)`` does, and calls what the command of its name calls.
+``frame.transform(usage, quotas)`` works. Each calls what the command of its name calls.
 
 - ``reading``: a frame of requests, which remembers the files it is of; sums by second.
 - ``answers``: usage, effective, replay, what-if, recommend, chargeback, storms.

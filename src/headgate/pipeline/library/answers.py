@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Plans = Mapping[str, QuotasGiven] | Sequence[QuotasGiven] | QuotasGiven
-"""Quotas to try: by name, or several or one whose names are their files' stems."""
+"""Quotas to try: a mapping of names to quotas; or some, or one, named after their files' stems."""
 _PERIODS: Final = {
     "second": schema.USAGE,
     "hour": schema.USAGE_HOUR,
@@ -222,8 +222,8 @@ def what_if(
     Args:
         requests: REQUESTS.
         plans: quotas to try.
-        in_force: what was in force when the logs were written: a plan more, the first one, by which
-            the throttling of fetches is bounded.
+        in_force: the quotas in force when the logs were written. They become the first plan, and
+            bound the throttling of fetches.
         num_samples: quota.window.num.
         window_ms: quota.window.size.seconds x 1000.
         capacities: by byte-rate type, a broker's bytes per second, for plans with shares.
@@ -260,7 +260,7 @@ def demand(
 
     Args:
         requests: REQUESTS, with column ``connection``; best of a gateway's journal.
-        plans: quotas to try, as ``what_if`` takes them; those in force tell how well it fits.
+        plans: quotas to try, as ``what_if`` takes them; those in force show how well models fit.
         num_samples: quota.window.num.
         window_ms: quota.window.size.seconds x 1000.
 
@@ -273,7 +273,7 @@ def demand(
 
 
 def _charges(requests: DataFrame) -> DataFrame:
-    """Return what ``demand`` looks at: of files, no other rows and columns enter the JVM."""
+    """Return what ``demand`` looks at; where files are read, nothing else enters the JVM."""
     files = files_of(requests)
     if files is None:
         return completed(requests)

@@ -1,5 +1,5 @@
 """
-Say what a session lacks that doesn't know a table format, and how it gets it.
+Say what a session lacks if it doesn't know a table format, and how to add it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ SETTINGS: Final = {
 @contextmanager
 def explained(format: str) -> Iterator[None]:
     """
-    Say what a session lacks, where a block fails because it doesn't know a format.
+    Say what a session lacks, if a block fails because the session doesn't know a format.
 
     Raises:
-        ConfigError: it doesn't; says how it would.
+        ConfigError: the session doesn't know the format; the message says how to add it.
     """
     try:
         yield

@@ -87,7 +87,7 @@ def requests(
 
 
 def files_of(frame: DataFrame) -> ReadOptions | None:
-    """Return what a frame that ``requests`` gave is of; None of any other, and of its children."""
+    """Return how a frame of ``requests`` reads its files; None for others, derived ones too."""
     found: ReadOptions | None = vars(frame).get(_FILES)
     return found
 
@@ -135,7 +135,7 @@ def completed(requests: DataFrame) -> DataFrame:
     Return a frame with all of REQUESTS' columns; those that it lacks are null.
 
     Raises:
-        ConfigError: it lacks one without which a row says nothing.
+        ConfigError: it lacks a column without which a row says nothing.
     """
     from pyspark.sql import functions as F
 
@@ -189,7 +189,7 @@ def named(plans: Sequence[Quotas], caller: str) -> list[Quotas]:
         caller: the function that they were given to.
 
     Raises:
-        ConfigError: two have the same.
+        ConfigError: two have the same name, or one is called ``logged``.
     """
     names = [plan.name for plan in plans]
     twice = sorted({name for name in names if name == "logged" or names.count(name) > 1})

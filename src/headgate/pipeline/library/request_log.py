@@ -149,7 +149,7 @@ class KafkaRequestLog(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``format`` is told."""
+        """Return the name that ``format`` takes."""
         return NAME
 
     def schema(self) -> StructType:
@@ -170,9 +170,9 @@ class RequestLogReader(DataSourceReader):
     """
     Reads the files that are there.
 
-    It takes no filters over (``pushFilters``). Spark 4.2.0 keeps what it planned with one query's
-    filters, and reads by it again for the next query of the same frame that has none: rows are
-    missing, without an error. The options ``since`` and ``until`` do the same by the user's word.
+    It doesn't implement ``pushFilters``. Spark 4.2.0 keeps the plan that it made with one query's
+    filters, and uses it again for the next query of the same frame without filters: rows are
+    missing, without an error. The options ``since`` and ``until`` filter by time instead.
 
     Args:
         options: what to read, and how.
@@ -258,7 +258,7 @@ class RequestLogStream(DataSourceStreamReader):
         return [Pieces([piece_of(row)], places) for row in json.loads(end["pieces"])]
 
     def read(self, partition: Pieces) -> Iterator[Any]:
-        """Yield Arrow batches; fails where a file isn't the one that was meant any more."""
+        """Yield Arrow batches; fail if a file's name has become another file's."""
         for planned in partition.pieces:
             place = partition.places.get(planned.path)
             piece = found_again(planned, place)

@@ -82,7 +82,7 @@ def _write(
 
 
 def _there(frame: DataFrame, table: str, format: str) -> DataFrame:
-    """Return a table that is there, by the session of a frame."""
+    """Return a table that exists, read with the session of a frame."""
     return frame.sparkSession.read.format(format).load(table)
 
 
@@ -120,7 +120,7 @@ def _is_there(frame: DataFrame, table: str, format: str) -> bool:
 
 
 def _merged(rows: DataFrame, table: str, format: str, key: Sequence[str]) -> DataFrame:
-    """Return the rows, and those of the same days that are there under other keys."""
+    """Return the rows, and the table's rows of the same days that have other keys."""
     from pyspark.sql import functions as F
 
     days = rows.select(DAY).distinct()

@@ -94,13 +94,13 @@ class ProduceLine(Line, gc=False, kw_only=True):
 
 
 class ReplicaState(msgspec.Struct, gc=False):
-    """Who fetches (15+)."""
+    """The id of the replica that fetches (version 15 and newer)."""
 
     replicaId: int = -1
 
 
 class FetchRequest(msgspec.Struct, gc=False):
-    """Who fetches, before 15 and since."""
+    """The id of the replica that fetches: before version 15, and since."""
 
     replicaId: int = -1
     replicaState: ReplicaState | None = None

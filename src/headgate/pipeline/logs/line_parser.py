@@ -248,7 +248,7 @@ def _decoded(body: bytes) -> tuple[Any, Any]:
 
 
 def _before_more(body: bytes) -> bytes:
-    """Return the JSON without what follows it that isn't a request: a layout's ``%X`` prints {}."""
+    """Return the JSON without what a layout prints behind it, such as {} for ``%X``."""
     try:
         text = body.decode()
         _, end = _JSON.raw_decode(text)
@@ -387,9 +387,9 @@ def _mutations(line: MutationLine, default_partitions: int) -> tuple[float, bool
 
     A controller charges each topic once it has found nothing wrong with it, so one with an error
     isn't charged (``ReplicationControlManager``). The line doesn't say how many partitions a
-    deleted topic had (counts 1), how many an enlarged one had before (1, without assignments), nor,
-    where the answer is silent, a default's. Nor whether a controller charges what it only
-    validates: KRaft's does, ZooKeeper's didn't.
+    deleted topic had (counts 1), or an enlarged one had before (1, without assignments), or a new
+    one got by default, unless the answer does. Nor does it say whether a controller charges what it
+    only validates: KRaft's does, ZooKeeper's didn't.
     """
     request, response = line.request, line.response
     topics = [NewTopic(name=name) for name in request.topicNames or ()] + (request.topics or [])

@@ -75,7 +75,7 @@ def valid(column: Any) -> Any:
 
 
 def blobs(values: Any, starts: Any, ends: Any) -> Any:
-    """Cut an array into one binary per group, without copying."""
+    """Divide an array into one binary per group, without copying."""
     import pyarrow as pa
 
     size = values.dtype.itemsize

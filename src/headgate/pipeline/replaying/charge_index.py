@@ -256,7 +256,7 @@ class ChargeIndex:
         return code
 
     def _resolve(self, charge: dict[str, Any], at_ms: float) -> Iterator[tuple[Rooted, Terms]]:
-        """Yield the roots of a charge, and what it's under there."""
+        """Yield the roots of a charge, and its terms under each."""
         windows = (
             charge["num_samples"] or self.options.num_samples,
             charge["window_ms"] or self.options.window_ms,
@@ -325,8 +325,8 @@ class ChargeIndex:
         """
         Yield the root of a charge where plans have cluster-wide rates: all brokers feed it.
 
-        An ideal split lets through what one bucket of the whole quota does: bursts of 1 s, and one
-        throttle at most two split periods, as of the gateway's own buckets.
+        An ideal split lets through what one bucket of the whole quota does. Bursts last 1 s, and a
+        throttle is at most two split periods, as with the gateway's own buckets.
         """
         quota_type = f"{charge['quota_type']}:bps"
         plans = self._configuring(quota_type)
@@ -344,7 +344,7 @@ class ChargeIndex:
         """
         Yield the root of a charge where plans weigh a broker's capacity.
 
-        All of a broker's charges meet there; one without a weight has an infinite limit.
+        It is the root of all of a broker's charges; those without a weight have an infinite limit.
         """
         quota_type = f"{charge['quota_type']}:shares"
         plans = self._configuring(quota_type)

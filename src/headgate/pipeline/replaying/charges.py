@@ -11,8 +11,8 @@ from headgate.pipeline.replaying.arrays import array_of, is_in, valid
 # Quota types whose decisions a log holds enough for: thread time, what a mutation is made of and
 # which producer ids are new aren't logged. A journal knows all, and how each sensor decided.
 REPLAYABLE_LOG: Final = ("producer_byte_rate", "consumer_byte_rate")
-# What other limits than the gateway's own can be tried on: splits and shares are made of many
-# brokers' use, which isn't a charge of one.
+# Types of a journal's charges that other limits can be tried on. Charges to splits and shares
+# aren't among them: those limits depend on many brokers' use.
 REPLAYABLE_JOURNAL: Final = (
     *REPLAYABLE_LOG,
     "request_percentage",
@@ -41,8 +41,9 @@ def _of_journal(table: Any, *, own: bool) -> Any:
     """
     Say which of a journal's rows a sensor saw.
 
-    It saw none where no producer id was new, and of what is only told. Where no quota of the type
-    was (``norecord``) there was no sensor, but under other quotas there may be one.
+    It saw neither requests without a new producer id, nor events that only say what a client was
+    told. Where no quota of the type was (``norecord``) there was no sensor, but under other quotas
+    there may be one.
     """
     names = table.schema.names
     known = is_in(table["quota_type"], REPLAYABLE_JOURNAL)

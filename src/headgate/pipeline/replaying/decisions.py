@@ -85,7 +85,7 @@ class RowSink:
                 yield from _decided(open_)
 
     def close(self, sensors: SensorGroup) -> Iterator[Any]:
-        """All of a group's bundles are complete by now."""
+        """Yield nothing: all of a group's bundles are complete by now."""
         assert not self._open
         return iter(())
 
@@ -155,5 +155,5 @@ def _replayed(table: Any, who: dict[str, Any], throttle: Any) -> Iterator[Any]:
         [columns[f.name].cast(f.type) for f in schema.REPLAY.arrow], schema=schema.REPLAY.arrow
     )
     moved = is_in(table["event"], ("bound",))
-    # That a limit moved is no request.
+    # A row that says that a limit moved isn't a request.
     yield from (found.filter(pa.array(~moved)) if moved.any() else found).to_batches()

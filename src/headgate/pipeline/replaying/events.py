@@ -44,7 +44,7 @@ class Heads:
         sensor: by head and layer, the sensor's number in its group; -1: none of this layer.
         layer: by head and plan, the layer of the sensor that the plan charges, or ABSENT.
         bounds: by head and plan, the limit; NaN where ABSENT.
-        group: by head, whatever the sink numbers.
+        group: by head, the number that the sink has for it.
     """
 
     root: Any

@@ -28,7 +28,7 @@ SENT: Final = tuple(
     if n not in ("principal", "client_id", "quota_type", "broker_id")
 )
 MOST_NAMES: Final = 64
-# So many events tell pieces of a file apart that begin at the same moment.
+# This many first events tell apart pieces of a file that begin at the same moment.
 _BEGINNING: Final = 100
 
 
@@ -120,7 +120,7 @@ def packed_rows_of(
     if len(entries) > len(counts):
         head = np.zeros(len(root), np.uint32)
         head[entries] = np.arange(len(entries)) - np.repeat(entry_starts, entry_ends - entry_starts)
-        # Where each root has one head, its events' number says whose they are.
+        # Where each root has one head, the number of the root's events says whose they are.
         several = entry_ends - entry_starts > np.diff(np.append(first_groups, len(counts)))
         each = _narrow(grouping.taken(head, entry), starts, ends)
         out["head"] = [blob if more else None for blob, more in zip(each, several, strict=True)]
@@ -158,7 +158,7 @@ def _optional(gathered: list[Gathered], name: str, dtype: Any) -> Any:
 
 
 def _narrowed(t: Any) -> tuple[Any, int]:
-    """Return times as uint32 after the first, or, if that's too short, as they are after 0."""
+    """Return times after a start, and the start: uint32 after the earliest, or int64 after 0."""
     t_from = int(t.min())
     if int(t.max()) - t_from < 1 << 32:
         return (t - t_from).astype(np.uint32), t_from
@@ -167,7 +167,7 @@ def _narrowed(t: Any) -> tuple[Any, int]:
 
 def _steps(t: Any) -> tuple[int, bytes]:
     """
-    Return a bundle's times: the first one, and each as ms since the one before, if these are small.
+    Return a bundle's first time, and each as ms since the one before; if one is large: 0, times.
     """
     first = int(t[0])
     if t.dtype == np.uint32 and bool((t[1:] >= t[:-1]).all()):
@@ -179,7 +179,7 @@ def _steps(t: Any) -> tuple[int, bytes]:
 
 
 def _narrow(values: Any, starts: Any, ends: Any) -> list[bytes]:
-    """Cut an array into one binary per bundle; of uint32 in uint16 where that's enough."""
+    """Divide an array into one binary per bundle; uint32 becomes uint16 where all values fit."""
     out = []
     for a, b in zip(starts, ends, strict=True):
         part = values[a:b]
@@ -190,7 +190,7 @@ def _narrow(values: Any, starts: Any, ends: Any) -> list[bytes]:
 
 
 def _tie(gathered: list[Gathered]) -> int:
-    """Return a number for the pieces, whatever the plans: of the file, and how they begin."""
+    """Return a number made of file name and first events: the same whatever the plans."""
     first = gathered[0]
     name = (first.files[0].as_py() if first.files is not None else "") or ""
     return file_hash(name, first.t[:_BEGINNING].tobytes() + first.amount[:_BEGINNING].tobytes())

@@ -3,8 +3,8 @@ Replay charges through Kafka's quota arithmetic: packed rows in, decisions out.
 
 Spark brings the bundles of a key together, in order; ``ReplayPacked`` views each as arrays, puts
 events in order where bundles overlap, and calls the kernel once per bundle, its state carried on.
-Memory stays constant however skewed the keys are: a bundle is at most what a worker gathers, and
-what is held back is as many as overlap in time.
+Memory stays constant however skewed the keys are: a bundle holds at most what a worker gathers, and
+only bundles that overlap in time are held back.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _rows(batches: Iterator[Any]) -> Iterator[dict[str, Any]]:
 @dataclass(frozen=True)
 class ReadPacked:
     """
-    Read and pack, and part sensors by their bundle's key (``exchange.Reading``).
+    Read and pack, and divide sensors by their bundle's key (``exchange.Reading``).
 
     Args:
         read: what to read.

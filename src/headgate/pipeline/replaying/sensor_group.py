@@ -13,12 +13,12 @@ import numpy as np
 from headgate.pipeline.replaying.events import Events, Numbers
 from headgate.pipeline.replaying.packed_format import BOTH, BUCKETS, GROUP_COLUMNS, LAYERS, USER
 
-# Events that overlapping bundles are put in order by at a time, at least.
+# Overlapping bundles are put in order once more events than this wait in them.
 ORDER_EVENTS: Final = 1_000_000
-# More heads than this have more states than a core's cache is quick with.
+# The states of more heads than this don't fit into a core's cache.
 MANY_HEADS: Final = 500
 Rank = tuple[int, int]
-"""Since when a piece's events are, and a number for its file."""
+"""When a piece's events begin, and a number for its file."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class SensorGroup:
         self._buckets = [] if rule == "sampled" else [make(0, **windows) for _ in range(plans)]
         self.numbers = Numbers()
         self._codes = 0  # states in use
-        # Which plans a sensor is one of, by number, and its own states by plan once it's parted.
+        # By sensor: which plans charge it; its first state; its states by plan once these differ.
         self._there = np.zeros((0, plans), np.bool_)
         self._code_of = np.zeros(0, np.int64)
         self._seen = np.zeros(0, np.bool_)
@@ -93,8 +93,9 @@ class SensorGroup:
             events: of the bundle.
             first: order of its first event; later bundles begin no earlier.
             last: order of its last event.
-            rank: of its piece: of equal moments the lower's come first, however pieces are divided
-                into bundles. Of bundles with the same first, the lower comes first.
+            rank: of its piece. Of events at the same moment, those of the lower rank come first,
+                however pieces are divided into bundles. Of bundles with the same ``first``, the one
+                of the lower rank is fed first.
         """
         ready: list[Events] = []
         ends = (first, rank) if self._waiting else None
@@ -117,7 +118,7 @@ class SensorGroup:
         return _joined(waiting)
 
     def throttles(self, events: Events, plan: int = 0) -> Any:
-        """Return the throttle time of each event under one plan, ms; of buckets, or one plan."""
+        """Return each event's throttle time under a plan, ms; needs buckets, or only one plan."""
         heads = events.heads
         key, bound = heads.of_plan(plan)[events.head], heads.bounds[events.head, plan]
         state = self._buckets[plan] if self._buckets else self._rate
@@ -187,8 +188,8 @@ class SensorGroup:
         """
         Yield one layer's passes of the kernel: states by head, limits by head and plan, the plans.
 
-        While all who are charged to a sensor are under the same plans, its samples are the same
-        for all of these. Once they aren't, it parts: from then on each plan has a state of its own.
+        While the same plans charge all of a sensor's clients to it, its samples are the same under
+        these plans, and they share one state. Once that ends, each plan has a state of its own.
 
         Args:
             sensor: by head, the sensor's number.
@@ -220,7 +221,7 @@ class SensorGroup:
                 yield own, bounds, [plan]
 
     def _part(self, sensor: int) -> None:
-        """Give each plan its own state of a sensor, as far as it was one of the plan's."""
+        """Give each plan its own state of a sensor: a copy, if the plan has charged the sensor."""
         codes = list(range(self._codes, self._codes + self._plans))
         self._codes += self._plans
         self._rate.grow(self._codes)

@@ -46,7 +46,7 @@ class _Plan:
         if manager is None:
             quota_type, capacity = self._make
             manager = SharesQuotaManager(quota_type, capacity, start_ms=t_ms)
-            # Shares are in force even before the first with a weight charges anything.
+            # Shares are in force even before the first client with a weight is charged.
             manager.update_quota(QuotaEntity.of(user="a weight nobody has"), 1.0, t_ms)
             self._manager = manager
             self._next_ms = t_ms - t_ms % PERIOD_MS + PERIOD_MS

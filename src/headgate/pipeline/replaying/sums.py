@@ -126,7 +126,7 @@ class SumSink:
 
         limits, layers = self._limits[: len(self._groups)], self._layers[: len(self._groups)]
         there = layers != ABSENT
-        # The log is told by the first plan's quota-ids; once, not for every kind of limit.
+        # What the log says goes with the first plan's quota-ids: once, not for every kind of limit.
         of_plan = [np.flatnonzero(there[:, plan]) for plan in (0, *range(self._plans))]
         if ":" in sensors.kind.quota_type:
             of_plan[0] = of_plan[0][:0]

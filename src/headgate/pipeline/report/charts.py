@@ -25,7 +25,7 @@ MOST_FLOWS: Final = 24
 MOST_CARDS: Final = 12
 
 FLATTENING: Final = 25
-"""Bars this many times as long as the shortest leave it a line."""
+"""If a bar is this many times as long as the shortest, the shortest looks like a line."""
 
 BYTES: Final = ("producer_byte_rate", "consumer_byte_rate")
 

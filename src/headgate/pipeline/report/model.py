@@ -343,7 +343,7 @@ def _attach(report: Report, tables: ReportTables) -> None:
         if tenant is not None and (row["requests"] or row["bytes"]):
             # A journal's usage knows its limits, not where they come from.
             tenant.source = tenant.source or row["source"] or ""
-            # A client that had several limits has a row for each, and again for each unit's.
+            # A client has a row for each limit that it had, and for each unit of limits.
             unit, member = members.setdefault(
                 (tenant.index, row["principal"], row["client_id"]),
                 (

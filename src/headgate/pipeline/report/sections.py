@@ -16,9 +16,10 @@ def plans(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """
     One row per plan: how many would have waited, for how long, which share of their bytes.
 
-    ``throttled``, ``throttle_ms`` and ``delayed`` add all limits up, and are the most it can be
-    where some are of the same requests; ``…_least`` the least (``answers.bounds``). ``withheld``
-    fetches have no bytes in the log: with them it is ``at_least`` and ``at_most`` (None: unknown).
+    ``throttled``, ``throttle_ms`` and ``delayed`` are sums over all limits: the most possible where
+    limits are of the same requests; ``…_least`` are the least (``answers.bounds``). ``withheld``
+    fetches have no bytes in the log: with them the throttle time lies between ``at_least`` and
+    ``at_most`` (None: unknown).
     """
     found: dict[str, dict[str, Any]] = {}
     for row in rows:

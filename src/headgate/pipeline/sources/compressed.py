@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 _READ_BYTES: Final = 1 << 20
-# LZMA keeps nothing of what it's fed with in one call if there's damage in it.
+# If what LZMA is fed in one call is damaged anywhere, the call returns none of it.
 _LZMA_FED_BYTES: Final = 1024
 
 
@@ -90,7 +90,7 @@ class Watched:
         return True
 
     def close(self) -> None:
-        """Nothing: who opened the stream closes it."""
+        """Do nothing: the code that opened the stream closes it."""
 
 
 def decompressed(system: Any, inner: str, compression: str) -> Iterator[bytes]:

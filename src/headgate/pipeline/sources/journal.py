@@ -266,7 +266,7 @@ def counted_ms(requests: Any) -> Any:
     """
     Return the throttle time to count with each row, ms.
 
-    A request's mutations are decided one by one, and it's told once (event ``told``).
+    A request's mutations are decided one by one, and its client is told once (event ``told``).
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -344,9 +344,9 @@ def _see(events: Any, seen: dict[tuple[Any, ...], float]) -> None:
     """
     Remember the connections that were accepted.
 
-    A gateway writes an event for each one as it comes, with its address. Charges name theirs
-    too, but by the gateway's own number, which would count it again. Without an address it was
-    still to come: the listener waited.
+    A gateway writes an event for each one as it comes, with its address. Charges name connections
+    too, but by the gateway's own number, which would count each twice. An event without an address
+    says that the listener waited before it accepted one.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -355,7 +355,7 @@ def _see(events: Any, seen: dict[tuple[Any, ...], float]) -> None:
     accepted = pc.and_(pc.equal(kind, "connection"), pc.not_equal(events["client_ip"], ""))
     names = ["broker_id", "listener", "client_ip", "t_ms", "seq", "worker_id"]
     for row in events.filter(accepted).select(names).to_pylist():
-        # It has no name; what its event is called has to do.
+        # A connection has no name here; what identifies its event stands for it.
         name = f"{row['worker_id']} {row['seq']} {row['t_ms']:.0f}"
         key = (row["broker_id"], row["listener"], name, row["client_ip"])
         seen[key] = row["t_ms"]

@@ -4,7 +4,7 @@ Follow journal directories from Spark as they are written: what was added, batch
 A journal's open file grows by a batch a second and keeps its beginning when it is closed, so a file
 is known by its name without suffix, and how far it was read by bytes. Only files written lately are
 looked at: this is for `headgate splits`, which wants what is new; sums of everything come from
-closed files (``streaming``) or a topic.
+closed files (``growing``) or a topic.
 """
 
 from __future__ import annotations

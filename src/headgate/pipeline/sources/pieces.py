@@ -71,7 +71,7 @@ def pieces_of(
         broker_id_pattern: regex on the path whose first group is the broker's id; wins over
             ``broker_id`` where it matches.
         piece_bytes: size of a piece.
-        notes: gets a sentence about logs of which nothing tells the broker.
+        notes: gets a sentence about logs whose broker isn't known.
         copies: of logs and journals that begin with the same request or event: ``refuse`` them,
             read the largest ``once``, or ``count`` them all.
 

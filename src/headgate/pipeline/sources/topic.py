@@ -143,7 +143,7 @@ class TopicSource(DataSource):
 
 def check_topic(topic: str, config: dict[str, str], timeout_s: float = 10.0) -> None:
     """
-    Ask a cluster for a topic before Spark starts, whose words for it are a page.
+    Check that a topic exists before Spark starts, whose own message would be a page long.
 
     Args:
         topic: its name.

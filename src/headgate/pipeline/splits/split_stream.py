@@ -3,8 +3,8 @@ The stream behind `headgate splits`: journals in, a round of splits out at every
 
 Every trigger has a micro-batch, which is empty if there are no messages. So splits are renewed
 while the stream runs, and expire when it ends. The stream keeps no state that a restart needs:
-after one, every
-broker starts again with equal parts and is followed within three rounds.
+after one, every broker starts again with an equal part, and within three rounds its part follows
+its demand.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def start(
     Args:
         messages: a stream with a column ``value``, journal batches.
         write: what :func:`write_rounds` gave.
-        checkpoint: a directory for Spark's bookkeeping; new ones each time.
+        checkpoint: a directory for Spark's bookkeeping; a new one each time.
         period_ms: of a round.
     """
     seen = messages.mapInArrow(SeenInMessages(), SEEN.struct)

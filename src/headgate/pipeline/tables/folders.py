@@ -90,7 +90,7 @@ class LocalFolder:
             return True
 
     def hold(self, name: str) -> Any:
-        """Make a folder, and hold it as long as the process lives, or till the answer closes."""
+        """Make a folder, and hold it until what is returned is closed, or the process ends."""
         place, held = self._at(name), ExitStack()
         with self.alone():
             place.mkdir()
@@ -98,7 +98,7 @@ class LocalFolder:
         return held
 
     def alone(self) -> Any:
-        """Return a context in which no other process is in its own."""
+        """Return a context that one process at a time can be in."""
         return _locked(Path(self.root), fcntl.LOCK_EX)
 
 

@@ -112,7 +112,7 @@ def refuse_other_layout(folder: Folder, tables: Iterable[str], *, by_day: bool) 
         by_day: whether what is to be added is divided by day.
 
     Raises:
-        ConfigError: for each that is, or isn't, where the other isn't.
+        ConfigError: names each table that is divided otherwise.
     """
     wrong = []
     for table in set(tables) - set(_LAST):
@@ -137,7 +137,7 @@ def finish(folder: Folder) -> None:
 
 
 def _move_in(folder: Folder, name: str) -> None:
-    """Move what a run made into its place; again after a kill, what is left."""
+    """Move what a run made into its place; after a kill, move what is left."""
     for place in json.loads(folder.read(f"{name}/{_WHOLE}")):
         made, gone = f"{name}/{place}", f"{name}/.gone/{place}"
         if not folder.exists(made):
@@ -154,7 +154,7 @@ def _move_in(folder: Folder, name: str) -> None:
 
 
 def _move(folder: Folder, made: str, to: str) -> None:
-    """Move a file or a folder; of a folder whose move was cut off, what is left."""
+    """Move a file or a folder; if a folder's move was cut off, move what is left."""
     if folder.is_folder(made) and folder.is_folder(to):
         for name in folder.names(made):
             _move(folder, f"{made}/{name}", f"{to}/{name}")

@@ -93,6 +93,6 @@ def finish(table: Table, out: str, files: Collection[str]) -> None:
     if not files:
         import pyarrow.parquet as pq
 
-        # Readers find the columns.
+        # So that readers find the columns.
         pq.write_table(_arrow(table).empty_table(), folder / "part-none.snappy.parquet")
     (folder / "_SUCCESS").touch()

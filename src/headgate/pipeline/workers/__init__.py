@@ -6,6 +6,6 @@ The code that runs in Spark's Python workers.
 - ``activity_blobs``: sums by second on their way through the shuffle, as few rows.
 - ``emit``: pieces to rows of requests, or to sums by second.
 - ``exchange``: a job of two stages on plain bytes, past Spark's SQL, on a local master.
-- ``messages``: the same of a topic's messages.
+- ``messages``: a topic's messages to rows of requests, or to sums by second.
 - ``resolve``: the quota-id that each row is charged to, and its limit.
 """

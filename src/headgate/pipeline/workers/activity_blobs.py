@@ -3,8 +3,7 @@ Take sums by second through Spark's shuffle as few blobs instead of many rows, a
 
 A row costs the JVM more than a log line costs the scan. So a task packs its sums into a blob (an
 Arrow stream) per part of the answer, Spark moves only these, and a second pass over a part's blobs
-adds them up and hands over the rows of the answer. A part holds some of the seconds, and these
-whole.
+adds them up and hands over the rows of the answer. A part holds all sums of some of the seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any, Final
 from headgate.pipeline.emitted import ACTIVITY, EMITTED_ACTIVITY
 from headgate.pipeline.table import Table, stream_of, summed
 
-# What one row of sums is of.
+# The columns that identify a row of sums.
 KEYS: Final = (
     "broker_id",
     "listener",

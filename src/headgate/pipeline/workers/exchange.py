@@ -106,7 +106,7 @@ def _without_side(batches: Iterator[Any], left: Left, bad: Part) -> Iterator[Any
 
 @dataclass(frozen=True)
 class _Answer:
-    """The second stage: hand on what tasks of the first have left, answer the rest."""
+    """The second stage: add the first stage's results (``Left``), answer the other records."""
 
     answer: Callable[[Iterator[tuple[Key, Any]]], Left]
 

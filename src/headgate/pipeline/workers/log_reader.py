@@ -155,7 +155,7 @@ class LogReader:
             offset += len(line) + 1
 
     def _scanner(self, size: int) -> LineScanner | None:
-        """Return the scanner, if the next chunk (its bytes are told) is to be scanned."""
+        """Return the scanner, if the next chunk, of ``size`` bytes, is to be scanned."""
         if self.scanner is None and self._plan.scan is not False:
             _Process.unscanned += size
             enough = _Process.loaded or _Process.unscanned > SCAN_AFTER_BYTES

@@ -107,12 +107,12 @@ def describe_cluster(frame: Buffer, version: int, book: Book, hidden: list[int])
 
 def name_controller(api_key: int, version: int, frame: Buffer) -> Buffer:
     """
-    Name the least of the brokers that an answer lists as the cluster's controller.
+    In an answer, name the listed broker with the lowest id as the controller.
 
     Args:
         api_key: Metadata or DescribeCluster; other answers are returned as they are.
         version: of the request.
-        frame: the answer; itself where it names no controller or lists no broker.
+        frame: the answer; returned as it is if it names no controller or lists no broker.
     """
     listed: list[int] = []
     if api_key == apis.METADATA and version >= 1:
@@ -138,7 +138,7 @@ def describe_quorum(frame: Buffer, version: int, book: Book, hidden: list[int]) 
     """
     Rewrite a DescribeQuorum response; version 2 says where controllers listen.
 
-    The nodes stay, since clients look voters up among them; they listen nowhere.
+    The nodes stay, since clients look voters up among them, but without their listeners.
     """
     if version < 2:
         return frame
@@ -227,7 +227,7 @@ def _coordinator(
 ) -> tuple[int, str, int, int]:
     address = book.get(node_id)
     if address is not None:
-        # Also where there is an error, should a broker name itself in one.
+        # Also in an answer with an error, in case the broker names itself there.
         return (node_id, *address, error) if host else (node_id, "", port, error)
     if error == KafkaError.NONE:
         # Differs: a coordinator on a broker without an address here is COORDINATOR_NOT_AVAILABLE.

@@ -1,8 +1,9 @@
 """
 ApiVersions 18: what a client is told it may use.
 
-Advertised is at most what the gateway can read, for the APIs it must read, and nothing of keys it
-doesn't know. The rest of the answer (features) is copied.
+Of the APIs that the gateway must read, only versions that it can read are advertised. Of keys that
+it doesn't know, nothing is (but for ``headgate.unknown.apis=pass``). The rest of the answer
+(features) is copied.
 
 Source: Apache Kafka's ``ApiVersions*.json``; KIP-511 (an unknown version is answered in version 0).
 """
@@ -104,11 +105,11 @@ def parse_response(frame: Buffer, version: int) -> ApiVersions:
 
 def narrow(ranges: Ranges, pass_unknown: bool = False) -> dict[int, tuple[int, int]]:
     """
-    Return what may be advertised of what an upstream can.
+    Return the versions that may be advertised, of those that an upstream has.
 
     Args:
         ranges: the upstream's.
-        pass_unknown: leave keys that aren't in the table (``headgate.unknown.apis=pass``).
+        pass_unknown: keep keys that aren't in the table (``headgate.unknown.apis=pass``).
     """
     narrowed: dict[int, tuple[int, int]] = {}
     for key, (oldest, newest) in ranges.items():
@@ -153,7 +154,7 @@ def narrow_response(
         The response: same error, throttle and features.
     """
     answer = parse_response(frame, version)
-    # With error 35 the keys only say which ApiVersions the broker has: ours come from narrow too.
+    # With error 35 the answer lists ApiVersions alone, and ``narrow`` caps that too.
     ranges = narrow(answer.ranges, pass_unknown)
     if own is not None and answer.error == KafkaError.NONE:
         ranges = {**ranges, **own}

@@ -45,8 +45,8 @@ class DescribedToken:
         token_id: the user name that it is used with.
         hmac: its secret.
         renewers: who may renew it.
-        requester_type: who asked for it (KIP-373).
-        requester_name: the same.
+        requester_type: of the principal that asked for it (KIP-373).
+        requester_name: that principal's name.
     """
 
     owner_type: str

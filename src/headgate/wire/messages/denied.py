@@ -2,7 +2,7 @@
 Answers to requests without permission: every entity or resource asked for is refused.
 
 A client waits for each of them, so all must be named. Reading and writing a mebibyte of them takes
-half a second, so a gateway has it done beside itself::
+half a second, so a gateway has it done in another process::
 
     python -c "from headgate.wire.messages.denied import main; main()" released 49 1 < request
 """
@@ -31,7 +31,7 @@ def denied(calls: str, key: int, version: int, frame: bytes) -> bytes:
     Refuse a request with CLUSTER_AUTHORIZATION_FAILED.
 
     Args:
-        calls: whose the key is: ``RELEASED`` or ``DRAFT``.
+        calls: to which calls the key belongs: ``RELEASED`` or ``DRAFT``.
         key: 49 (both), 50 of the draft, 33 or 44.
         version: of the request.
         frame: the request with its length prefix.

@@ -203,7 +203,7 @@ def encode_request(
     """Return a draft request frame."""
     _check(api_key, version, LocalProtocolError)
     body = REQUESTS[api_key].encode(message, version, False)
-    # Through the header of a released call that isn't flexible either, then its key is set.
+    # Built with the header of a released call that isn't flexible either; then the key is set.
     frame = bytearray(build_request(48, 0, correlation_id, client_id, body))
     frame[5] = api_key
     return bytes(frame)

@@ -210,8 +210,8 @@ class EndpointMasker:
     """
     Let a Fetch answer pass in pieces without its NodeEndpoints (version 16 and later).
 
-    The tag's number becomes one that no client knows, and what it holds zeros, so nothing changes
-    its size and nothing has to be held. A client then asks for metadata, as it does of a broker
+    The tag gets a number that no client knows, and its value is overwritten with zeros. So no size
+    changes and nothing has to be held. A client then asks for metadata, as it does of a broker
     before KIP-951. Answers short enough to be held are rewritten instead (``session.rewrite``).
 
     Args:

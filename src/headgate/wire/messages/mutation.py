@@ -242,7 +242,7 @@ def mutations(
         version: of the request.
         request: its body.
         current: partitions a topic has now, by name or id; None if unknown. Deletes count them all,
-            CreatePartitions what is above them.
+            CreatePartitions those above that number.
         default_partitions: the cluster's ``num.partitions``, for topics that leave it open.
     """
     strict = version >= STRICT_SINCE[api_key]
@@ -344,7 +344,7 @@ def merge(
     api_key: int, version: int, frame: Buffer, response: Any, refused: Collection[TopicRef]
 ) -> Work[bytes]:
     """
-    Return the broker's answer with the refused topics added to it; the throttle is left.
+    Return the broker's answer with the refused topics added; its throttle time stays.
 
     Args:
         api_key: 19, 20 or 37.

@@ -2,8 +2,8 @@
 Produce 0, as far as quotas care: acks, and whose batches are in it.
 
 ``acks`` is the hot path (it decides whether there will be an answer); ``producer_ids`` is asked
-only where a producer id quota is in force, and ``IdWalker`` where the request comes in pieces
-besides.
+only where a producer id quota is in force; ``IdWalker`` is used in its place for a request that
+comes in pieces.
 
 Source: Apache Kafka's ``ProduceRequest.json``; ``DefaultRecordBatch`` for the batch header.
 """
@@ -24,7 +24,7 @@ from headgate.wire.fields import (
     truncated,
 )
 
-# Of one request. A client that means it has one: looking up a million would stop all others.
+# Of one request. An honest client has one; looking up a million would stop all others.
 MOST_PRODUCER_IDS: Final = 256
 # A batch's first bytes, up to its records.
 BATCH_HEADER: Final = 61

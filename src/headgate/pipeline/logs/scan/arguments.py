@@ -1,5 +1,5 @@
 """
-Where the scan's way in (``entry``) finds what: places in one array of int64 numbers.
+Where ``entry`` finds each of its arguments: indices into one array of int64.
 """
 
 from __future__ import annotations

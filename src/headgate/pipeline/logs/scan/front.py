@@ -54,7 +54,7 @@ _PER_MS: Final = np.array([10.0 ** (n - 3) for n in range(7)])
 
 @compiled
 def read_name(base, at, role, names):
-    """Return (position, number) of a string; of no string, or without room, what went wrong."""
+    """Return (position, number) of a string; position REFUSED: it is none; FULL: no more room."""
     if byte_at(base, at) != QUOTE:
         return columns.REFUSED, 0
     end = skip_string(base, at + 1)
@@ -80,7 +80,7 @@ def _header_key(base, key, length, at, context, state):
         ints[columns.API_NAME, n] = number
     elif length == 8 and word_at(base, key) == _CLIENT:
         bit = 4
-        # Its length counts: a name that may have lost characters isn't taken.
+        # Its length is charged: a name that may have lost characters isn't taken.
         if byte_at(base, at) != QUOTE or skip_name(base, at + 1) < 0:
             at = columns.REFUSED
         else:

@@ -156,7 +156,7 @@ def is_key(base, at, length, key):
 
 @inlined
 def is_long_key(base, at, length, key):
-    """Say so of a key of 17 to 24 bytes."""
+    """Do as ``is_key`` for a key of 17 to 24 bytes."""
     return (
         word_at(base, at) == key[0]
         and word_at(base, at + length - 8) == key[1]

@@ -3,9 +3,9 @@ Find the request lines of the stock layout in a buffer, and what each holds, in 
 
 A line is taken only if all of it is understood: ``[yyyy-MM-dd HH:mm:ss,fraction] ... {json} ...``
 with compact ASCII JSON in which every needed key stands once. All others are given back for
-``line_parser.LineParser``, which also says what is wrong with them. Whether the stamp is a possible
-time, and whether what stands between it and the JSON holds another one, is for the caller to say,
-once per distinct text.
+``line_parser.LineParser``, which also says what is wrong with them. The caller checks, once per
+distinct text, that the stamp is a possible time, and that no other stamp stands between it and the
+JSON.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
@@ -123,7 +123,7 @@ def _read_response(base, at, kind, version, ints, n):
 
 @inlined
 def _name_key(base, key, length, at, context):
-    """Read the names of who sent it; a bit of 0: the key is another."""
+    """Read the value if the key is that of a name; else return 0 as the key's bit."""
     connections, names, ints, n = context
     bit = 0
     if length == 10 and is_key(base, key, length, _CONNECTION):
@@ -146,7 +146,7 @@ def _name_key(base, key, length, at, context):
 
 @inlined
 def _number_key(base, key, length, at, ints, doubles, n):
-    """Read the times; a bit of 0: the key is another."""
+    """Read the value if the key is that of a time; else return 0 as the key's bit."""
     bit = 0
     if length == 11 and is_key(base, key, length, _LOCAL):
         bit = _SEEN_LOCAL

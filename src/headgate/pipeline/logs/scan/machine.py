@@ -23,7 +23,7 @@ from headgate.embedded.cache import cache_dir
 _NAME: Final = "headgate_scan"
 _ROOM: Final = Path(__file__).parent
 _SOURCES: Final = (_ROOM.parent / "charged_bytes.py", *sorted(_ROOM.glob("*.py")))
-# All that the code may ask of others: the C library's.
+# All outside symbols that the code may use: the C library's.
 _KNOWN: Final = ("memcpy", "memmove", "memset")
 # Numba's runtime frees arrays that it has made with this. The scan makes none: it is never called.
 _FREE: Final = "NRT_MemInfo_call_dtor"
@@ -119,7 +119,7 @@ def _linked(code: bytes) -> Enter:
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     address = engine.get_function_address(_NAME)
-    # Numba's own convention: the result by address, then where errors would be told.
+    # Numba's calling convention: an address for the result, one for errors, the argument.
     kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
     function = kind(address)
 

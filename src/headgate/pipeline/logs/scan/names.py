@@ -44,7 +44,7 @@ class Names:
     """
 
     def __init__(self, most: int = MOST_NAMES, text_bytes: int = 1 << 26) -> None:
-        # Untouched pages cost nothing: what isn't used is never given.
+        # The system gives no memory for pages that are never touched.
         self.slots = np.zeros(SLOTS, np.int32)
         self.entries = np.empty((most, 3), np.int64)
         self.arena = np.empty(text_bytes + PADDING, np.uint8)

@@ -21,8 +21,9 @@ def settle(base, ints, doubles, values, given, found):
         base: the text's address.
         ints: columns of whole numbers; those of lines that stay move up.
         doubles: columns of doubles, likewise.
-        values: by name's number: a stamp's epoch ms, a middle's 0, NaN where it isn't one that
-            ``scan`` may take; an API's CLIENTS, BROKERS or BROKERS_FROM_4.
+        values: by name's number: a stamp's epoch ms; 0 for a middle (what stands between stamp and
+            JSON); NaN for either if the line must be given back; an API's CLIENTS, BROKERS or
+            BROKERS_FROM_4.
         given: lines given back; gets those with a NaN.
         found: TAKEN and GIVEN are corrected.
     """
@@ -70,7 +71,7 @@ def add_up(n, ints, doubles, broker, slots, keys, sums, amounts, count):
         n: how many lines.
         ints: their columns of whole numbers.
         doubles: their columns of doubles.
-        broker: who wrote them, -1 if unknown.
+        broker: the id of the broker that wrote them, -1 if unknown.
         slots: hash table of groups, a power of two, at most half full.
         keys: KEYS columns by group.
         sums: SUMS columns by group.
