@@ -153,3 +153,13 @@ def test_what_is_tidied_away_is_not_kept_to_be_settled() -> None:
     list(rules.contexts.tidy())
     assert not rules.contexts._used
     assert rules.contexts.allowances == []
+
+
+def test_old_contexts_are_freed_though_none_of_them_has_a_quota() -> None:
+    rules, _ = made()
+    for number in range(10):
+        assert rules.context(f"u{number}", "c").headroom is None
+    rules.contexts.expire()
+    assert len(rules.contexts._old_contexts) == 10
+    list(rules.contexts.tidy())
+    assert rules.contexts._old_contexts == {}
