@@ -25,7 +25,9 @@ from headgate.wire.sasl_client import Exchange, oauthbearer, plain, scram, unsec
 from headgate.wire.scram import HASHES
 
 CLIENT_ID: Final = "headgate.admin"
-MECHANISMS: Final = ("PLAIN", *HASHES, "OAUTHBEARER")
+BY_PASSWORD: Final = ("PLAIN", *HASHES)
+"""SASL mechanisms that take a name and a password, as credentials in files do."""
+MECHANISMS: Final = (*BY_PASSWORD, "OAUTHBEARER")
 
 Login = Callable[[], Exchange]
 """Begins a SASL exchange."""

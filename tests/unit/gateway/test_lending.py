@@ -91,6 +91,11 @@ def test_who_isnt_in_the_file_shares_or_is_refused_and_never_borrows_the_gateway
             f"credentials:\n  - principal: alice\n    password: {SECRET}",
             r"entry 1 \(alice\): unknown password",
         ),
+        (
+            f"credentials:\n  - principal: alice\n    sasl.mechanism: OAUTHBEARER\n"
+            f"    sasl.username: alice\n    sasl.password: {SECRET}",
+            r"entry 1 \(alice\): sasl\.mechanism OAUTHBEARER can't be lent; use one of PLAIN",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line_and_no_secret(

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from headgate.client.security import BY_PASSWORD
 from headgate.client.tls import ClientContexts
 from headgate.config.kinds import Password
 from headgate.config.listeners import SecurityProtocol
@@ -136,6 +137,12 @@ class Lending:
                 )
                 continue
             security = self._security(row)
+            if self._protocol.sasl and security.sasl_mechanism not in BY_PASSWORD:
+                problems.append(
+                    f"{path}: entry {number} ({principal}): sasl.mechanism "
+                    f"{security.sasl_mechanism} can't be lent; use one of {', '.join(BY_PASSWORD)}"
+                )
+                continue
             if self._protocol.sasl and not (security.sasl_username and security.sasl_password):
                 problems.append(
                     f"{path}: entry {number} ({principal}): the upstream speaks {self._protocol}, "
