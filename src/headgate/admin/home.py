@@ -4,7 +4,6 @@ A home of quotas: an open store, or servers (brokers or gateways).
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Self
 
@@ -78,15 +77,16 @@ class OpenHome:
             if self._open_store is None:
                 raise StoreError(f"{self.name} keeps no history")
             store = self._open_store(f"kafka://{self._servers}")
-            with contextlib.ExitStack() as opened:
-                opened.callback(store.close)
+            try:
                 if store.identity() is None and not store.history(limit=1):
                     raise StoreError(
                         f"{self._servers} keeps no history: there is no topic of a Headgate store. "
                         "If it is a gateway whose quotas are elsewhere, give its headgate.store as "
                         "--store"
                     )
-                opened.pop_all()
+            except BaseException:
+                store.close()
+                raise
             self.store = store
         return self.store
 

@@ -184,6 +184,19 @@ def test_quotas_of_one_store_are_never_kept_as_those_of_another(tmp_path: Path) 
     assert kept.last().table.get(ALICE, PRODUCER) == 5.0
 
 
+def kept_in(folder: Path, store: Any, why: str | None = None) -> tuple[KeptStore, Tasks, Threads]:
+    """What a gateway keeps of its store, without a gateway; ``why`` it can't be read now."""
+    settings = Settings.from_properties(
+        {"headgate.upstream": "embedded", "headgate.data.dir": str(folder)}
+    )
+    tasks, threads = Tasks(Watcher()), Threads(1, "test")
+    return (
+        KeptStore(Current(settings, QuotaTable(), store), tasks, threads, lambda: why),
+        tasks,
+        threads,
+    )
+
+
 async def test_quotas_that_could_not_be_kept_are_kept_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,14 +210,7 @@ async def test_quotas_that_could_not_be_kept_are_kept_later(
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(guard, "save_snapshot", full_twice)
-    settings = Settings.from_properties(
-        {"headgate.upstream": "embedded", "headgate.data.dir": str(tmp_path)}
-    )
-    in_force = Current(settings, QuotaTable(), None)
-    store: Any = SomeStore()
-    in_force.store = store
-    tasks, threads = Tasks(Watcher()), Threads(1, "test")
-    kept = KeptStore(in_force, tasks, threads, lambda: None)
+    kept, tasks, threads = kept_in(tmp_path, SomeStore())
     kept.save_soon()
     await asyncio.gather(*tasks._tasks)
     assert len(tried) == 3
@@ -216,14 +222,9 @@ async def test_a_store_that_was_accepted_is_kept_on_disk_though_its_quotas_are_t
 ) -> None:
     """Found by the simulator: control seed 10151, where an empty one took an empty one's place."""
     monkeypatch.setattr(kept_store, "_AGAIN_S", 0.0)
-    settings = Settings.from_properties(
-        {"headgate.upstream": "embedded", "headgate.data.dir": str(tmp_path)}
-    )
     store: Any = SomeStore()
-    in_force = Current(settings, QuotaTable(), None)
-    in_force.store = store
-    tasks, threads = Tasks(Watcher()), Threads(1, "test")
-    kept = KeptStore(in_force, tasks, threads, lambda: "another store has taken its place")
+    kept, _, threads = kept_in(tmp_path, store, "another store has taken its place")
+    settings = kept._in_force.settings
     kept.guard.save(store)
     store.here = other = StoreIdentity("c" * 16, 0)
     store.tables[other.id] = QuotaTable()
@@ -262,12 +263,7 @@ async def test_a_store_that_fails_between_two_watches_is_watched_once_in_the_end
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_store, "_AGAIN_S", 0.0)
-    settings = Settings.from_properties(
-        {"headgate.upstream": "embedded", "headgate.data.dir": str(tmp_path)}
-    )
-    in_force = Current(settings, QuotaTable(), None)
-    tasks, threads = Tasks(Watcher()), Threads(1, "test")
-    kept = KeptStore(in_force, tasks, threads, lambda: None)
+    kept, _, threads = kept_in(tmp_path, None)
     kept.guard = cast("Any", SimpleNamespace(admit=lambda _: None))
     let_in: list[Any] = []
     kept.let_in = let_in.append

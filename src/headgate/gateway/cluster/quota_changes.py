@@ -100,7 +100,7 @@ class QuotaChanges:
                 await self._put_in_force(table, delta, brokers)
             except Exception:
                 # The tables that wait still have their turn.
-                log.exception("not every change of quotas is in force", version=table.version)
+                log.exception("a table of quotas can't be put in force", version=table.version)
             self._waiting.popleft()
 
     async def _put_in_force(
@@ -110,8 +110,9 @@ class QuotaChanges:
             delta = await self._slices.run(comparing(delta, table))
         try:
             await self._slices.run(self._steps(table, delta, brokers))
-        finally:
-            self._in_force(table, delta)
+        except Exception:
+            log.exception("not every change of quotas is in force", version=table.version)
+        self._in_force(table, delta)
 
     def _steps(
         self, table: QuotaTable, delta: TableDelta, brokers: Collection[Broker]

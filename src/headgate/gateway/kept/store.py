@@ -154,7 +154,7 @@ class KeptStore:
         watch = await loop.run_in_executor(None, store.watch, quotas)
         try:
             more = await loop.run_in_executor(None, store.watch_broker_configs, brokers)
-        except StoreError:
+        except Exception:
             watch.close()  # both are asked for again
             raise
         self._watches += [watch, more]
