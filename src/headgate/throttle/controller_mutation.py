@@ -118,11 +118,8 @@ class MutationQuota:
         elif self._observes:
             sensor.rate.record(permits, now_ms)
         else:
-            raise ApiError(
-                KafkaError.THROTTLING_QUOTA_EXCEEDED,
-                KafkaError.THROTTLING_QUOTA_EXCEEDED.generic_message,
-                throttle_time_ms=violation_ms,
-            )
+            code = KafkaError.THROTTLING_QUOTA_EXCEEDED
+            raise ApiError.generic(code, throttle_time_ms=violation_ms)
 
     @property
     def is_exceeded(self) -> bool:
