@@ -14,8 +14,8 @@ from typing import TypeAlias
 from headgate.errors import RemoteProtocolError
 from headgate.wire.fields import MAX_INT32, Buffer, check_tag_count
 
-Walk: TypeAlias = Generator[int, bytes, None]
-Step: TypeAlias = Generator[int, bytes, int]
+Walk: TypeAlias = Generator[int, Buffer, None]
+Step: TypeAlias = Generator[int, Buffer, int]
 
 
 class Skimmer:
@@ -23,29 +23,21 @@ class Skimmer:
     Drive a walk by pieces.
 
     Args:
-        walk: the generator.
+        walk: the generator. The bytes that it is sent are valid until it yields again.
 
     Attributes:
         done: whether the walk has seen enough; further pieces are ignored.
         position: bytes consumed so far. While a walk runs: the end of what it was just sent.
     """
 
-    __slots__ = ("_have", "_walk", "_want", "done", "position")
+    __slots__ = ("_have", "_send", "_want", "done", "position")
 
     def __init__(self, walk: Walk) -> None:
-        self._walk = walk
-        self._have = bytearray()
+        self._send = walk.send
+        self._want = next(walk)
+        self._have = bytearray()  # the first of the bytes that it wants
         self.done = False
         self.position = 0
-        self._want = self._next(None)
-
-    def _next(self, reply: bytes | None) -> int:
-        try:
-            want = next(self._walk) if reply is None else self._walk.send(reply)
-        except StopIteration:
-            self.done = True
-            return 0
-        return want
 
     def feed(self, piece: Buffer) -> None:
         """
@@ -54,27 +46,32 @@ class Skimmer:
         Raises:
             RemoteProtocolError: what the walk found is against the protocol.
         """
-        pos, size = 0, len(piece)
-        while not self.done:
-            want = self._want
-            if want < 0:
-                step = min(-want, size - pos)
-                pos += step
-                self.position += step
-                self._want = want + step
-                if self._want < 0:
+        if self.done:
+            return
+        begin, pos, size = self.position, 0, len(piece)
+        want, have, send = self._want, self._have, self._send
+        try:
+            if have:
+                pos = min(want - len(have), size)
+                have += piece[:pos]
+                self.position = begin + pos
+                if len(have) < want:
                     return
-                self._want = self._next(b"")
-                continue
-            step = min(want - len(self._have), size - pos)
-            self._have += piece[pos : pos + step]
-            pos += step
-            self.position += step
-            if len(self._have) < want:
-                return
-            reply = bytes(self._have)
-            self._have.clear()
-            self._want = self._next(reply)
+                self._have = bytearray()
+                want = send(have)
+            while (end := pos + abs(want)) <= size:
+                self.position = begin + end
+                want = send(piece[pos:end] if want > 0 else b"")
+                pos = end
+        except StopIteration:
+            self.done = True
+            return
+        self.position = begin + size
+        if want > 0:
+            self._have += piece[pos:]
+            self._want = want
+        else:
+            self._want = want + size - pos
 
     def finish(self) -> None:
         """Raise RemoteProtocolError if the message ended before the walk did."""
@@ -84,26 +81,42 @@ class Skimmer:
 
 def varint(limit: int = MAX_INT32) -> Step:
     """Read an unsigned varint (``yield from``)."""
-    value = shift = 0
-    while shift < 35:
+    return (yield from rest_of_varint((yield 1)[0], limit))
+
+
+def rest_of_varint(first: int, limit: int = MAX_INT32) -> Step:
+    """Read on where the first byte of an unsigned varint was read with what is before it."""
+    value, byte, shift = first & 0x7F, first, 7
+    while byte >= 0x80:
+        if shift == 35:
+            raise RemoteProtocolError("varint is longer than 32 bits")
         byte = (yield 1)[0]
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value > limit:
-                raise RemoteProtocolError(f"a length of {value}")
-            return value
         shift += 7
-    raise RemoteProtocolError("varint is longer than 32 bits")
+    if value > limit:
+        raise RemoteProtocolError(f"a length of {value}")
+    return value
 
 
-def skip(size: int) -> Generator[int, bytes, None]:
+def skip(size: int) -> Walk:
     """Step over ``size`` bytes; none if that isn't positive (null)."""
     if size > 0:
         yield -size
 
 
-def tags() -> Generator[int, bytes, None]:
+def tags() -> Walk:
     """Step over a tagged-field section."""
-    for _ in range(check_tag_count((yield from varint()))):
+    if first := (yield 1)[0]:
+        yield from rest_of_tags(first)
+
+
+def rest_of_tags(first: int) -> Walk:
+    """Step over the rest of a tagged-field section whose first byte was read."""
+    yield from tagged_fields(check_tag_count((yield from rest_of_varint(first))))
+
+
+def tagged_fields(count: int) -> Walk:
+    """Step over so many tagged fields."""
+    for _ in range(count):
         yield from varint()
         yield from skip((yield from varint()))

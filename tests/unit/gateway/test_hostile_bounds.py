@@ -8,12 +8,17 @@ from collections.abc import Callable
 import pytest
 
 from headgate.gateway.charging import contexts
+from headgate.gateway.session import produce as produce_handler
 from headgate.gateway.session.held_bytes import HELD_BYTES
+from headgate.gateway.session.in_flight import Collecting
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_IDS
+from headgate.wire.fields import Buffer, write_varint
+from headgate.wire.header import RequestHeader, build_request, parse_request_header
+from headgate.wire.messages.produce import MOST_EMPTY
 from kit.playbook import START_MS
 
-from .conftest import Setup, heartbeat, request
+from .conftest import Setup, heartbeat, request, string
 
 Make = Callable[..., Setup]
 
@@ -114,3 +119,91 @@ def test_without_a_quota_of_producer_ids_nobody_looks_at_them(gateway: Make) -> 
     session.upstream_ready(START_MS)
     session.client_data(memoryview(ids(1_000)), START_MS)
     assert session.state.closed is None
+
+
+def empty(version: int, count: int, *, partitions: int = 0, tags: int = 0) -> bytearray:
+    """A Produce of ``count`` topics with empty partitions, and tagged fields behind each topic."""
+    flexible = version >= 9
+
+    def length(number: int) -> bytes:
+        return write_varint(number + 1) if flexible else struct.pack(">i", number)
+
+    tagged = write_varint(tags) + b"\x7f\0" * tags if flexible else b""
+    partition = bytes(4) + (b"\x01\0" if flexible else struct.pack(">i", 0))
+    name = bytes(16) if version >= 13 else b"\x02t" if flexible else string("t")
+    topic = name + length(partitions) + partition * partitions + tagged
+    none = b"\0" if flexible else struct.pack(">h", -1)
+    body = none + struct.pack(">hi", -1, 1_000) + length(count) + topic * count
+    return bytearray(build_request(0, version, 1, "app", body + (b"\0" if flexible else b"")))
+
+
+@pytest.mark.parametrize("version", [7, 9, 13])
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(
+    ("count", "partitions", "tags", "refused"),
+    [
+        (MOST_EMPTY, 0, 0, False),
+        (MOST_EMPTY + 1, 0, 0, True),
+        (80_000, 0, 0, True),
+        (1, MOST_EMPTY, 0, False),
+        (1, MOST_EMPTY + 1, 0, True),
+        (2, 1, 500, False),
+        (4, 1, 500, True),
+    ],
+)
+def test_a_produce_of_much_without_records_is_refused_before_it_stops_the_others(
+    gateway: Make,
+    version: int,
+    whole: bool,
+    count: int,
+    partitions: int,
+    tags: int,
+    refused: bool,
+) -> None:
+    session = gateway({QuotaEntity.of(user="bob"): {PRODUCER_IDS: 1.0}}).session
+    session.upstream_ready(START_MS)
+    frame = empty(version, count, partitions=partitions, tags=tags)
+    last = len(frame) if whole else len(frame) - 1
+    session.client_data(memoryview(frame[:last]), START_MS)
+    session.client_data(memoryview(frame[last:]), START_MS)
+    closed = session.state.closed
+    if tags and version < 9:  # there are no tagged fields
+        refused = False
+    assert (closed.reason if closed else None) == ("producer-ids" if refused else None)
+
+
+def test_acks_that_come_late_are_not_looked_for_with_each_byte(
+    gateway: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+
+    def counting(frame: Buffer) -> RequestHeader:
+        nonlocal looks
+        looks += 1
+        return parse_request_header(frame)
+
+    monkeypatch.setattr(produce_handler, "parse_request_header", counting)
+    session = gateway().session
+    session.upstream_ready(START_MS)
+    tags = write_varint(1_024) + (b"\x7f" + write_varint(60) + bytes(60)) * 1_024
+    head = struct.pack(">hhi", 0, 9, 1) + string("app") + tags
+    body = b"\0" + struct.pack(">hi", -1, 1_000) + b"\x01\0"
+    frame = struct.pack(">i", len(head + body)) + head + body
+    for n in range(len(frame)):
+        session.client_data(memoryview(bytearray(frame[n : n + 1])), START_MS)
+    assert session.state.closed is None
+    assert b"".join(map(bytes, session.to_broker)) == frame
+    assert looks <= 12
+
+
+def test_a_request_that_was_collected_is_not_copied_again(gateway: Make) -> None:
+    session = gateway().session
+    session.upstream_ready(START_MS)
+    frame = bytearray(request(78, 1, 1, bytes(100_000)))
+    session.client_data(memoryview(frame[:50_000]), START_MS)
+    begun = session.state.begun
+    assert isinstance(begun, Collecting)
+    session.client_data(memoryview(frame[50_000:] + heartbeat(2)), START_MS)
+    passed = [piece.obj for piece in session.to_broker if isinstance(piece, memoryview)]
+    assert any(kept is begun.frame for kept in passed)
+    assert b"".join(map(bytes, session.to_broker)) == frame + heartbeat(2)

@@ -43,7 +43,7 @@ def ids_in(frame: bytes, version: int) -> set[int]:
     """Return the producer ids that are found, in the whole request and in its pieces."""
     body = parse_request_header(frame)[4]
     found = produce.producer_ids(frame, version, body)
-    walker = produce.IdWalker(version, len(frame) - body)
+    walker = produce.IdWalker(version)
     for at in range(body, len(frame), 7):
         walker.feed(frame[at : at + 7])
     assert walker.end() == found
@@ -136,4 +136,4 @@ def test_tagged_fields_are_bounded(places: int) -> None:
     with pytest.raises(RemoteProtocolError, match=r"1025 tagged fields at byte \d+; at most 1024"):
         produce.producer_ids(more, 9, body)
     with pytest.raises(RemoteProtocolError, match="1025 tagged fields; at most 1024 are read"):
-        produce.IdWalker(9, len(more) - body).feed(more[body:])
+        produce.IdWalker(9).feed(more[body:])

@@ -112,7 +112,7 @@ def _ids_in(
     body = header if version < 9 else parse_request_header(view)[4]
     if left <= 0:
         return produce.producer_ids(view[:frame_bytes], version, body), None
-    walker = produce.IdWalker(version, frame_bytes - body)
+    walker = produce.IdWalker(version)
     walker.feed(view[body:])
     return None, walker
 

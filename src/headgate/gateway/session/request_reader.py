@@ -19,7 +19,7 @@ from headgate.gateway.session import authentication, fetch, produce, questions, 
 from headgate.gateway.session.held_bytes import HeldBytes
 from headgate.gateway.session.in_flight import Collecting, Passing
 from headgate.gateway.session.mute import NOT_MUTED, RESPONSE_SENT, MuteState
-from headgate.gateway.session.relay import COLLECT, PASSED, WAITS
+from headgate.gateway.session.relay import COLLECT, INCOMPLETE, PASSED, WAITS
 from headgate.wire.apis import API_VERSIONS
 
 if TYPE_CHECKING:
@@ -87,13 +87,14 @@ class RequestReader:
         opened: the upstream connection is up.
     """
 
-    __slots__ = ("_client_raw", "_head", "_plans", "_state", "held", "opened")
+    __slots__ = ("_client_raw", "_head", "_plans", "_state", "_wanted", "held", "opened")
 
     def __init__(self, state: SessionState, plans: Mapping[int, Plan]) -> None:
         self._state = state
         self._plans = plans
         self.opened = False
-        self._head = b""  # of a request whose header isn't complete
+        self._head = bytearray()  # of a request whose header isn't complete
+        self._wanted = 0  # bytes of it before it is read again
         self._client_raw: bytes | None = None  # the client id that the context was asked for
         self.held = HeldBytes(state.commands)
 
@@ -239,9 +240,18 @@ class RequestReader:
                 self.held.put_back(data[pos:], owned=owned)
                 state.retains = True
             else:
-                self._head = bytes(data[pos:])
+                self._keep_head(data[pos:], verdict)
                 # A header that dribbles in began when its first byte came.
                 state.partial_since_ms = began_ms if began_ms and not pos else now_ms
+
+    def _keep_head(self, head: memoryview, verdict: int) -> None:
+        """Keep the first bytes of a request until there are more."""
+        self._head = bytearray(head)
+        if verdict == INCOMPLETE:
+            # To read them anew with each byte that comes could take a minute.
+            most = min(_INT(head)[0] + 4, produce.MAX_HEAD_BYTES)
+            self._wanted = min(2 * len(head), most)
+            self._state.retains = True
 
     def _resume(
         self, data: memoryview, now_ms: int, *, owned: bool
@@ -262,7 +272,8 @@ class RequestReader:
                 if begun.plan.kind is _KIND_SHARE_FETCH:  # whether it is held is decided now
                     state.requests -= 1
                     state.partial_since_ms = 0
-                    return 0, 0, memoryview(begun.frame + data[pos:]), True
+                    begun.frame += data[pos:]  # in place: it may be a hundred megabytes
+                    return 0, 0, memoryview(begun.frame), True
                 _TAKE[begun.plan.kind](state, begun.plan, memoryview(begun.frame), now_ms)
             else:
                 if begun.walker is not None:
@@ -273,10 +284,13 @@ class RequestReader:
                 relay.pass_rest(state, begun, now_ms)
             state.partial_since_ms = 0
         elif self._head:
+            head = self._head
+            head += data
+            if len(head) < self._wanted:
+                return len(data), len(data), data, owned
+            self._head, self._wanted = bytearray(), 0
             state.partial_since_ms = 0
-            data = memoryview(bytearray(self._head) + data)
-            self._head = b""
-            owned = True
+            data, owned = memoryview(head), True
         if state.tokens and not state.blocked:
             run = pos = self._read_token(data, now_ms)
         return run, pos, data, owned
@@ -296,7 +310,7 @@ class RequestReader:
     def _read_token(self, data: memoryview, now_ms: int) -> int:
         """Take a bare SASL token: a length, then bytes; return where what follows begins."""
         if len(data) < 4:
-            self._head = bytes(data)
+            self._head = bytearray(data)
             self._state.partial_since_ms = now_ms
             return len(data)
         size = _INT(data)[0]

@@ -266,13 +266,18 @@ class EndpointMasker:
         for _ in range((yield from skim.varint()) - 1):
             yield -16
             for _ in range((yield from skim.varint()) - 1):
-                yield -30
-                for _ in range((yield from skim.varint()) - 1):
-                    yield -16
-                    yield from skim.tags()
-                yield -4
-                yield from skim.skip((yield from skim.varint()) - 1)
-                yield from skim.tags()
+                # A length's first byte comes with what is before it: an answer may have thousands
+                # of partitions without records, and each byte by itself costs as much as all this.
+                aborted = (yield 31)[30]
+                if aborted > 1:
+                    for _ in range((yield from skim.rest_of_varint(aborted)) - 1):
+                        yield -16
+                        yield from skim.tags()
+                records = (yield 5)[4]
+                if records > 1:
+                    yield from skim.skip((yield from skim.rest_of_varint(records)) - 1)
+                if tags := (yield 1)[0]:
+                    yield from skim.rest_of_tags(tags)
             yield from skim.tags()
         for _ in range((yield from skim.varint())):
             tag = (yield 1)[0]

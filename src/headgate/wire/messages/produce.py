@@ -11,10 +11,10 @@ Source: Apache Kafka's ``ProduceRequest.json``; ``DefaultRecordBatch`` for the b
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator
 from typing import Final
 
 from headgate.errors import RemoteProtocolError
+from headgate.wire import skim
 from headgate.wire.fields import (
     Buffer,
     check_tag_count,
@@ -26,6 +26,8 @@ from headgate.wire.fields import (
 
 # Of one request. An honest client has one; looking up a million would stop all others.
 MOST_PRODUCER_IDS: Final = 256
+# Of one request. An honest client sends none; skipping a million would stop all others.
+MOST_EMPTY: Final = 1_024
 # A batch's first bytes, up to its records.
 BATCH_HEADER: Final = 61
 # Of the batch header: length, magic, producer id.
@@ -83,49 +85,53 @@ def too_many_ids() -> RemoteProtocolError:
     )
 
 
+def least_records(version: int) -> int:
+    """Return how many bytes the shortest records of a Produce of this version have."""
+    return BATCH_HEADER if version >= 3 else 26  # a message of magic 0 without key and value
+
+
+def counted(empty: int, more: int = 1) -> int:
+    """
+    Count what a Produce has in place of records: topics and partitions without, tagged fields.
+
+    Raises:
+        RemoteProtocolError: it is too much.
+    """
+    empty += more
+    if empty > MOST_EMPTY:
+        # Differs: more than 1,024 empty topics or partitions in one Produce close, where producer
+        # ids are read; a client has none.
+        raise RemoteProtocolError(
+            f"a Produce of more than {MOST_EMPTY} topics and partitions without records, and "
+            "tagged fields",
+            reason="producer-ids",
+        )
+    return empty
+
+
 class IdWalker:
     """
     Find the producer ids of a Produce request in its pieces, as they pass.
 
     Args:
         version: 0 to 13.
-        left: bytes of its body.
-
-    Attributes:
-        ids: those found so far.
     """
 
-    __slots__ = ("_have", "_left", "_steps", "_want", "ids")
+    __slots__ = ("_empty", "_ids", "_skimmer")
 
-    def __init__(self, version: int, left: int) -> None:
-        self.ids: set[int] = set()
-        self._left = left
-        self._have = bytearray()
-        self._steps = self._walk(version)
-        self._want = next(self._steps)  # bytes to collect, or with a minus to pass over
+    def __init__(self, version: int) -> None:
+        self._ids: set[int] = set()
+        self._empty = 0
+        self._skimmer = skim.Skimmer(self._walk(version))
 
-    def feed(self, data: Buffer) -> None:
+    def feed(self, piece: Buffer) -> None:
         """
-        Take the next piece.
+        Take the next piece of the request's body.
 
         Raises:
-            RemoteProtocolError: it doesn't parse.
+            RemoteProtocolError: it doesn't parse, or has too many ids.
         """
-        at, end = 0, len(data)
-        while at < end and self._want:
-            want = self._want
-            if want < 0:
-                step = min(-want, end - at)
-                self._want += step
-                if not self._want:
-                    self._go_on(b"")
-            else:
-                step = min(want - len(self._have), end - at)
-                self._have += data[at : at + step]
-                if len(self._have) == want:
-                    have, self._have = bytes(self._have), bytearray()
-                    self._go_on(have)
-            at += step
+        self._skimmer.feed(piece)
 
     def end(self) -> frozenset[int]:
         """
@@ -134,77 +140,82 @@ class IdWalker:
         Raises:
             RemoteProtocolError: it ends too early.
         """
-        if self._want:
-            raise truncated("a Produce request", 0)
-        return frozenset(self.ids)
+        self._skimmer.finish()
+        return frozenset(self._ids)
 
-    def _go_on(self, have: bytes) -> None:
-        self._left -= len(have)
-        try:
-            self._want = self._steps.send(have)
-        except StopIteration:
-            self._want = 0
+    def _walk(self, version: int) -> skim.Walk:
+        # A varint's first byte is read here, not by a call: mostly it is the only one.
+        flexible = version >= 9
+        least = least_records(version)
+        if version >= 3:
+            yield from self._string(flexible)
+        yield -6  # acks, timeout
+        for _ in range((yield from self._count(flexible))):
+            if version >= 13:
+                yield -16
+            else:
+                yield from self._string(flexible)
+            partitions = yield from self._count(flexible)
+            if partitions <= 0:
+                self._empty = counted(self._empty)
+            for _ in range(partitions):
+                if flexible:
+                    size = (yield 5)[4]
+                    if size >= 0x80:
+                        size = yield from skim.rest_of_varint(size)
+                    size -= 1
+                else:
+                    size = _int32((yield 8), 4)[0]
+                if size < least:
+                    self._empty = counted(self._empty)
+                yield from self._records(size)
+                if flexible and (tags := (yield 1)[0]):
+                    yield from self._tags(tags)
+            if flexible and (tags := (yield 1)[0]):
+                yield from self._tags(tags)
+        if flexible and (tags := (yield 1)[0]):
+            yield from self._tags(tags)
 
-    def _skip(self, size: int) -> Generator[int, bytes, None]:
-        if size > self._left:
-            raise truncated("a Produce request", 0)
+    def _string(self, flexible: bool) -> skim.Walk:
+        if flexible:
+            size = (yield 1)[0]
+            if size >= 0x80:
+                size = yield from skim.rest_of_varint(size)
+            size -= 1
+        else:
+            size = _int16((yield 2))[0]
         if size > 0:
-            self._left -= size
             yield -size
 
-    def _size(self, flexible: bool, width: int) -> Generator[int, bytes, int]:
-        """Read a length: a compact one, or one of ``width`` bytes; -1 for null."""
+    def _count(self, flexible: bool) -> skim.Step:
         if not flexible:
-            return int.from_bytes((yield width), "big", signed=True)
-        return (yield from self._number()) - 1
+            return int(_int32((yield 4))[0])
+        count = (yield 1)[0]
+        if count >= 0x80:
+            count = yield from skim.rest_of_varint(count)
+        return count - 1
 
-    def _number(self) -> Generator[int, bytes, int]:
-        value = shift = 0
-        while True:
-            byte = (yield 1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-            if shift > 28:
-                raise truncated("a length", 0)
+    def _tags(self, first: int) -> skim.Walk:
+        count = check_tag_count((yield from skim.rest_of_varint(first)))
+        self._empty = counted(self._empty, count)
+        yield from skim.tagged_fields(count)
 
-    def _tags(self, flexible: bool) -> Generator[int, bytes, None]:
-        if flexible:
-            for _ in range(check_tag_count((yield from self._number()))):
-                yield from self._number()
-                yield from self._skip((yield from self._number()))
-
-    def _walk(self, version: int) -> Generator[int, bytes, None]:
-        flexible = version >= 9
-        if version >= 3:
-            yield from self._skip((yield from self._size(flexible, 2)))
-        yield from self._skip(6)  # acks, timeout
-        for _ in range((yield from self._size(flexible, 4))):
-            yield from self._skip(16 if version >= 13 else (yield from self._size(flexible, 2)))
-            for _ in range((yield from self._size(flexible, 4))):
-                yield from self._skip(4)
-                yield from self._records((yield from self._size(flexible, 4)))
-                yield from self._tags(flexible)
-            yield from self._tags(flexible)
-        yield from self._tags(flexible)
-
-    def _records(self, size: int) -> Generator[int, bytes, None]:
-        if size > self._left:
-            raise truncated("records", 0)
+    def _records(self, size: int) -> skim.Walk:
         while size >= BATCH_HEADER:
             batch_size, magic, producer_id = _batch((yield BATCH_HEADER), 0)
             size -= BATCH_HEADER
             if magic != 2 or batch_size < BATCH_HEADER - _LOG_OVERHEAD:
                 break
             if producer_id >= 0:
-                self.ids.add(producer_id)
-                if len(self.ids) > MOST_PRODUCER_IDS:
+                self._ids.add(producer_id)
+                if len(self._ids) > MOST_PRODUCER_IDS:
                     raise too_many_ids()
             rest = min(_LOG_OVERHEAD + batch_size - BATCH_HEADER, size)
-            yield from self._skip(rest)
-            size -= rest
-        yield from self._skip(size)
+            if rest:
+                yield -rest
+                size -= rest
+        if size > 0:
+            yield -size
 
 
 def _producer_ids(frame: Buffer, version: int, at: int) -> set[int]:
@@ -214,6 +225,7 @@ def _producer_ids(frame: Buffer, version: int, at: int) -> set[int]:
         at += size - 1 if size > 0 else 0
     at += 6  # acks, timeout
     ids: set[int] = set()
+    empty, least = 0, least_records(version)
     if flexible:
         topics, at = quick_varint(frame, at)
         topics -= 1
@@ -232,6 +244,8 @@ def _producer_ids(frame: Buffer, version: int, at: int) -> set[int]:
             count -= 1
         else:
             count, at = _int32(frame, at)[0], at + 4
+        if count <= 0:
+            empty = counted(empty)
         for _ in range(count):
             if flexible:
                 # Read here, not by a call: mostly two or three bytes long.
@@ -252,6 +266,8 @@ def _producer_ids(frame: Buffer, version: int, at: int) -> set[int]:
                 size -= 1
             else:
                 size, at = _int32(frame, at + 4)[0], at + 8
+            if size < least:
+                empty = counted(empty)
             if size > 0:
                 end = at + size
                 if end > len(frame):
@@ -267,11 +283,23 @@ def _producer_ids(frame: Buffer, version: int, at: int) -> set[int]:
                     at += _LOG_OVERHEAD + batch_size
                 at = end
             if flexible:
-                at = at + 1 if frame[at] == 0 else skip_tags(frame, at)
+                if frame[at]:
+                    at, empty = _tagged(frame, at, empty)
+                else:
+                    at += 1
         if flexible:
-            at = at + 1 if frame[at] == 0 else skip_tags(frame, at)
+            if frame[at]:
+                at, empty = _tagged(frame, at, empty)
+            else:
+                at += 1
     if flexible:
-        at = at + 1 if frame[at] == 0 else skip_tags(frame, at)
+        at, _ = _tagged(frame, at, empty)
     if at > len(frame):
         raise truncated("topics", at)
     return ids
+
+
+def _tagged(frame: Buffer, at: int, empty: int) -> tuple[int, int]:
+    """Return the offset after a tagged-field section, and ``empty`` with its fields counted."""
+    count, _ = quick_varint(frame, at)
+    return skip_tags(frame, at), counted(empty, count)
