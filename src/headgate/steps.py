@@ -25,6 +25,17 @@ def finish(work: Work[T]) -> T:
             return result
 
 
+def begin(work: Work[T], most: int) -> T | None:
+    """Do at most so many steps of work; return what it returns, or None if it isn't done."""
+    try:
+        for _ in range(most):
+            next(work)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    return None
+
+
 def one_by_one(things: Iterable[T]) -> Iterator[T]:
     """
     Yield the things that are in a collection now, in order; the collection may change meanwhile.

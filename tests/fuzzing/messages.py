@@ -6,7 +6,7 @@ import struct
 
 from fuzzing.real_messages import BOOK, CASES, message_seeds
 from fuzzing.target import Target, outcome
-from headgate.gateway.session.rewrite import needs_rewrite, rewrite_response
+from headgate.gateway.session.rewrite import needs_rewrite, rewriting
 from headgate.steps import finish
 from headgate.wire import apis, header, throttle
 from headgate.wire.messages import (
@@ -90,12 +90,12 @@ def _response(key: int, version: int, body: bytes, choice: int) -> None:
         ) == ("read", at):
             assert throttle.read_throttle(key, version, patched) == 12345
     if needs_rewrite(key, version):
-        how, out = outcome(lambda: rewrite_response(key, version, raw, BOOK))
+        how, out = outcome(lambda: finish(rewriting(key, version, raw, BOOK)))
         if how == "read":
             rewritten = bytes(out.frame)  # type: ignore[attr-defined]
             assert struct.unpack_from(">i", rewritten)[0] == len(rewritten) - 4
             assert rewritten[4:8] == raw[4:8]
-            again = rewrite_response(key, version, rewritten, BOOK)
+            again = finish(rewriting(key, version, rewritten, BOOK))
             assert again.hidden == ()
             assert bytes(again.frame) == rewritten
     if key in RESPONSES and key != apis.API_VERSIONS:

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from headgate.gateway.session import commands
+from headgate.gateway.session.rewrite import Rewrite
+from headgate.steps import finish
 
 if TYPE_CHECKING:
     from headgate.gateway.session.session import Session
@@ -210,6 +212,9 @@ class Playbook:
             elif isinstance(order, commands.Ask):
                 self.asked = order
                 self.said.append(Asked(order.plan.key))
+            elif isinstance(order, Rewrite):
+                session.rewritten(order, finish(order.work), self.now_ms)
+                self._listen()
 
     def _say(self, kind: type[ToBroker] | type[ToClient], data: bytes) -> None:
         last = self.said[-1] if self.said else None

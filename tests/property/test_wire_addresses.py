@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from headgate.errors import RemoteProtocolError
+from headgate.steps import finish
 from headgate.wire import apis
 from headgate.wire.header import correlation_id, parse_request_header, response_body_offset
 from headgate.wire.messages import addresses, api_versions, fetch, produce
@@ -61,7 +62,7 @@ def _expected(value: Any, field: str) -> tuple[Any, list[int]]:
 
 def _rewritten(key: int, version: int, frame: bytes) -> tuple[Any, list[int], bytes]:
     hidden: list[int] = []
-    out = bytes(addresses.REWRITERS[key](frame, version, BOOK, hidden))
+    out = bytes(finish(addresses.REWRITERS[key](frame, version, BOOK, hidden)))
     assert int.from_bytes(out[:4], "big") == len(out) - 4
     assert correlation_id(out) == correlation_id(frame)
     body = out[response_body_offset(key, version, out) :]
@@ -101,7 +102,7 @@ def test_the_least_broker_can_be_named_the_controller(
 ) -> None:
     value = _known_or_not(data.draw(kio_values(key, version, True)), "brokers", seed)
     frame = kio_response(value)
-    out = bytes(addresses.name_controller(key, version, frame))
+    out = bytes(finish(addresses.name_controller(key, version, frame)))
     ids = [int(getattr(node, _id_field(node))) for node in value.brokers]
     names_none = not hasattr(value, "controller_id") or getattr(value, "endpoint_type", 1) == 2
     if not ids or names_none:
@@ -257,7 +258,7 @@ def test_a_produce_request_is_read_as_kio_wrote_it(version: int, data: st.DataOb
     body = parse_request_header(frame)[4]
     assert produce.acks(frame, version, body) == value.acks
     found = produce.producer_ids(frame, version, body)
-    walker = produce.IdWalker(version, len(frame) - body)
+    walker = produce.IdWalker(version)
     walker.feed(frame[body:])
     assert walker.end() == found
     with pytest.raises(RemoteProtocolError):

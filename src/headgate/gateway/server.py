@@ -43,6 +43,7 @@ from headgate.gateway.own_answers.answers import Answers
 from headgate.gateway.own_answers.live import Live
 from headgate.gateway.own_answers.token_owners import TokenOwners
 from headgate.gateway.own_answers.topics import Topics
+from headgate.gateway.session.commands import Ask
 from headgate.gateway.shown import Shown
 from headgate.gateway.usage.usage_journal import open_journal
 from headgate.metrics.meters import Meters
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from headgate.config.security import ClientSecurity
     from headgate.config.settings import Settings
     from headgate.gateway.connection.link import Link
-    from headgate.gateway.session.commands import Ask
+    from headgate.gateway.session.rewrite import Rewrite
     from headgate.store.watched import QuotaStore
 
 log = get_logger("headgate.gateway")
@@ -124,7 +125,7 @@ class Gateway:
         self._store_threads = Threads(2, "headgate-store")
         # Clients' questions may keep the store's threads busy; leases must be renewed meanwhile.
         self._lease_threads = Threads(2, "headgate-lease")
-        self._buffer = ReadBuffer(settings.queued_max_request_bytes)
+        self._buffer = ReadBuffer(settings.queued_max_request_bytes, work.watcher)
         self._hangup: HangupWatch | None = None
         self._plans = build_plans(pass_unknown=settings.unknown_apis == "pass")
         self._broker_hosts = BrokerHosts()
@@ -414,10 +415,13 @@ class Gateway:
         self.quotas.put_on(broker)
         return broker
 
-    def _ask(self, broker: Broker, link: Link, ask: Ask) -> None:
-        """Answer a request that isn't simply relayed; if the link closes, that is cancelled."""
-        answer = self.answers.answer(broker.rules, link, ask)
-        link.task = asyncio.get_running_loop().create_task(answer)
+    def _ask(self, broker: Broker, link: Link, ask: Ask | Rewrite) -> None:
+        """Answer what isn't simply relayed; if the link closes, that is cancelled."""
+        if isinstance(ask, Ask):
+            work = self.answers.answer(broker.rules, link, ask)
+        else:
+            work = self.answers.rewrite(link, ask)
+        link.task = asyncio.get_running_loop().create_task(work)
 
     # --- what others ask of a gateway -------------------------------------------------------
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headgate.gateway.connection.link import Link
     from headgate.gateway.connection.transports import ReadBuffer
     from headgate.gateway.session.commands import Ask
+    from headgate.gateway.session.rewrite import Rewrite
     from headgate.metrics.meters import Meters
     from headgate.quota.key import QuotaType
     from headgate.steps import Work
@@ -57,7 +58,7 @@ class Broker:
         plans: how each API is handled (``plans.build_plans``).
         buffer: the loop's read buffer.
         hangup: the loop's watch.
-        answer: answers an ``Ask`` of a link of this broker.
+        answer: answers an ``Ask`` of a link of this broker, or does its ``Rewrite``.
         start_ms: now, epoch milliseconds.
         address: returns the address of a host that a connection limit names; None: not known yet.
         hosts: knows the addresses of brokers' hosts.
@@ -78,7 +79,7 @@ class Broker:
         plans: Mapping[int, Plan],
         buffer: ReadBuffer,
         hangup: HangupWatch,
-        answer: Callable[[Broker, Link, Ask], None],
+        answer: Callable[[Broker, Link, Ask | Rewrite], None],
         start_ms: int,
         address: Callable[[str], str | None] = host_address,
         hosts: BrokerHosts | None = None,

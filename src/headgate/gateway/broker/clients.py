@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headgate.gateway.connection.refusals import Refusals
     from headgate.gateway.connection.transports import BrokerSide, ReadBuffer
     from headgate.gateway.session.commands import Ask
+    from headgate.gateway.session.rewrite import Rewrite
     from headgate.metrics.meters import Meters
     from headgate.throttle.connection import ConnectionQuotas
 
@@ -52,7 +53,7 @@ class Clients:
         buffer: the loop's read buffer.
         hangup: the loop's watch.
         refusals: where refused clients wait.
-        on_ask: answers an ``Ask`` of a link.
+        on_ask: answers an ``Ask`` of a link, or does its ``Rewrite``.
 
     Attributes:
         links: the connections there are, in the order in which they came.
@@ -72,7 +73,7 @@ class Clients:
         buffer: ReadBuffer,
         hangup: HangupWatch,
         refusals: Refusals,
-        on_ask: Callable[[Link, Ask], None],
+        on_ask: Callable[[Link, Ask | Rewrite], None],
     ) -> None:
         self._broker_id = broker_id
         self._rules = rules

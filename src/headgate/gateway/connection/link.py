@@ -26,6 +26,7 @@ from headgate.gateway.session.commands import (
     ResumeClient,
     WakeAt,
 )
+from headgate.gateway.session.rewrite import Rewrite
 
 if TYPE_CHECKING:
     import ssl
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from headgate.gateway.connection.hangup import HangupWatch
     from headgate.gateway.connection.refusals import Refusals
     from headgate.gateway.connection.transports import ReadBuffer
+    from headgate.gateway.session.rewrite import Rewritten
     from headgate.gateway.session.session import Session
     from headgate.metrics.meters import ListenerMeters
 
@@ -68,7 +70,7 @@ class Link:
         session: decides what is passed on, held and answered.
         buffer: the loop's read buffer.
         hangup: notices clients that close while nothing is read from them.
-        on_ask: answers an ``Ask``; called with the link and the question.
+        on_ask: answers an ``Ask`` or does a ``Rewrite``; called with the link and either.
         on_closed: called once, with the link, the reason and a detail.
         refusals: where a refused client waits for its answer; None: it is told at once.
         listener: the broker's listener that the client came to.
@@ -110,7 +112,7 @@ class Link:
         session: Session,
         buffer: ReadBuffer,
         hangup: HangupWatch,
-        on_ask: Callable[[Link, Ask], None],
+        on_ask: Callable[[Link, Ask | Rewrite], None],
         on_closed: Callable[[Link, str, str], None],
         refusals: Refusals | None = None,
         listener: Way = _NOWHERE,
@@ -170,7 +172,7 @@ class Link:
                 if kind is WakeAt:
                     self.client.freely = False
                     self._wake_at(command.t_ms)  # type: ignore[union-attr]
-                elif kind is Ask:
+                elif kind is Ask or kind is Rewrite:
                     self.client.freely = False
                     self._on_ask(self, command)  # type: ignore[arg-type]
                 elif kind is PauseClient:
@@ -283,6 +285,11 @@ class Link:
         self.session.forward(ask, frame, merge)
         self.settle()
 
+    def rewritten(self, rewrite: Rewrite, result: Rewritten) -> None:
+        """Pass on an answer whose addresses were replaced."""
+        self.session.rewritten(rewrite, result, now_ms())
+        self.settle()
+
     def resume(self, ask: Ask) -> None:
         """Go on with a client whose token's owner was looked up."""
         self.session.resume(ask, now_ms())
@@ -329,8 +336,9 @@ class Link:
 
     def _look_again(self) -> None:
         if self.closed is None:
-            self.session.nudged(now_ms())
-            self.settle()
+            with self._buffer.watcher.watching():
+                self.session.nudged(now_ms())
+                self.settle()
 
     def stalled(self, on: bool) -> None:
         """The client's side is full (``on``), or has drained: no answers are read meanwhile."""
@@ -347,9 +355,10 @@ class Link:
 
     def _wake(self, t_ms: int) -> None:
         if self.closed is None:
-            # The loop's own clock is never set and has counted the whole delay.
-            self.session.wake(now_ms(), t_ms)
-            self.settle()
+            with self._buffer.watcher.watching():
+                # The loop's own clock is never set and has counted the whole delay.
+                self.session.wake(now_ms(), t_ms)
+                self.settle()
 
     def lost(self, side: object, exc: Exception | None) -> None:
         """One side's connection has gone."""

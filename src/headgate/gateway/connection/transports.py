@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.gateway.connection.gathering import MANY_UNANSWERED, Gathering
 from headgate.gateway.connection.pool import MINIMUM_BYTES, Kind, Pool
+from headgate.gateway.loop.watcher import Watcher
 
 if TYPE_CHECKING:
     from headgate.gateway.session.session import Session
 
+WATCHED_BYTES: Final = 16_384
+"""The smallest read whose work is measured."""
 READ_BUFFER_BYTES: Final = 262_144
 """As libuv reads: larger gains nothing, smaller costs more calls at 1 MB frames."""
 GOODBYE_S: Final = 0.3
@@ -27,6 +30,7 @@ SPARE_BUFFERS: Final = 32
 LINGER_S: Final = 5.0
 """How long a closed connection may take to drain before it is aborted."""
 
+_cpu_ns: Final = time.thread_time_ns
 _perf_ns: Final = time.perf_counter_ns
 _wall_ns: Final = time.time_ns
 """Used for every read: calling ``headgate.clock`` would cost as much again."""
@@ -36,13 +40,18 @@ class ReadBuffer:
     """
     The buffer that all links of one loop read into, one at a time, and the pool of what they hold.
 
+    Args:
+        pool_bytes: ``queued.max.request.bytes``.
+        watcher: measures large reads.
+
     Memory that a write still needs is lent to it and comes back when the write is done. New
     memory for each write would cost as much as the relaying (page faults).
     """
 
-    __slots__ = ("_size", "_spare", "memory", "pool", "small", "view")
+    __slots__ = ("_size", "_spare", "memory", "pool", "small", "view", "watcher")
 
-    def __init__(self, pool_bytes: int = 1 << 27) -> None:
+    def __init__(self, pool_bytes: int = 1 << 27, watcher: Watcher | None = None) -> None:
+        self.watcher = watcher or Watcher()
         self.pool = Pool(pool_bytes, self._narrow)
         self._spare: list[bytearray] = []
         self._size = READ_BUFFER_BYTES
@@ -255,6 +264,7 @@ class ClientSide(_Side):
         """Give the session what came and write what it has to say: the hot path."""
         link = self.link
         session = link.session
+        watched = _cpu_ns() if nbytes >= WATCHED_BYTES else 0
         started = _perf_ns() if session.state.rules.counts_requests else 0
         link.bytes_in += nbytes
         session.client_data(self.buffer.view[:nbytes], _wall_ns() // 1_000_000)
@@ -266,6 +276,8 @@ class ClientSide(_Side):
             link.weigh()
         if started:
             session.account_client(_perf_ns() - started)
+        if watched:
+            self.buffer.watcher.note(_cpu_ns() - watched)
 
     def pause_writing(self) -> None:
         """This side is full: the other one isn't read."""
@@ -289,6 +301,7 @@ class BrokerSide(_Side):
         """Give the session what came and write what it has to say: the hot path."""
         link = self.link
         session = link.session
+        watched = _cpu_ns() if nbytes >= WATCHED_BYTES else 0
         started = _perf_ns() if session.state.rules.counts_requests else 0
         now_ms = _wall_ns() // 1_000_000
         link.bytes_out += nbytes
@@ -307,6 +320,8 @@ class BrokerSide(_Side):
             self.gathering.answered(before, len(unanswered), nbytes, now_ms)
         if started:
             session.account_broker(_perf_ns() - started, now_ms)
+        if watched:
+            self.buffer.watcher.note(_cpu_ns() - watched)
 
     def pause_writing(self) -> None:
         """This side is full: the other one isn't read."""

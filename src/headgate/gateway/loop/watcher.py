@@ -1,9 +1,9 @@
 """
 How long each piece of our own work holds the event loop, in CPU time of the loop's thread.
 
-Relaying is bounded by what one read brings; this is about everything else: what runs again and
-again, answers, slices, changes of quotas. CPU time leaves out the time that the machine spends on
-other processes.
+That is what runs again and again, answers, slices, changes of quotas, and large reads: a small one
+can't hold much, and to look at the clock for each would cost more than it. CPU time leaves out the
+time that the machine spends on other processes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Watcher:
         try:
             yield
         finally:
-            self._note(self._cpu_ns() - began_ns)
+            self.note(self._cpu_ns() - began_ns)
 
     def watched(self, work: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
         """Return work whose every step, from one waiting to the next, is measured."""
@@ -61,7 +61,8 @@ class Watcher:
         self._turn()
         return max(self._longest_ns, self._before_ns) / 1e6
 
-    def _note(self, took_ns: int) -> None:
+    def note(self, took_ns: int) -> None:
+        """Note a piece of work that was measured, in ns of CPU time."""
         if took_ns > SLOW_NS:
             self.slow += 1
         if took_ns > self._longest_ns:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from headgate.gateway.own_answers.token_owners import TokenOwners
     from headgate.gateway.own_answers.topics import Topics
     from headgate.gateway.session.commands import Ask
+    from headgate.gateway.session.rewrite import Rewrite
 
 log = get_logger("headgate.gateway")
 
@@ -166,6 +167,13 @@ class Answers:
             await self.on_thread(lambda: store.audit(event))
         except StoreError as error:
             log.warning("audit line lost", error=str(error))
+
+    async def rewrite(self, link: Link, rewrite: Rewrite) -> None:
+        """Replace the addresses in a broker's long answer; close the link if it doesn't parse."""
+        try:
+            link.rewritten(rewrite, await self.slices.run(rewrite.work))
+        except RemoteProtocolError as error:
+            link.close(error.reason, f"from the broker: {rewrite.plan.name}: {error}")
 
     async def answer(self, rules: Enforcement, link: Link, ask: Ask) -> None:
         """Answer a question, or pass it on; closes the link when its request doesn't parse."""

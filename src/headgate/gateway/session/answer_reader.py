@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.errors import RemoteProtocolError
 from headgate.gateway.charging.plans import NO_FIELD, RAW_TOKEN, Kind, Plan
 from headgate.gateway.session import authentication, fetch, produce, relay
-from headgate.gateway.session.commands import Ask, PauseBroker
+from headgate.gateway.session.commands import Ask, PauseBroker, ResumeBroker
 from headgate.gateway.session.in_flight import InFlight, told_before
-from headgate.gateway.session.rewrite import rewrite_response
+from headgate.gateway.session.rewrite import Rewrite, Rewriter, Rewritten
 from headgate.wire import apis
 from headgate.wire.messages import api_versions
 from headgate.wire.messages.fetch import EndpointMasker
@@ -60,7 +60,6 @@ class AnswerReader:
     """
 
     __slots__ = (
-        "_cluster",
         "_collected",
         "_dropping",
         "_head",
@@ -69,6 +68,7 @@ class AnswerReader:
         "_masker",
         "_pass_unknown",
         "_requests",
+        "_rewriter",
         "_state",
         "_untouched",
     )
@@ -83,7 +83,6 @@ class AnswerReader:
     ) -> None:
         self._state = state
         self._requests = requests
-        self._cluster = cluster
         self._pass_unknown = pass_unknown
         self._head = b""  # of an answer whose first bytes aren't all here
         self._left = 0  # bytes that are still to come of the answer that has begun
@@ -92,11 +91,13 @@ class AnswerReader:
         self._masker: EndpointMasker | None = None  # an answer passes through it
         self._dropping = False  # the rest of an answer that was emptied
         self._kept: bytearray | None = None  # an answer that waits for its turn
+        self._rewriter = Rewriter(cluster)
 
     @property
     def retained(self) -> int:
         """Bytes that are kept or collected here."""
-        return len(self._head) + len(self._collected or b"") + len(self._kept or b"")
+        kept = len(self._head) + len(self._collected or b"") + len(self._kept or b"")
+        return kept + self._rewriter.pending_bytes
 
     @property
     def collects(self) -> bool:
@@ -106,7 +107,7 @@ class AnswerReader:
     @property
     def at_rest(self) -> bool:
         """Whether no answer is half read."""
-        return not (self._left or self._head)
+        return not (self._left or self._head or self._rewriter.pending)
 
     @property
     def passing(self) -> bool:
@@ -142,6 +143,9 @@ class AnswerReader:
 
     def _keep(self, data: memoryview) -> None:
         """Keep the beginning of an answer until its turn; the rest is left unread."""
+        if self._rewriter.pending is not None:
+            self._head += data
+            return
         if self._kept is None:
             self._kept = bytearray(data)
             self._state.commands.append(PauseBroker())
@@ -164,7 +168,7 @@ class AnswerReader:
             self._left -= len(data)
             state.to_client.append(data)
             return
-        if self._kept is not None:
+        if self._kept is not None or self._rewriter.pending is not None:
             self._keep(data)
             return
         if state.tokens:
@@ -190,10 +194,9 @@ class AnswerReader:
                 raise _unexpected(size, correlation_id, unanswered)
             asked = unanswered[0]
             plan = asked[1]
-            kind = plan.kind
             answer: Any = None  # what goes to the client in place of what came
             throttle = -1
-            if kind is _KIND_PRODUCE and avail >= frame_bytes:
+            if plan.kind is _KIND_PRODUCE and avail >= frame_bytes:
                 throttle = produce.answered_in_place(state, data, pos, size, now_ms)
             if throttle < 0:
                 if plan.whole:
@@ -202,8 +205,12 @@ class AnswerReader:
                         end = pos
                         break
                     answer, throttle = self._whole(data[pos : pos + frame_bytes], now_ms)
+                    if throttle < 0:
+                        self._head = bytes(data[pos + frame_bytes :])
+                        end = pos
+                        break
                 else:
-                    if kind is _KIND_FETCH:
+                    if plan.kind is _KIND_FETCH:
                         answer, throttle = fetch.answered(state, data, pos, size, asked, now_ms)
                         if throttle < 0:
                             self._keep(data[pos:])
@@ -247,7 +254,10 @@ class AnswerReader:
             collected += data[:pos]
             if not self._left:
                 self._collected = None
-                answer, throttle = self._whole(memoryview(collected), now_ms)
+                answer, throttle = self._whole(memoryview(collected), now_ms, owned=True)
+                if throttle < 0:
+                    self._head = bytes(data[pos:])
+                    return len(data), len(data)
                 out.append(collected if answer is None else answer)
                 self._requests.answered(throttle, now_ms)
             return pos, pos
@@ -320,30 +330,55 @@ class AnswerReader:
 
     # --- whole answers ----------------------------------------------------------------------
 
-    def _whole(self, frame: memoryview, now_ms: int) -> tuple[Any, int]:
+    def _whole(self, frame: memoryview, now_ms: int, *, owned: bool = False) -> tuple[Any, int]:
         """
         Charge the oldest request, and tell the throttle time in its answer.
 
+        Args:
+            frame: the answer; ``owned`` says whether it lies in the session's own memory.
+            now_ms: epoch ms.
+
         Returns:
             The answer as the client shall see it (None: as it came), and the throttle time that
-            begins now, ms.
+            begins now, ms; -1: its addresses are replaced in slices first.
         """
         state = self._state
-        asked = state.unanswered.popleft()
+        asked = state.unanswered[0]
         plan, merge = asked[1], asked[5]
         answer: Any = frame
+        if merge is not None:
+            state.unanswered.popleft()
+            answer = merge(bytes(frame))
+            if isinstance(answer, Ask):  # there is more to do first: ``Session.answer`` ends it
+                told_before(asked)
+                state.question = answer
+                return b"", 0
+        elif plan.addresses:
+            answer = self._rewriter.at_once(plan, frame, owned=owned)
+            if answer is None:
+                assert self._rewriter.pending is not None
+                state.retains = True
+                state.commands += PauseBroker(), self._rewriter.pending
+                return None, -1
+            state.unanswered.popleft()
+        else:
+            state.unanswered.popleft()
+            if plan.kind is _KIND_VERSIONS:
+                answer = api_versions.narrow_response(
+                    bytes(frame), plan.version, self._pass_unknown, OWN_APIS
+                )
+            elif plan.kind is _KIND_SASL:
+                authentication.answered(state, plan, frame)
+        return self._told(asked, frame, answer, now_ms)
+
+    def _told(
+        self, asked: InFlight, frame: memoryview, answer: Any, now_ms: int
+    ) -> tuple[Any, int]:
+        """Charge a request, and tell the throttle time in its answer; result as for ``_whole``."""
+        state, plan = self._state, asked[1]
         if plan.kind is _KIND_PRODUCE:
-            answer = self._rewritten(plan, frame)  # endpoints end in a zero, as no tags do
             upstream, told, throttle = produce.answered(state, frame, answer, asked, now_ms)
         else:
-            if merge is not None:
-                answer = merge(bytes(frame))
-                if isinstance(answer, Ask):  # there is more to do first: ``Session.answer`` ends it
-                    told_before(asked)
-                    state.question = answer
-                    return b"", 0
-            else:
-                answer = self._shown(plan, frame)
             upstream, told, throttle = self._charged(frame, answer, asked, now_ms)
         if told > upstream and plan.throttle_at != NO_FIELD:
             if isinstance(answer, bytes):
@@ -371,31 +406,31 @@ class AnswerReader:
             throttle = state.charge(plan, context, size, upstream, now_ms)
         return upstream, throttle, throttle
 
-    def _shown(self, plan: Plan, frame: memoryview) -> Any:
-        """Return an answer as the client shall see it, apart from its throttle time."""
-        kind = plan.kind
-        if kind is _KIND_VERSIONS:
-            return api_versions.narrow_response(
-                bytes(frame), plan.version, self._pass_unknown, OWN_APIS
-            )
-        if kind is _KIND_SASL:
-            authentication.answered(self._state, plan, frame)
-        elif plan.addresses:
-            return self._rewritten(plan, frame)
-        return frame
+    def rewritten(self, rewrite: Rewrite, result: Rewritten, now_ms: int) -> None:
+        """
+        Pass on an answer whose addresses were replaced in slices, and read what came behind it.
 
-    def _rewritten(self, plan: Plan, frame: memoryview) -> Any:
-        """Return an answer with our addresses; brokers without one are left out and reported."""
-        cluster = self._cluster
-        answer, hidden = rewrite_response(plan.key, plan.version, frame, cluster.addresses)
-        if hidden:
-            cluster.unknown_brokers(hidden)
-        return answer
+        Raises:
+            RemoteProtocolError: the broker breaks the protocol.
+        """
+        state = self._state
+        if rewrite is not self._rewriter.pending:
+            return
+        self._rewriter.pending = None
+        behind, self._head = self._head, b""
+        state.commands.append(ResumeBroker())
+        answer = self._rewriter.shown(result)
+        told, throttle = self._told(state.unanswered.popleft(), rewrite.frame, answer, now_ms)
+        state.to_client.append(rewrite.frame if told is None else told)
+        state.asked_ms = now_ms
+        self._requests.answered(throttle, now_ms)
+        if behind and state.closed is None:
+            self.feed(memoryview(bytearray(behind)), now_ms)
 
     def _masked(self, plan: Plan, piece: memoryview, frame_bytes: int) -> Any:
         """Return a Fetch's answer, or its first piece, without the brokers' own addresses."""
         if len(piece) == frame_bytes <= SMALL_ANSWER_BYTES:
-            return self._rewritten(plan, piece)
+            return self._rewriter.whole(plan, piece)
         masker = EndpointMasker(plan.version)
         if len(piece) < frame_bytes:
             self._masker = masker

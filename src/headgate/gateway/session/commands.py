@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from headgate.gateway.charging.plans import Plan
 from headgate.gateway.session.fetch_hold import FetchHold
+from headgate.gateway.session.rewrite import Rewrite
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,4 +76,14 @@ class Ask:
     client_ip: str = ""
 
 
-Command = WakeAt | PauseClient | ResumeClient | PauseBroker | ResumeBroker | AwaitTurn | Close | Ask
+Command = (
+    WakeAt
+    | PauseClient
+    | ResumeClient
+    | PauseBroker
+    | ResumeBroker
+    | AwaitTurn
+    | Close
+    | Ask
+    | Rewrite
+)

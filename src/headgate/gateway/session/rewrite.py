@@ -7,12 +7,21 @@ every address. A broker whose id has no address here isn't shown to clients.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from headgate.steps import Work, begin, finish
 from headgate.wire.apis import NEVER
 from headgate.wire.fields import Buffer
 from headgate.wire.messages.addresses import REWRITERS, SINCE, Book, name_controller
 
+if TYPE_CHECKING:
+    from headgate.gateway.charging.plans import Plan
+    from headgate.gateway.session.interfaces import ClusterView
+
+STEPS_AT_ONCE: Final = 2
+"""Steps of 256 brokers, coordinators or partitions that are done in one piece; of an answer that
+has more, all are done in slices."""
 AddressBook = Book
 
 
@@ -46,9 +55,9 @@ def needs_rewrite(api_key: int, version: int) -> bool:
     return version >= SINCE.get(api_key, NEVER)
 
 
-def rewrite_response(api_key: int, version: int, frame: Buffer, book: AddressBook) -> Rewritten:
+def rewriting(api_key: int, version: int, frame: Buffer, book: AddressBook) -> Work[Rewritten]:
     """
-    Replace every broker's address in an answer.
+    Replace every broker's address in an answer, in steps.
 
     Args:
         api_key: of the request answered.
@@ -62,8 +71,73 @@ def rewrite_response(api_key: int, version: int, frame: Buffer, book: AddressBoo
     if version < SINCE.get(api_key, NEVER):
         return Rewritten(frame, ())
     hidden: list[int] = []
-    answer = REWRITERS[api_key](frame, version, book, hidden)
+    answer = yield from REWRITERS[api_key](frame, version, book, hidden)
     if isinstance(book, Addresses) and book.any_controller:
         # Differs: in KRaft clients see one controller, so that one bucket counts mutations.
-        answer = name_controller(api_key, version, answer)
+        answer = yield from name_controller(api_key, version, answer)
     return Rewritten(answer, tuple(hidden))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rewrite:
+    """
+    A command: do the work in slices, then call ``Session.rewritten`` with this very object.
+
+    Others are served meanwhile, since an answer may name a hundred thousand coordinators.
+    """
+
+    plan: Plan
+    frame: Any
+    work: Work[Rewritten]
+
+
+class Rewriter:
+    """
+    Replaces the brokers' addresses in the answers that one client gets.
+
+    Args:
+        cluster: the brokers, as the clients of its listener see them.
+
+    Attributes:
+        pending: the answer in which that is done in slices.
+    """
+
+    __slots__ = ("_cluster", "pending")
+
+    def __init__(self, cluster: ClusterView) -> None:
+        self._cluster = cluster
+        self.pending: Rewrite | None = None
+
+    @property
+    def pending_bytes(self) -> int:
+        """Size of the pending answer."""
+        return 0 if self.pending is None else len(self.pending.frame)
+
+    def whole(self, plan: Plan, frame: Buffer) -> Buffer:
+        """Return an answer with our addresses, in one piece: it is short."""
+        return self.shown(finish(self._work(plan, frame)))
+
+    def at_once(self, plan: Plan, frame: Buffer, *, owned: bool) -> Buffer | None:
+        """
+        Return an answer with our addresses, or None if it is ``pending``.
+
+        Args:
+            plan: of its request.
+            frame: the answer.
+            owned: whether it lies in the session's own memory.
+        """
+        rewritten = begin(self._work(plan, frame), STEPS_AT_ONCE)
+        if rewritten is not None:
+            return self.shown(rewritten)
+        own = frame if owned else memoryview(bytearray(frame))
+        self.pending = Rewrite(plan, own, self._work(plan, own))
+        return None
+
+    def shown(self, rewritten: Rewritten) -> Buffer:
+        """Return the answer; report the brokers that are left out of it."""
+        if rewritten.hidden:
+            self._cluster.unknown_brokers(rewritten.hidden)
+        return rewritten.frame
+
+    def _work(self, plan: Plan, frame: Buffer) -> Work[Rewritten]:
+        return rewriting(plan.key, plan.version, frame, self._cluster.addresses)

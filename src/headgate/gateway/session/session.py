@@ -39,6 +39,7 @@ from headgate.gateway.session.state import SessionState
 if TYPE_CHECKING:
     from headgate.gateway.charging.enforcement import Enforcement
     from headgate.gateway.session.interfaces import ClusterView, Identity
+    from headgate.gateway.session.rewrite import Rewrite, Rewritten
 
 _CHARGED_BY_ANSWER: Final = frozenset({Kind.FETCH, Kind.SHARE_FETCH})
 
@@ -140,6 +141,11 @@ class Session:
             self._answers.feed(data, now_ms)
         except RemoteProtocolError as error:
             state.close(error.reason, f"from the broker: {error}")
+        self._after_answers(now_ms)
+
+    def _after_answers(self, now_ms: int) -> None:
+        """Close if the client has gone and nothing more is due; charge what is left if closed."""
+        state = self.state
         if state.gone and state.closed is None and not self._size_due:
             state.close("client-gone")
         if state.closed is not None:
@@ -251,6 +257,15 @@ class Session:
         except RemoteProtocolError as error:
             state.close(error.reason, f"from the client: {error}")
         self._charge_if_closed(now_ms)
+
+    def rewritten(self, rewrite: Rewrite, result: Rewritten, now_ms: int) -> None:
+        """The addresses of an answer were replaced: pass it on, and what came behind it."""
+        if self.state.closed is None:
+            try:
+                self._answers.rewritten(rewrite, result, now_ms)
+            except RemoteProtocolError as error:
+                self.state.close(error.reason, f"from the broker: {error}")
+            self._after_answers(now_ms)
 
     def _asks(self, ask: Ask) -> bool:
         """Whether a question still waits for its answer."""

@@ -3,7 +3,8 @@ Swap the addresses of brokers in answers: the only way a client learns where a b
 
 Every function takes ``book``, broker id to (host, port), and ``hidden``, a list to which it appends
 the ids that aren't in the book. Those are left out of the answer: a client waits for a broker it
-isn't shown, it never goes past the gateway. Everything else is copied as it is.
+isn't shown, it never goes past the gateway. Everything else is copied as it is. The functions work
+in steps, because a client may ask for a hundred thousand coordinators.
 
 Source: ``Metadata``, ``FindCoordinator``, ``DescribeCluster``, ``DescribeQuorum``, ``Produce``,
 ``Fetch``, ``ShareFetch`` and ``ShareAcknowledge`` responses in Apache Kafka's message schemas.
@@ -15,6 +16,7 @@ from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from headgate.errors import KafkaError, RemoteProtocolError
+from headgate.steps import FEW, Work
 from headgate.wire import apis
 from headgate.wire.fields import (
     INT16,
@@ -58,11 +60,13 @@ def _nodes(
     flexible: bool,
     rack: bool = True,
     extra: int = 0,
-) -> tuple[bytes, int]:
+) -> Work[tuple[bytes, int]]:
     """Return an array of nodes (id, host, port, rack, ...) with our addresses, and its end."""
     count, at = read_array_length(raw, at, flexible)
     kept: list[bytes] = []
-    for _ in range(count):
+    for number in range(1, count + 1):
+        if not number % FEW:
+            yield
         node_id, after = read_int32(raw, at)
         _, after = read_nullable_string(raw, after, flexible)
         _, after = read_int32(raw, after)
@@ -84,14 +88,16 @@ def _nodes(
     return write_array_length(len(kept), flexible) + b"".join(kept), at
 
 
-def metadata(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Buffer:
+def metadata(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
     """Rewrite a Metadata response, version 0 to 13; topics are copied, not read."""
     begin = response_body_offset(apis.METADATA, version, frame) + (4 if version >= 3 else 0)
-    raw, end = _nodes(frame, begin, book, hidden, flexible=version >= 9, rack=version >= 1)
+    raw, end = yield from _nodes(
+        frame, begin, book, hidden, flexible=version >= 9, rack=version >= 1
+    )
     return _splice(frame, begin, end, raw)
 
 
-def describe_cluster(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Buffer:
+def describe_cluster(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
     """Rewrite a DescribeCluster response, version 0 to 2; controllers' addresses are left out."""
     at = response_body_offset(apis.DESCRIBE_CLUSTER, version, frame) + 6  # throttle, error
     _, at = read_nullable_string(frame, at, True)
@@ -101,11 +107,12 @@ def describe_cluster(frame: Buffer, version: int, book: Book, hidden: list[int])
             book = {}
     _, at = read_nullable_string(frame, at, True)
     begin = at + 4  # controller id
-    raw, end = _nodes(frame, begin, book, hidden, flexible=True, extra=1 if version >= 2 else 0)
+    extra = 1 if version >= 2 else 0
+    raw, end = yield from _nodes(frame, begin, book, hidden, flexible=True, extra=extra)
     return _splice(frame, begin, end, raw)
 
 
-def name_controller(api_key: int, version: int, frame: Buffer) -> Buffer:
+def name_controller(api_key: int, version: int, frame: Buffer) -> Work[Buffer]:
     """
     In an answer, name the listed broker with the lowest id as the controller.
 
@@ -117,7 +124,7 @@ def name_controller(api_key: int, version: int, frame: Buffer) -> Buffer:
     listed: list[int] = []
     if api_key == apis.METADATA and version >= 1:
         at = response_body_offset(api_key, version, frame) + (4 if version >= 3 else 0)
-        _, at = _nodes(frame, at, {}, listed, flexible=version >= 9)
+        _, at = yield from _nodes(frame, at, {}, listed, flexible=version >= 9)
         if version >= 2:
             _, at = read_nullable_string(frame, at, version >= 9)  # cluster id
     elif api_key == apis.DESCRIBE_CLUSTER:
@@ -128,13 +135,14 @@ def name_controller(api_key: int, version: int, frame: Buffer) -> Buffer:
             if kind == _CONTROLLERS:
                 return frame
         _, at = read_nullable_string(frame, at, True)
-        _nodes(frame, at + 4, {}, listed, flexible=True, extra=1 if version >= 2 else 0)
+        extra = 1 if version >= 2 else 0
+        yield from _nodes(frame, at + 4, {}, listed, flexible=True, extra=extra)
     if not listed:
         return frame
     return b"".join((frame[:at], INT32.pack(min(listed)), frame[at + 4 :]))
 
 
-def describe_quorum(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Buffer:
+def describe_quorum(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
     """
     Rewrite a DescribeQuorum response; version 2 says where controllers listen.
 
@@ -148,7 +156,9 @@ def describe_quorum(frame: Buffer, version: int, book: Book, hidden: list[int]) 
     for _ in range(topics):
         _, at = read_string(frame, at, True)
         partitions, at = read_array_length(frame, at, True)
-        for _ in range(partitions):
+        for number in range(1, partitions + 1):
+            if not number % FEW:
+                yield
             _, at = read_nullable_string(frame, at + 6, True)  # index, error
             at += 16  # leader, its epoch, high watermark
             for _ in range(2):  # voters, observers
@@ -174,7 +184,7 @@ def describe_quorum(frame: Buffer, version: int, book: Book, hidden: list[int]) 
     return _splice(frame, begin, at, b"".join(nodes))
 
 
-def find_coordinator(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Buffer:
+def find_coordinator(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
     """
     Rewrite a FindCoordinator response, version 0 to 6.
 
@@ -186,8 +196,13 @@ def find_coordinator(frame: Buffer, version: int, book: Book, hidden: list[int])
     if version >= 4:
         begin = at
         count, at = read_array_length(frame, at, True)
-        out = [write_array_length(count, True)]
-        for _ in range(count):
+        parts = [write_array_length(count, True)]
+        out: list[bytes] = []
+        for number in range(1, count + 1):
+            if not number % FEW:
+                parts.append(b"".join(out))
+                out.clear()
+                yield
             key, at = read_string(frame, at, True)
             node_id, at = read_int32(frame, at)
             host, at = read_nullable_string(frame, at, True)
@@ -206,7 +221,7 @@ def find_coordinator(frame: Buffer, version: int, book: Book, hidden: list[int])
                 write_nullable_string(message, True),
                 bytes(frame[tags:at]),
             )
-        return _splice(frame, begin, at, b"".join(out))
+        return _splice(frame, begin, at, b"".join((*parts, *out)))
     begin = at
     error, at = read_int16(frame, at)
     message_at = at
@@ -236,7 +251,7 @@ def _coordinator(
     return node_id, "", -1, error
 
 
-def _endpoints_tag(frame: Buffer, at: int, book: Book, hidden: list[int]) -> Buffer:
+def _endpoints_tag(frame: Buffer, at: int, book: Book, hidden: list[int]) -> Work[Buffer]:
     """Rewrite NodeEndpoints in the tagged fields that end a response."""
     if frame[at] == 0:
         return frame
@@ -245,7 +260,7 @@ def _endpoints_tag(frame: Buffer, at: int, book: Book, hidden: list[int]) -> Buf
     if raw is None:
         return frame
     begin_hidden = len(hidden)
-    nodes, _ = _nodes(raw, 0, book, hidden, flexible=True)
+    nodes, _ = yield from _nodes(raw, 0, book, hidden, flexible=True)
     count, _ = read_array_length(raw, 0, True)
     if count <= len(hidden) - begin_hidden:  # none left, or null
         del tags[_ENDPOINTS_TAG]
@@ -254,7 +269,7 @@ def _endpoints_tag(frame: Buffer, at: int, book: Book, hidden: list[int]) -> Buf
     return _splice(frame, at, end, write_tags(tags))
 
 
-def produce(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Buffer:
+def produce(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
     """Rewrite a Produce response; version 10 and later name brokers when a leader moved."""
     if version < 10 or frame[-5:] == _ZERO_TAIL:
         return frame
@@ -262,39 +277,46 @@ def produce(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Buffe
     at = skip_produce_responses(frame, at, version) + 4
     if at >= len(frame):
         raise RemoteProtocolError("the Produce response ends before its tail")
-    return _endpoints_tag(frame, at, book, hidden)
+    return (yield from _endpoints_tag(frame, at, book, hidden))
 
 
-def fetch(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Buffer:
+def fetch(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
     """Rewrite a Fetch response; only version 16 and later name brokers."""
     if version < 16:
         return frame
-    return _endpoints_tag(frame, tail_offset(frame, version), book, hidden)
+    return (yield from _endpoints_tag(frame, tail_offset(frame, version), book, hidden))
 
 
-def share_fetch(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Buffer:
+def share_fetch(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
     """Rewrite a ShareFetch response, version 1 or 2."""
     at = response_body_offset(apis.SHARE_FETCH, version, frame) + 6  # throttle, error
     _, at = read_nullable_string(frame, at, True)
-    begin = _share_topics(frame, at + 4, records=True)  # acquisition lock timeout
-    raw, end = _nodes(frame, begin, book, hidden, flexible=True)
+    begin = yield from _share_topics(frame, at + 4, records=True)  # acquisition lock timeout
+    raw, end = yield from _nodes(frame, begin, book, hidden, flexible=True)
     return _splice(frame, begin, end, raw)
 
 
-def share_acknowledge(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Buffer:
+def share_acknowledge(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
     """Rewrite a ShareAcknowledge response, version 1 or 2."""
     at = response_body_offset(apis.SHARE_ACKNOWLEDGE, version, frame) + 6
     _, at = read_nullable_string(frame, at, True)
-    begin = _share_topics(frame, at + (4 if version >= 2 else 0), records=False)
-    raw, end = _nodes(frame, begin, book, hidden, flexible=True)
+    begin = yield from _share_topics(frame, at + (4 if version >= 2 else 0), records=False)
+    raw, end = yield from _nodes(frame, begin, book, hidden, flexible=True)
     return _splice(frame, begin, end, raw)
 
 
-def _share_topics(frame: Buffer, at: int, *, records: bool) -> int:
+def _share_topics(frame: Buffer, at: int, *, records: bool) -> Work[int]:
     topics, at = read_array_length(frame, at, True)
+    seen = 0
     for _ in range(topics):
         partitions, at = read_array_length(frame, at + 16, True)
+        seen += 1
+        if not seen % FEW:
+            yield
         for _ in range(partitions):
+            seen += 1
+            if not seen % FEW:
+                yield
             _, at = read_nullable_string(frame, at + 6, True)  # index, error
             if records:
                 _, at = read_nullable_string(frame, at + 2, True)  # acknowledge error
@@ -303,7 +325,9 @@ def _share_topics(frame: Buffer, at: int, *, records: bool) -> int:
                 size, at = read_array_length(frame, at, True)
                 at += max(size, 0)
                 acquired, at = read_array_length(frame, at, True)
-                for _ in range(acquired):
+                for number in range(1, acquired + 1):
+                    if not number % FEW:
+                        yield
                     at = skip_tags(frame, at + 18)
             at = skip_tags(frame, at)
         at = skip_tags(frame, at)
