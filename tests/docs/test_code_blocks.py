@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
-import re
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import yaml
@@ -22,35 +20,7 @@ from headgate.pipeline.answers.bill import load_bill, load_owners
 from headgate.quota.file import parse_quotas
 from headgate.usage.format import Event, Origin
 from headgate.usage.writer import JournalWriter
-
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FENCE = re.compile(r"^( *)```(\w+)([^\n]*)\n(.*?)^\1```", re.M | re.S)
-
-
-class Block(NamedTuple):
-    """A block, by its page and its number among those of its language there."""
-
-    page: Path
-    number: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.page.name}-{self.number}"
-
-
-def blocks(language: str) -> list[Block]:
-    """All blocks of a language without further words, which other tests follow."""
-    found = []
-    for page in PAGES:
-        here = [
-            textwrap.dedent(text)
-            for _, name, more, text in FENCE.findall(page.read_text(encoding="utf-8"))
-            if name == language and not more
-        ]
-        found += [Block(page, number, text) for number, text in enumerate(here, 1)]
-    assert found
-    return found
+from kit.pages import Block, blocks
 
 
 @pytest.mark.parametrize("block", blocks("properties"), ids=str)

@@ -17,13 +17,11 @@ import differences
 from headgate.cli.main import COMMANDS, load
 from headgate.config.settings import SETTINGS
 from headgate.metrics.table import METRICS
+from kit.pages import PAGES, README, ROOT, SHELL, blocks
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs").rglob("*.md"))
-README = ROOT / "README.md"
 # From a driver to its own workers, and nobody else's.
 OWN_VARIABLES = {"HEADGATE_WORKERS_PRELOAD"}
-TEXT = "\n".join(page.read_text(encoding="utf-8") for page in [README, *PAGES])
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 
 
 def test_the_page_of_differences_is_built_from_the_marks() -> None:
@@ -58,7 +56,7 @@ def test_every_environment_variable_is_in_the_docs_and_every_one_there_is_read()
     assert shown <= read("src", "scripts", "deploy", "tests")
 
 
-@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_link_leads_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -77,17 +75,13 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert anchor in slugs, f"{page.name} links to {target}"
 
 
-@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_page_begins_with_its_one_title(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
     assert lines
     assert lines[0].startswith("# ")
     outside = re.sub(r"```.*?```", "", "\n".join(lines), flags=re.S)
     assert len(re.findall(r"^# ", outside, re.M)) == 1
-
-
-def blocks(page: Path) -> list[str]:
-    return re.findall(r"^```(?:sh|bash|console)\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
 
 
 def help_of(name: str, *action: str) -> str:
@@ -102,10 +96,11 @@ def help_of(name: str, *action: str) -> str:
     return printed.getvalue()
 
 
-@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_command_line_shown_is_one_that_exists(page: Path) -> None:
     """make targets, commands and flags; lines that need a cluster are run by other tests."""
-    lines = [line for block in blocks(page) for line in block.replace("\\\n", " ").splitlines()]
+    shell = "\n".join(block.text for block in blocks(*SHELL, pages=[page]))
+    lines = shell.replace("\\\n", " ").splitlines()
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for line in lines:
         words = line.removeprefix("$ ").split("#")[0].split()
@@ -127,7 +122,7 @@ def test_every_command_line_shown_is_one_that_exists(page: Path) -> None:
 
 def test_the_readme_shows_how_to_begin() -> None:
     text = README.read_text(encoding="utf-8")
-    shown = "\n".join(blocks(README))
+    shown = "\n".join(block.text for block in blocks(*SHELL, pages=[README]))
     for line in ("pip install", "uvx --from", "make demo", "headgate serve", "headgate why"):
         assert line in shown
     assert len(re.findall(r"!\[", text)) == 2

@@ -26,6 +26,7 @@ from headgate.cli.pipeline.recommend import main_recommend
 from headgate.cli.pipeline.replay import main_replay
 from headgate.cli.pipeline.usage import main_usage
 from headgate.cli.pipeline.what_if import main_what_if
+from kit.pages import Reader, run_python
 from kit.schemas import schema_of
 
 if TYPE_CHECKING:
@@ -203,22 +204,16 @@ def test_the_documented_functions_give_the_commands_rows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first example in docs/howto/spark.md, run as it stands, against the commands' tables."""
-    page = (DATA.parents[2] / "docs" / "howto" / "spark.md").read_text()
-    example = page.partition("```python\n")[2].partition("```")[0]
     log = tmp_path / "log.gz"
     log.write_bytes(PUBLIC.read_bytes())
     (tmp_path / "quotas.yaml").write_text(QUOTAS.read_text())
     (tmp_path / "tight.yaml").write_text(QUOTAS.read_text().replace("120000", "60000"))
     (tmp_path / "prices.yaml").write_text("currency: EUR\nbytes_in_per_gb: 50\n")
     monkeypatch.chdir(tmp_path)
-    for said, here in (
-        ("/var/log/kafka/kafka-request.log*", str(log)),
-        ("Europe/Berlin", "UTC"),
-    ):
-        assert said in example
-        example = example.replace(said, here)
+    here = {"/var/log/kafka/kafka-request.log*": str(log), "Europe/Berlin": "UTC"}
+    example = Reader("docs/howto/spark.md", tmp_path, here).block("hp.requests(")
     made: dict[str, Any] = {"spark": spark}
-    exec(example, made)
+    run_python(example, made)
     out = tmp_path / "out"
     quotas = ("--quotas", "quotas.yaml")
     run(main_usage, out, *quotas, log=log)
