@@ -1,5 +1,6 @@
 """
-Add to wheel and sdist which build they are, and to the wheel a bill of materials.
+Add to wheel and sdist which build they are and a README for an index page, and to the wheel a bill
+of materials.
 
 Hatchling runs this at every build, also at one from the sdist, so it needs the standard library and
 Hatchling only. Both files depend on the source alone: two builds of a commit are the same bytes.
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 MARK = "build.json"
 BILL = "kafka-headgate.cdx.json"
@@ -48,6 +50,25 @@ class MarkAndBill(BuildHookInterface):
         """Remove what was made."""
         if version != "editable":
             self.made.cleanup()
+
+
+class IndexPage(MetadataHookInterface):
+    """Sets the description that a package index shows."""
+
+    def update(self, metadata: Json) -> None:
+        """Add it to pyproject.toml's metadata."""
+        text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        metadata["readme"] = {"content-type": "text/markdown", "text": index_page(text)}
+
+
+def index_page(readme: str) -> str:
+    """
+    Return the README as it can stand without the files beside it.
+
+    Pictures go. A link to a file becomes its text and the file's name.
+    """
+    text = re.sub(r"^!\[[^]]*\]\([^)]*\)\n\n", "", readme, flags=re.M)
+    return re.sub(r"\[([^]]+)\]\((?!https?:|#)([^)]+)\)", r"\1 (`\2`)", text)
 
 
 def as_text(what: Json) -> str:

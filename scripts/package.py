@@ -4,7 +4,8 @@ Build, check, install the wheel with each extra into an environment of its own, 
 `make package`. An environment gets what the wheel itself asks for, in the versions and with the
 hashes of requirements/runtime.txt, and nothing else: a package that an extra forgets isn't there.
 The environment of the embedded extra starts a Kafka for all. ``--all`` (in `make test-all`) adds
-what takes longer: every job on Spark, a gateway that fetches the jars of its own Kafka, the demo.
+what takes longer: every job on Spark, a gateway that fetches the jars of its own Kafka, the demo,
+and the demo by uvx.
 Wheel, sdist, bill of materials and their checksums are left in dist/.
 """
 
@@ -24,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import distribution
 from pathlib import Path
 
+import build_hook
 from package_build import Built, Failed, keep, make
 from package_commands import CASES, Case
 from packaging.requirements import Requirement
@@ -167,6 +169,10 @@ class Environment:
         working = [c for c in CASES if c.extra == self.extra and (long or not c.long)]
         for case in working:
             self.work(case, places)
+        told = build_hook.mark(ROOT)
+        which = "no commit known" if told is None else f"commit {told['commit'][:12]}"
+        for command in ("headgate",), ("python", "-m", "headgate"):
+            expect(self(*command, "--version"), which)
         worked, missed = len(working) + without, len(lacking) - without
         say(f"{self}: {worked} command lines work, {missed} say which extra they miss")
 
@@ -272,6 +278,15 @@ def fetch_itself(env: Environment, folder: Path) -> None:
         env("kafka-quotas", "--bootstrap-server", f"127.0.0.1:{port}", "--list")
 
 
+def through_uvx(wheel: Path, folder: Path) -> None:
+    """Have uv run the wheel's demo as the README says, with nothing installed before."""
+    run(*PIP, *INSTALL, "--require-hashes", "-r", REQUIREMENTS / "pins.txt")
+    uvx = [sys.executable, "-m", "uv", "tool", "run", "--python", sys.executable]
+    demo = ["headgate", "demo", "--quiet", "--seconds", "30", "--dir", folder / "demo"]
+    expect(run(*uvx, "--from", f"{wheel}[all]", *demo), "users/user2/clients/clientA", "Report: ")
+    say("uvx runs the demo of the wheel")
+
+
 def try_everything(folder: Path, wheel: Path, *, long: bool) -> None:
     """Install the wheel with each extra, two at a time, and run every command in each."""
     extras = ["embedded", "pipeline", "", "admin", "gateway", "console"]
@@ -292,6 +307,8 @@ def try_everything(folder: Path, wheel: Path, *, long: bool) -> None:
             if long:
                 fetch_itself(made[-1], folder)
                 say("a gateway from the wheel fetched and started a Kafka of its own")
+    if long:
+        through_uvx(wheel, folder)
 
 
 def ship(folder: Path, *, long: bool = False) -> Built:

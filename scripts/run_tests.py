@@ -34,10 +34,13 @@ SERVERS = ("alone", "browser", "kafka3", "kafka4", "spark")
 GROUPS = ("kafka4", "fast", "spark", "kafka3", "browser", "alone")  # in the order of their start
 LANES = 2
 LANES_OF_ALL = 3
-# What `make test-all` runs besides, when a lane is free: programs that test what people install.
+# What `make test-all` runs besides, when a lane is free: what people install, and what CI does.
 PROGRAMS = {
     "package": ("scripts/package.py", "--all"),
     "bounds": ("scripts/bounds.py",),
+    "lint": ("scripts/lint.py",),
+    "site": ("scripts/doc_site.py",),
+    "notebook": ("scripts/notebook.py",),
 }
 # Where tests with servers are (tests/conftest.py checks that); pytest needn't read other folders.
 PLACES = {
@@ -200,22 +203,29 @@ def all_good(results: list[Result]) -> bool:
     return all(map(good, results)) and any(result.passed for result in results)
 
 
-def record(results: list[Result], seed: int) -> None:
-    """Write date and result of a full run to bench/test-all.md."""
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
+def commit_now() -> str:
+    """Return the commit that is checked out; its name ends in -dirty if files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def record(results: list[Result], seed: int, commit: str) -> None:
+    """
+    Write date and result of a full run to bench/test-all.md.
+
+    Args:
+        results: of all groups.
+        seed: of the random order.
+        commit: as it was when the run began, since the run itself writes bench/bounds.md.
+    """
     lines = [
         "# The last run of `make test-all`",
         "",
         "Every test with its full count: kills, soaks, and Hypothesis' `nightly` profile.",
         "",
         f"- Date: {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
-        f"- Commit: {commit or 'unknown'}",
+        f"- Commit: {commit}",
         f"- Machine: {os.cpu_count()} cores, Python {platform.python_version()}",
         f"- Order: random, seed {seed}",
         f"- Result: {'passed' if all_good(results) else 'FAILED'}",
@@ -255,13 +265,14 @@ def main() -> int:
         order += [f"--hypothesis-seed={seed}"]
         print(f"order: random; again by --seed {seed}", flush=True)
     started = time.monotonic()
+    commit = commit_now()
     lanes = LANES_OF_ALL if options.all and (os.cpu_count() or 1) >= 4 else LANES
     if options.all:
         groups += [name for name in options.groups or PROGRAMS if name in PROGRAMS]
     results = run_all(groups, slow=options.all, order=order, more=more, lanes=lanes)
     took = time.monotonic() - started
     if options.all and not options.groups:
-        record(results, seed)
+        record(results, seed, commit)
     print()
     bad = [said for result in results for said in result.bad]
     print(*bad[:MOST_FAILURES], sep="\n", end="\n\n" if bad else "")

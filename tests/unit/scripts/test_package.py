@@ -171,3 +171,20 @@ def test_a_package_has_the_same_bounds_in_each_extra() -> None:
         for text in wanted:
             bounds.setdefault(Requirement(text).name, set()).add(str(Requirement(text).specifier))
     assert {name: found for name, found in bounds.items() if len(found) > 1} == {}
+
+
+def test_the_index_page_leads_to_no_file_that_is_not_there(hook: ModuleType) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    page = hook.index_page(readme)
+    targets = re.findall(r"\]\(([^)]*)\)", page)
+    assert all(target.startswith(("https://", "http://", "#")) for target in targets), targets
+    assert "![" not in page
+    assert "Tutorial (`docs/tutorial.md`)" in page
+    kept = [line for line in readme.splitlines() if "](" not in line and line]
+    assert [line for line in page.splitlines() if line in kept] == kept
+
+
+def test_links_to_other_sites_stay_on_the_index_page(hook: ModuleType) -> None:
+    text = "![picture](docs/a.png)\n\n[a](https://example.org/a) and [b](docs/b.md), [c](#c)\n"
+    page = "[a](https://example.org/a) and b (`docs/b.md`), [c](#c)\n"
+    assert hook.index_page(text) == page

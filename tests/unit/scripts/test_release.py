@@ -39,6 +39,7 @@ def tree(tmp_path: Path) -> Path:
         (root / name).mkdir(parents=True)
     (root / "src/headgate/__init__.py").write_text('"""Doc."""\n\n__version__ = "1.2.0"\n')
     (root / "CHANGELOG.md").write_text(CHANGES)
+    (root / "src/headgate/code.py").write_text("NUMBER = 1\n")
     (root / "bench/test-all.md").write_text("none yet\n")
     git(root, "init", "-q")
     git(root, "add", ".")
@@ -61,7 +62,8 @@ def test_a_tree_that_is_ready_has_nothing_in_its_way(release: ModuleType, tree: 
         ("CHANGELOG.md", "### Added\n\n- A thing.\n", "", "says nothing about 1.2.0"),
         ("CHANGELOG.md", "## [1.2.0]", "## [Unreleased]\n\n- More.\n\n## [1.2.0]", "Unreleased"),
         ("bench/test-all.md", "passed", "FAILED", "has no passed run"),
-        ("bench/test-all.md", "- Commit: ", "- Commit: 0", "isn't part of this"),
+        ("bench/test-all.md", "- Commit: ", "- Commit: 0", "which is no commit here"),
+        ("src/headgate/code.py", "1", "2", "these have changed: src/headgate/code.py: make"),
     ],
 )
 def test_what_stands_in_the_way_is_named(
@@ -72,8 +74,27 @@ def test_what_stands_in_the_way_is_named(
     assert before in text
     path.write_text(text.replace(before, after, 1))
     git(tree, "commit", "-qam", "Change")
+    problems = list(release.problems(tree))
+    assert said in problems[0]
+    assert len(problems) == (2 if file == "src/headgate/__init__.py" else 1)  # it's tested, too
+
+
+def test_pages_and_the_changelog_may_change_after_the_run(release: ModuleType, tree: Path) -> None:
+    (tree / "bench/bounds.md").write_text("# Bounds\n")
+    (tree / "CHANGELOG.md").write_text(CHANGES.replace("A thing", "Another thing"))
+    git(tree, "add", ".")
+    git(tree, "commit", "-qm", "Write pages")
+    assert list(release.problems(tree)) == []
+
+
+def test_a_run_of_files_that_no_commit_has_counts_for_nothing(
+    release: ModuleType, tree: Path
+) -> None:
+    page = tree / "bench/test-all.md"
+    page.write_text(page.read_text().replace("\n- Result", "-dirty\n- Result"))
+    git(tree, "commit", "-qam", "Keep a run of changed files")
     (problem,) = release.problems(tree)
-    assert said in problem
+    assert "which is no commit here" in problem
 
 
 def test_a_changed_file_and_a_tag_that_exists_are_in_the_way(

@@ -335,8 +335,9 @@ class AnswerReader:
         Charge the oldest request, and tell the throttle time in its answer.
 
         Args:
-            frame: the answer; ``owned`` says whether it lies in the session's own memory.
+            frame: the answer.
             now_ms: epoch ms.
+            owned: whether it lies in the session's own memory.
 
         Returns:
             The answer as the client shall see it (None: as it came), and the throttle time that
@@ -371,9 +372,7 @@ class AnswerReader:
                 authentication.answered(state, plan, frame)
         return self._told(asked, frame, answer, now_ms)
 
-    def _told(
-        self, asked: InFlight, frame: memoryview, answer: Any, now_ms: int
-    ) -> tuple[Any, int]:
+    def _told(self, asked: InFlight, frame: Any, answer: Any, now_ms: int) -> tuple[Any, int]:
         """Charge a request, and tell the throttle time in its answer; result as for ``_whole``."""
         state, plan = self._state, asked[1]
         if plan.kind is _KIND_PRODUCE:
