@@ -26,7 +26,6 @@ from headgate.throttle.registry import UNCHARGED, SensorRegistry, Throttle
 from headgate.throttle.sensor import NEVER, SampledRate
 from headgate.throttle.token_bucket import TokenBucket, token_throttle_time_ms
 
-CLEANUP_TASK: Final = "cleanup-keys"
 CLEANUP_INTERVAL_MS: Final = 10
 """producer.id.quota.cache.cleanup.scheduler.interval.ms."""
 _FOREVER: Final = 1 << 70
@@ -327,17 +326,6 @@ class ProducerIdQuotaManager(SensorRegistry):
         due_ms = self._deaths[0][0] if self._deaths else _FOREVER
         return max(min(due_ms - now_ms, self.cache_window_ms), self._interval_ms)
 
-    def close(self) -> None:
-        """Stop the schedule."""
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
-
-    @property
-    def num_users(self) -> int:
-        """Users in the cache."""
-        return len(self._cache)
-
     def _remember(self, user: str, producer_id: int, now_ms: int) -> bool:
         ids = self._cache.get(user)
         if ids is None:
@@ -364,10 +352,11 @@ class ProducerIdQuotaManager(SensorRegistry):
         return self._scheduler.now_ms()
 
     def _schedule(self, delay_ms: int) -> None:
-        self.close()
+        if self._task is not None:
+            self._task.cancel()
         if self._scheduler is not None:
             self._task = self._scheduler.schedule(
-                CLEANUP_TASK, self.cleanup, delay_ms, self._interval_ms
+                "cleanup-keys", self.cleanup, delay_ms, self._interval_ms
             )
 
     def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> ProducerIdSensor:
