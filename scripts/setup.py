@@ -171,9 +171,9 @@ def fetch_jars() -> None:
 
 def warm_up() -> None:
     """Prepare files that Spark and its workers load, if they are missing: half a minute, once."""
-    done = subprocess.run([PYTHON, "-m", "headgate.pipeline.warm"], check=False)
+    done = subprocess.run([PYTHON, ROOT / "scripts" / "warm.py"], check=False)
     if done.returncode != 0:
-        say("Spark will start more slowly: `python -m headgate.pipeline.warm` failed (see above)")
+        say("Spark will start more slowly: `python scripts/warm.py` failed (see above)")
 
 
 def main() -> int:

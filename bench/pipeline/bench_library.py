@@ -24,6 +24,7 @@ from bench_usage import make_log
 from bench_whole import cut_to
 from cpu import Took, run_whole
 
+ROOT = Path(__file__).parents[2]
 QUOTAS = "quotas: [{entity: {user: null}, producer_byte_rate: %d}]\n"
 RATES = {"quotas": 100_000, "tight": 50_000, "wide": 200_000}
 FEW_BYTES = 20_000
@@ -132,7 +133,7 @@ def main() -> None:
         who, what, log, out = arguments.one
         library(what, log, out, who == "plain")
         return
-    subprocess.run([sys.executable, "-m", "headgate.pipeline.warm"], check=True)
+    subprocess.run([sys.executable, ROOT / "scripts" / "warm.py"], check=True)
     names = ["command", "library", *(["plain"] if arguments.plain else [])]
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as made_in:
         folder = Path(made_in)

@@ -84,7 +84,8 @@ def headgate(folder: str, plans: int, apart: bool, stages: bool) -> dict[str, fl
     shapes = [QuotaEntity.of(**levels[n % 3 if apart else 0]) for n in range(plans)]
     tables = [QuotaTable.of({s: {PRODUCER: QUOTA * (1 + n / 7)}}) for n, s in enumerate(shapes)]
     options = options_of([Quotas.of(t, f"plan-{n}") for n, t in enumerate(tables)])
-    spark = open_session("bench", log=Path("/tmp/bench-spark.log"))
+    with tempfile.NamedTemporaryFile(prefix="headgate-bench-") as log:
+        spark = open_session("bench", log=Path(log.name))
     pieces = pieces_of(find_files([folder]))
 
     def run(part: list) -> tuple[int, int]:

@@ -3,7 +3,7 @@ Usage from raw request logs: Headgate on Spark beside DuckDB and spark.read.json
 
     python bench/pipeline/bench_usage.py [--gb 1] [--times 3] [--log FILE] [--without duckdb]
 
-What `make setup` makes ready (``headgate.pipeline.warm``) is made first where it isn't
+What `make setup` makes ready (``scripts/warm.py``) is made first where it isn't
 there. With --times all go several times in turn, and the ratios are those of the medians. The log
 is the test's real one, repeated with later times; --make FILE only writes it. All end with bytes
 and requests per (principal, client-id, quota type, second); Headgate and DuckDB must agree on the
@@ -29,7 +29,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cpu import tree_cpu
 
 SUMS = ("bytes", "requests", "throttle_ms", "rows")
-LOG = Path(__file__).parents[2] / "tests/data/pipeline/public.log.gz"
+ROOT = Path(__file__).parents[2]
+LOG = ROOT / "tests/data/pipeline/public.log.gz"
 _TYPE = (
     '{"requestHeader":{"requestApiKeyName":"VARCHAR","requestApiVersion":"INTEGER",'
     '"clientId":"VARCHAR"},"request":{"transactionalId":"VARCHAR","topicData":[{"name":"VARCHAR",'
@@ -205,7 +206,7 @@ def main() -> None:
     if arguments.make:
         make_log(Path(arguments.make), arguments.gb)
         return
-    subprocess.run([sys.executable, "-m", "headgate.pipeline.warm"], check=True)
+    subprocess.run([sys.executable, ROOT / "scripts" / "warm.py"], check=True)
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
         given = arguments.log
         log = Path(given) if given else make_log(Path(folder) / "request.log", arguments.gb)

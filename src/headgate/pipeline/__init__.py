@@ -25,7 +25,6 @@ Layers, the lowest first: a module imports only from lines above its own.
 - ``library``: the answers as functions on DataFrames.
 - ``class_data``, ``session``: what makes Spark's start quicker, and the start.
 - ``bundled``: a small log and quotas that come with the package.
-- ``warm``: what set-up makes ready for later runs.
 """
 
 from __future__ import annotations

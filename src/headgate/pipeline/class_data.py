@@ -64,8 +64,3 @@ def options() -> list[str]:
         "-Xlog:cds=off",
         "-Xlog:cds+dynamic=off",
     ]
-
-
-def options_to_write(path: Path) -> list[str]:
-    """Return the JVM's options to write an archive when it ends."""
-    return [f"-XX:ArchiveClassesAtExit={path}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]

@@ -28,7 +28,6 @@ def test_an_archive_is_used_once_it_is_there(java: Path) -> None:
     path.parent.mkdir(exist_ok=True)
     path.touch()
     assert class_data.options()[:2] == [f"-XX:SharedArchiveFile={path}", "-Xshare:auto"]
-    assert class_data.options_to_write(path)[0] == f"-XX:ArchiveClassesAtExit={path}"
 
 
 def test_another_java_takes_another_archive(java: Path) -> None:

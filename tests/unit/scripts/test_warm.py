@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import headgate
-from headgate.pipeline import class_data, warm
+from headgate.pipeline import class_data
 from headgate.pipeline.workers import log_reader as reading
+from kit.scripts import script
 
 
 @pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
+def warm() -> ModuleType:
+    return script("warm")
+
+
+@pytest.fixture
+def written(warm: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     found: list[Path] = []
     monkeypatch.setattr(reading, "preload", lambda: None)
     monkeypatch.setattr("headgate.embedded.java.spark_env", dict)
@@ -23,7 +30,7 @@ def written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
 
 
 def test_the_archive_of_classes_is_written_where_there_is_none(
-    written: list[Path], tmp_path: Path
+    warm: ModuleType, written: list[Path], tmp_path: Path
 ) -> None:
     assert warm.main() == 0
     assert written == [Path(headgate.__file__).parent, tmp_path / "spark-classes-1.jsa"]
@@ -31,7 +38,7 @@ def test_the_archive_of_classes_is_written_where_there_is_none(
 
 @pytest.mark.parametrize("name", ["spark-classes-1.jsa", "spark-classes-1.none"])
 def test_it_is_not_written_again_where_it_is_there_or_was_refused(
-    written: list[Path], tmp_path: Path, name: str
+    warm: ModuleType, written: list[Path], tmp_path: Path, name: str
 ) -> None:
     (tmp_path / name).touch()
     assert warm.main() == 0

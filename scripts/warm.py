@@ -2,7 +2,7 @@
 Prepare files that later runs only load: bytecode, the scan's machine code, an archive of Java
 classes.
 
-    python -m headgate.pipeline.warm
+    python scripts/warm.py
 
 Half a minute, once; quick where the files are there.
 """
@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import headgate
 from headgate.pipeline import class_data
 from headgate.pipeline.workers import log_reader
 
@@ -28,7 +29,7 @@ def main() -> int:
     from headgate.embedded.java import spark_env
 
     # So that Spark's workers find bytecode also where Python is told to write none.
-    compileall.compile_dir(Path(__file__).parents[1], quiet=2)
+    compileall.compile_dir(Path(headgate.__file__).parent, quiet=2)
     log_reader.preload()
     os.environ.update(spark_env())
     path = class_data.archive()
@@ -57,7 +58,7 @@ def _write_archive(path: Path) -> None:
             "warm",
             master="local[2]",
             log=Path(folder) / "java.log",
-            java_options=class_data.options_to_write(made),
+            java_options=_options_to_write(made),
         )
         _small_job(spark, folder)
         gateway = spark.sparkContext._gateway  # the JVM ends with its standard input
@@ -70,6 +71,11 @@ def _write_archive(path: Path) -> None:
             made.replace(path)
         else:
             _refused(path).touch()
+
+
+def _options_to_write(path: Path) -> list[str]:
+    """Return the JVM's options to write an archive when it ends."""
+    return [f"-XX:ArchiveClassesAtExit={path}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
 
 
 def _small_job(spark: SparkSession, folder: str) -> None:
