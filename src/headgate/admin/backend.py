@@ -43,51 +43,41 @@ class Backend(Protocol):
 
     async def describe(self, query: Query) -> Entities:
         """Return the entities that match, with their quotas."""
-        ...
 
     async def effective(
         self, entities: Collection[QuotaEntity], omit_overridden: bool
     ) -> Mapping[QuotaEntity, Values | ApiError]:
         """Return the effective quotas of each entity, or the error that prevents computing them."""
-        ...
 
     async def alter(
         self, alterations: Sequence[QuotaAlteration], validate_only: bool
     ) -> list[AlterResult]:
         """Change quotas, each entity all or nothing."""
-        ...
 
     async def names(self, resource: str) -> list[str]:
         """Return the names of a kind of resource: the ids of the ``brokers``, the ``topics``."""
-        ...
 
     async def describe_configs(self, resource: str, name: str) -> list[ConfigEntry]:
         """Return a resource's settings with their synonyms; broker "" is the cluster's default."""
-        ...
 
     async def alter_configs(self, resource: str, name: str, ops: Mapping[str, str | None]) -> None:
         """Set or remove (None) settings of a resource."""
-        ...
 
     async def describe_scram(
         self, users: Sequence[str]
     ) -> dict[str, list[tuple[str, int]] | ApiError]:
         """Return each user's SCRAM mechanisms and iterations; without names, of all users."""
-        ...
 
     async def alter_scram(
         self, user: str, upsertions: Sequence[ScramUpsertion], deletions: Sequence[str]
     ) -> None:
         """Set and remove a user's SCRAM credentials."""
-        ...
 
     async def live(self, request: LiveRequest) -> Picture:
         """Return what goes on now at the gateways in front of all brokers."""
-        ...
 
     async def close(self) -> None:
         """Close the connections."""
-        ...
 
 
 def value_of(effective: EffectiveQuota, omit_overridden: bool) -> Value | None:

@@ -70,7 +70,6 @@ class Access(Protocol):
 
     def viewer_of(self, request: Request) -> Awaitable[tuple[Viewer | None, str]]:
         """Return who asks (None: nobody who signed in), and what its CSRF tokens are bound to."""
-        ...
 
 
 class _Gate:

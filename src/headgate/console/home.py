@@ -34,7 +34,6 @@ class Live(Protocol):
         self, *, user: str | None = None, client_id: str | None = None, most: int = MOST_QUOTAS
     ) -> Picture:
         """Return the picture of all brokers, joined."""
-        ...
 
 
 class Home:

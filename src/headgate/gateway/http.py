@@ -75,19 +75,15 @@ class Showing(Protocol):
 
     async def health(self) -> str | None:
         """Return which workers don't answer; None: all do."""
-        ...
 
     async def ready(self) -> str | None:
         """Return which workers don't serve, and why; None: all do."""
-        ...
 
     async def note(self) -> str | None:
         """Return what a ready gateway lacks, such as splits that have expired; None: nothing."""
-        ...
 
     async def metrics(self) -> list[Drawn]:
         """Draw all series as of now, process by process."""
-        ...
 
 
 class HttpListener:

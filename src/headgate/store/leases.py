@@ -60,7 +60,6 @@ class LeaseHome(Protocol):
 
     def look(self, name: str) -> LeaseRecord:
         """Return a lease as of now."""
-        ...
 
     def change(self, name: str, decide: Decide) -> bool:
         """
@@ -69,7 +68,6 @@ class LeaseHome(Protocol):
         Returns:
             False where ``decide`` returned None, or another process changed the lease meanwhile.
         """
-        ...
 
 
 class Lease:

@@ -17,7 +17,6 @@ class HeldFetch(Protocol):
 
     def rest(self, now_ms: int) -> tuple[int, GateKey | None]:
         """Return how long the gates stay closed, ms, and the quota-id whose gate does."""
-        ...
 
 
 class ClientConnection(Protocol):
@@ -50,17 +49,13 @@ class ClientConnection(Protocol):
     @property
     def broker_id(self) -> int:
         """The upstream broker's id."""
-        ...
 
     @property
     def hold(self) -> HeldFetch | None:
         """Its fetch; None before the first."""
-        ...
 
     def note_debt(self, key: LaneKey, lane: Lane) -> None:
         """Note a throttle, to be left behind if the connection closes before it is over."""
-        ...
 
     def charge_early(self, now_ms: int) -> None:
         """Charge the requests that went early (``headroom``), answered or not."""
-        ...

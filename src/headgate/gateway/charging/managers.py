@@ -69,15 +69,12 @@ class ByteManager(Protocol):
     @property
     def enabled(self) -> bool:
         """Whether requests are charged at all."""
-        ...
 
     def record(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:
         """Charge and decide."""
-        ...
 
     def unrecord(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:
         """Take a charge back."""
-        ...
 
 
 class Managers:

@@ -17,11 +17,9 @@ class ClusterView(Protocol):
     @property
     def addresses(self) -> AddressBook:
         """Broker id to the address that leads through the gateway, as of now."""
-        ...
 
     def unknown_brokers(self, broker_ids: tuple[int, ...]) -> None:
         """The upstream named brokers that have no address here yet."""
-        ...
 
 
 class Identity(Protocol):
@@ -38,24 +36,18 @@ class Identity(Protocol):
     @property
     def raw(self) -> bool:
         """Whether what comes next on either side is a bare SASL token."""
-        ...
 
     def raw_request(self, frame: Buffer) -> None:
         """See a bare token."""
-        ...
 
     def unknown_token(self, key: int, version: int, frame: Buffer, body: int) -> str | None:
         """Return the id of the delegation token in a request, if its owner is to be found."""
-        ...
 
     def raw_response(self, frame: Buffer) -> None:
         """See the broker's answer to it."""
-        ...
 
     def request(self, key: int, version: int, frame: bytes, body: int) -> bytes | None:
         """See a SASL request; returns our own answer if it mustn't go to the broker."""
-        ...
 
     def response(self, key: int, version: int, frame: bytes) -> None:
         """See the broker's answer to it."""
-        ...

@@ -178,7 +178,6 @@ class AskAll(Protocol):
         /,
     ) -> dict[int, T]:
         """See ``Fleet.ask``."""
-        ...
 
 
 class SupervisedSplits:
