@@ -85,10 +85,7 @@ def sums_of(emitted: DataFrame, columns: Sequence[str] = ACTIVITY.names) -> Data
     packed = emitted.where(F.col("kind") == "packed").select("part", "packed")
     moved = packed.repartition("part")
     names = ("second_ms", *columns)
-    frame: DataFrame = moved.mapInArrow(
-        activity_blobs.Unpack(names), activity_blobs.some_of(names).struct
-    )
-    return frame
+    return moved.mapInArrow(activity_blobs.Unpack(names), activity_blobs.some_of(names).struct)
 
 
 def read_activity(spark: SparkSession, options: ReadOptions) -> DataFrame:
@@ -100,8 +97,7 @@ def only(emitted: DataFrame, kind: str, table: Table) -> DataFrame:
     """Return the rows of one ``kind``, with the columns of ``table``."""
     from pyspark.sql import functions as F
 
-    frame: DataFrame = table.select(emitted.where(F.col("kind") == kind))
-    return frame
+    return table.select(emitted.where(F.col("kind") == kind))
 
 
 def activity(requests: DataFrame) -> DataFrame:
@@ -149,8 +145,7 @@ def activity(requests: DataFrame) -> DataFrame:
         )
     )
     absent = [F.lit(None).alias(n) for n in ("quota_id", "quota_user", "quota_client_id", "quota")]
-    frame: DataFrame = ACTIVITY.select(sums.select("*", *absent))
-    return frame
+    return ACTIVITY.select(sums.select("*", *absent))
 
 
 def connections(emitted: DataFrame) -> DataFrame:

@@ -32,8 +32,7 @@ def requests_of(on: Opened) -> DataFrame:
     from headgate.pipeline import frames, schema
 
     emitted = frames.emit_requests(on.spark, on.read_options)
-    frame: DataFrame = schema.REQUESTS.select(emitted.where("kind = 'request'"))
-    return frame
+    return schema.REQUESTS.select(emitted.where("kind = 'request'"))
 
 
 def charged_of(on: Opened) -> DataFrame:

@@ -182,9 +182,6 @@ def chargeback(
             "price": sum(map(F.col, prices_of), F.lit(0.0)),
             "currency": F.lit(price.currency),
         }
-        frame: DataFrame = schema.CHARGEBACK.select(
-            joined.withColumns(prices_of).withColumns(figures)
-        )
-        return frame
+        return schema.CHARGEBACK.select(joined.withColumns(prices_of).withColumns(figures))
 
     return transform

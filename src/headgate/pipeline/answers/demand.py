@@ -283,10 +283,7 @@ def demand(
             *_WHOSE, "record_ms", "file", "seq"
         )
         names = tuple(plan.name for plan in plans)
-        found: DataFrame = ordered.mapInArrow(
-            Foretell(names, num_samples, window_ms), schema.DEMAND.struct
-        )
-        return found
+        return ordered.mapInArrow(Foretell(names, num_samples, window_ms), schema.DEMAND.struct)
 
     return transform
 

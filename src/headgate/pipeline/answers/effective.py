@@ -147,8 +147,7 @@ def effective(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
                 },
             }
         )
-        frame: DataFrame = applied.unionByName(schema.EFFECTIVE.select(rows))
-        return frame
+        return applied.unionByName(schema.EFFECTIVE.select(rows))
 
     return transform
 
@@ -161,8 +160,7 @@ def _with_epoch(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
         if len(quotas.tables) == 1:
             return activity.withColumn("epoch", F.lit(0))
         columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in activity.schema)
-        made: DataFrame = activity.mapInArrow(Epochs(quotas.starts_ms), f"{columns}, epoch int")
-        return made
+        return activity.mapInArrow(Epochs(quotas.starts_ms), f"{columns}, epoch int")
 
     return transform
 

@@ -72,8 +72,7 @@ def storms(
 
     def transform(activity: DataFrame, connections: DataFrame) -> DataFrame:
         every = _seconds_of(activity, connections, limit)
-        frame: DataFrame = schema.STORMS.select(_held(_runs(_high(every, limit), limit), limit))
-        return frame
+        return schema.STORMS.select(_held(_runs(_high(every, limit), limit), limit))
 
     return transform
 

@@ -173,8 +173,7 @@ class Parts:
 
     def _read(self, name: str, paths: list[str]) -> DataFrame:
         table = _TABLES[name]
-        columns: DataFrame = table.select(self._spark.read.schema(table.struct).parquet(*paths))
-        return columns
+        return table.select(self._spark.read.schema(table.struct).parquet(*paths))
 
     def _files(self, folder: str) -> list[tuple[str, int, int]]:
         """Return (path, row groups, rows) of a part's files."""

@@ -88,8 +88,7 @@ def requests(
 
 def files_of(frame: DataFrame) -> ReadOptions | None:
     """Return how a frame of ``requests`` reads its files; None for others, derived ones too."""
-    found: ReadOptions | None = vars(frame).get(_FILES)
-    return found
+    return vars(frame).get(_FILES)
 
 
 def bad_lines(requests: DataFrame) -> DataFrame:

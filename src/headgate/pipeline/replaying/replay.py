@@ -190,8 +190,7 @@ def pack_requests(options: PackOptions) -> Callable[[DataFrame], DataFrame]:
         have = requests.columns
         if "kind" not in have:  # else there may be bad lines, which are handed on as they are
             requests = requests.select(*(name for name in wanted if name in have))
-        packed: DataFrame = requests.mapInArrow(PackRequests(options), PACKED.struct)
-        return packed
+        return requests.mapInArrow(PackRequests(options), PACKED.struct)
 
     return transform
 

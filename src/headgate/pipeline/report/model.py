@@ -146,8 +146,7 @@ class Report:
         """Return a figure of the summary table, if it is there."""
         for row in self.summary:
             if row["command"] == command and row["name"] == name:
-                value: float | None = row["value"]
-                return value
+                return row["value"]
         return None
 
 

@@ -62,8 +62,7 @@ class ReportTables:
         """Return a table as dictionaries; [] if it doesn't exist."""
         if name not in self.tables:
             return []
-        found: list[dict[str, Any]] = self.tables[name].to_pylist()
-        return found
+        return self.tables[name].to_pylist()
 
 
 def read_tables(place: Path | str) -> ReportTables:

@@ -73,13 +73,11 @@ class Watched:
 
     def seek(self, offset: int, whence: int = 0) -> int:
         """Go to a place, where the stream can."""
-        place: int = self._source.seek(offset, whence)
-        return place
+        return self._source.seek(offset, whence)
 
     def tell(self) -> int:
         """Return the place."""
-        place: int = self._source.tell()
-        return place
+        return self._source.tell()
 
     def seekable(self) -> bool:
         """Say whether it can go to places."""

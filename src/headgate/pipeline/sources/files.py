@@ -18,8 +18,7 @@ def filesystem(path: str) -> tuple[Any, str]:
 
     if "://" in path:
         # What Hadoop calls s3a is s3 to everybody else.
-        found: tuple[Any, str] = fs.FileSystem.from_uri(path.replace("s3a://", "s3://", 1))
-        return found
+        return fs.FileSystem.from_uri(path.replace("s3a://", "s3://", 1))
     return fs.LocalFileSystem(), str(Path(path).absolute())
 
 

@@ -100,8 +100,7 @@ def _made() -> bytes | None:
     if not asked <= set(_KNOWN):
         return None
     module.get_function(done.fndesc.llvm_func_name).name = _NAME
-    code: bytes = _machine().emit_object(module)
-    return code
+    return _machine().emit_object(module)
 
 
 def _machine() -> Any:
@@ -139,5 +138,4 @@ def _linked(code: bytes) -> Enter:
 def _by_numba() -> Enter:
     from headgate.pipeline.logs.scan.entry import enter
 
-    function: Enter = enter
-    return function
+    return enter
