@@ -124,13 +124,18 @@ class FakeBroker:
             ranges = tuple(ApiVersion(k, *v) for k, v in self.versions.items())
             message: Any = ApiVersionsResponse(ranges)
             return messages.encode_response(18, version, correlation_id, message)
-        speak = draft if drafty and key in draft.REQUESTS else messages
-        request = speak.decode_request(key, version, frame, at)
+        drafted = drafty and key in draft.REQUESTS
+        if drafted:
+            request = draft.decode_request(key, frame, at)
+        else:
+            request = messages.decode_request(key, version, frame, at)
         self.requests.append((key, request))
         message = self.handlers[key](request)
         if message is None or isinstance(message, bytes):
             return message
-        return speak.encode_response(key, version, correlation_id, message)
+        if drafted:
+            return draft.encode_response(key, correlation_id, message)
+        return messages.encode_response(key, version, correlation_id, message)
 
 
 __all__ = ["ADMIN_LISTENER", "RELEASED", "FakeBroker", "Hangup", "build_response"]

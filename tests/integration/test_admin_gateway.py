@@ -217,9 +217,9 @@ async def test_546_34_answers_of_the_admin_listener_carry_the_throttle(places: P
     told = []
     for _ in range(5):
         frame = await connection.swap(
-            lambda cid: draft.encode_request(48, 0, cid, "t", draft.DescribeQuotasRequest(()))
+            lambda cid: draft.encode_request(48, cid, "t", draft.DescribeQuotasRequest(()))
         )
-        told.append(draft.decode_response(48, 0, frame).throttle_time_ms)
+        told.append(draft.decode_response(48, frame).throttle_time_ms)
     await connection.close()
     assert max(told) > 0
 

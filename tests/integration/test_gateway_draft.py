@@ -52,12 +52,12 @@ class Place:
             )
             try:
                 return await connection.swap(
-                    lambda cid: d.encode_request(key, 0, cid, "test", request)
+                    lambda cid: d.encode_request(key, cid, "test", request)
                 )
             finally:
                 await connection.close()
 
-        return d.decode_response(key, 0, asyncio.run(exchange()))
+        return d.decode_response(key, asyncio.run(exchange()))
 
     def describe(self, *filters: tuple[str, str, str]) -> tuple[d.DescribedQuota, ...]:
         request = d.DescribeQuotasRequest(tuple(d.Filter(*item) for item in filters))

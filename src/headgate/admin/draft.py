@@ -185,9 +185,9 @@ class DraftBackend:
 async def _ask(connection: Connection, api_key: int, request: object) -> Any:
     connection.version(api_key, 0)
     frame = await connection.swap(
-        lambda cid: d.encode_request(api_key, 0, cid, connection.client_id, request)
+        lambda cid: d.encode_request(api_key, cid, connection.client_id, request)
     )
-    return d.decode_response(api_key, 0, frame)
+    return d.decode_response(api_key, frame)
 
 
 def _for_the_wire(query: Query) -> tuple[tuple[d.Filter, ...], bool]:

@@ -45,7 +45,7 @@ def test_a_refused_change_of_quotas_names_entity_values_and_address() -> None:
 def test_the_same_in_the_drafts_words() -> None:
     parts = (draft.EntityPart("user", "u0"),)
     entry = draft.AlterEntry(parts, (draft.AlterOp("producer_byte_rate", "bps", 7, False),))
-    frame = draft.encode_request(50, 0, 7, "tool", draft.AlterQuotasRequest((entry,), False))
+    frame = draft.encode_request(50, 7, "tool", draft.AlterQuotasRequest((entry,), False))
     assert attempted(asked(frame, drafted=True)) == (
         "{user=u0}",
         "producer_byte_rate:bps=7 from 192.0.2.7",

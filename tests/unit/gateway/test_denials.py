@@ -56,13 +56,13 @@ def alter_drafted(count: int) -> bytes:
         )
         for n in range(count)
     )
-    return draft.encode_request(50, 0, 7, "tool", draft.AlterQuotasRequest(entries, False))
+    return draft.encode_request(50, 7, "tool", draft.AlterQuotasRequest(entries, False))
 
 
 def effective(count: int) -> bytes:
     entity = tuple(draft.EntityPart(f"type-{n:09}", "somebody") for n in range(count))
     request = draft.DescribeEffectiveQuotasRequest(entity, False)
-    return draft.encode_request(49, 0, 7, "tool", request)
+    return draft.encode_request(49, 7, "tool", request)
 
 
 def alter_configs(key: int, count: int, name: str = "max.connections") -> bytes:
@@ -89,7 +89,7 @@ def describe_quotas(count: int) -> bytes:
 
 def describe_drafted(count: int) -> bytes:
     filters = tuple(draft.Filter("user", "EXACT", f"somebody-{n}") for n in range(count))
-    return draft.encode_request(48, 0, 7, "tool", draft.DescribeQuotasRequest(filters))
+    return draft.encode_request(48, 7, "tool", draft.DescribeQuotasRequest(filters))
 
 
 def asked(frame: bytes, principal: str = "mallory", *, drafted: bool = False) -> Ask:
@@ -208,11 +208,11 @@ async def test_the_drafts_refusals_name_every_entity_too(desk: Desk) -> None:
     for frame in (alter_drafted(300), effective(300)):
         await desk.ask(frame, drafted=True)
     altered, whole = desk.answered
-    entries = draft.decode_response(50, 0, altered).entries
+    entries = draft.decode_response(50, altered).entries
     assert [(e.entity[0].entity_name, e.error_code) for e in entries] == [
         (f"somebody-{n:09}", DENIED) for n in range(300)
     ]
-    [entry] = draft.decode_response(49, 0, whole).entries
+    [entry] = draft.decode_response(49, whole).entries
     assert (len(entry.entity), entry.error_code, entry.values) == (300, DENIED, ())
 
 
@@ -310,9 +310,9 @@ async def test_an_administrators_large_request_is_done_in_slices(desk: Desk, dra
     loop.call_soon(turn)
     await desk.ask((alter_drafted if drafted else alter_quotas)(LARGE), "root", drafted=drafted)
     assert len(desk.altered) == LARGE
-    key, version = (50, 0) if drafted else (49, 1)
-    decode: Any = draft.decode_response if drafted else decode_response
-    assert [e.error_code for e in decode(key, version, desk.answered[0]).entries] == [0] * LARGE
+    [answer] = desk.answered
+    told = draft.decode_response(50, answer) if drafted else decode_response(49, 1, answer)
+    assert [e.error_code for e in told.entries] == [0] * LARGE
     # Read, understood, told and written: each in steps of an entity at most, others in between.
     assert desk.answers.slices.count > 4 * LARGE / 100
     assert turns >= desk.answers.slices.count

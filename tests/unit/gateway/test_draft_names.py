@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.charging.plans import Kind, build_plans
 from headgate.gateway.own_answers.admin_plans import admin_plans
 from headgate.gateway.session.commands import Ask
 from headgate.store.base import AuditEvent
@@ -33,3 +33,8 @@ async def test_546_audit_and_log_lines_name_the_draft_on_the_admin_listener_only
     assert [f"api={draft}" in caplog.messages[0], f"api={kafka}" in caplog.messages[1]] == [
         True
     ] * 2
+
+
+def test_the_admin_listener_serves_the_drafts_only_version() -> None:
+    drafted = {plan.version for plan in admin_plans().values() if plan.kind is Kind.DRAFT}
+    assert drafted == {0}

@@ -224,26 +224,25 @@ DRAFT_RESPONSES = {
 
 @pytest.mark.parametrize("key", [48, 49, 50])
 def test_546_28_29_30_draft_messages_pass_both_ways(key: int) -> None:
-    frame = draft.encode_request(key, 0, 3, "tool", DRAFT_REQUESTS[key])
+    frame = draft.encode_request(key, 3, "tool", DRAFT_REQUESTS[key])
     header = parse_request_header(frame)
     # The released header reader takes 50 for a flexible call; the draft's never is.
     assert header[:4] == (key, 0, 3, "tool")
-    assert draft.decode_request(key, 0, frame, draft.body_offset(frame)) == DRAFT_REQUESTS[key]
-    answer = draft.encode_response(key, 0, 3, DRAFT_RESPONSES[key])
-    assert draft.decode_response(key, 0, answer) == DRAFT_RESPONSES[key]
+    assert draft.decode_request(key, frame, draft.body_offset(frame)) == DRAFT_REQUESTS[key]
+    answer = draft.encode_response(key, 3, DRAFT_RESPONSES[key])
+    assert draft.decode_response(key, answer) == DRAFT_RESPONSES[key]
     assert answer[4:8] == b"\x00\x00\x00\x03"
 
 
 def test_546_28_the_bytes_are_the_schemas() -> None:
     """DescribeQuotas v0, written out by hand from the KIP's schema."""
-    frame = draft.encode_request(48, 0, 1, "c", DRAFT_REQUESTS[48])
+    frame = draft.encode_request(48, 1, "c", DRAFT_REQUESTS[48])
     assert frame[4:] == (
         b"\x00\x30\x00\x00\x00\x00\x00\x01\x00\x01c"
         b"\x00\x00\x00\x01\x00\x04user\x00\x06PREFIX\x00\x05user-"
     )
     answer = draft.encode_response(
         48,
-        0,
         1,
         draft.DescribeQuotasResponse((draft.DescribedQuota(ENTITY[:1], "t", "u", 2, 3),), 4),
     )
@@ -251,13 +250,6 @@ def test_546_28_the_bytes_are_the_schemas() -> None:
         b"\x00\x00\x00\x04\x00\x00\x00\x01\x00\x03\xff\xff"
         b"\x00\x00\x00\x01\x00\x04user\x00\x08user-one\x00\x01t\x00\x01u" + struct.pack(">q", 2)
     )
-
-
-def test_the_draft_has_no_other_versions() -> None:
-    with pytest.raises(RemoteProtocolError):
-        draft.decode_request(48, 1, b"", 0)
-    with pytest.raises(LocalProtocolError):
-        draft.encode_response(51, 0, 1, DRAFT_RESPONSES[48])
 
 
 def test_a_message_with_something_left_over_is_refused() -> None:

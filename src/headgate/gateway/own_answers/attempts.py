@@ -49,7 +49,7 @@ def _named(ask: Ask) -> tuple[Iterable[str], Iterable[str]]:
     if ask.plan.kind == Kind.DRAFT:
         if key != draft.ALTER_QUOTAS:
             return (), ()
-        request: Any = draft.decode_request(key, 0, ask.frame, draft.body_offset(ask.frame))
+        request: Any = draft.decode_request(key, ask.frame, draft.body_offset(ask.frame))
         return (
             (_entity(entry.entity) for entry in request.entries),
             (

@@ -61,10 +61,10 @@ async def answer(answers: Answers, ask: Ask, listener: str) -> bytes:
         await answers.refused(ask, ask.client_id or f"listener {listener}")
         if key == draft.DESCRIBE_QUOTAS:
             refusal = draft.DescribeQuotasResponse((_described_error(_DENIED),))
-            return draft.encode_response(key, 0, ask.correlation_id, refusal)
+            return draft.encode_response(key, ask.correlation_id, refusal)
         return await answers.denials.answer(ask, DRAFT)
     offset = draft.body_offset(ask.frame)
-    request = await run(draft.decode_request_steps(key, 0, ask.frame, offset))
+    request = await run(draft.decode_request_steps(key, ask.frame, offset))
     response: Any
     if key == draft.DESCRIBE_QUOTAS:
         found = await run(describe(await answers.table(), request))
@@ -83,7 +83,7 @@ async def answer(answers: Answers, ask: Ask, listener: str) -> bytes:
         response = draft.AlterQuotasResponse(
             await run(answers.altered(draft.AlteredEntry, request, results))
         )
-    return await run(draft.encode_response_steps(key, 0, ask.correlation_id, response))
+    return await run(draft.encode_response_steps(key, ask.correlation_id, response))
 
 
 def alterations_of(

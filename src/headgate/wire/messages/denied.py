@@ -69,7 +69,7 @@ def _released(key: int, version: int, frame: bytes) -> bytes:
 
 def _draft(key: int, frame: bytes) -> bytes:
     correlation_id = int.from_bytes(frame[8:12], "big", signed=True)
-    request = draft.decode_request(key, 0, frame, draft.body_offset(frame))
+    request = draft.decode_request(key, frame, draft.body_offset(frame))
     response: Any
     if key == draft.ALTER_QUOTAS:
         response = draft.AlterQuotasResponse(
@@ -78,7 +78,7 @@ def _draft(key: int, frame: bytes) -> bytes:
     else:
         entry = draft.EffectiveEntry(request.entity, (), _CODE, _TEXT)
         response = draft.DescribeEffectiveQuotasResponse((entry,))
-    return draft.encode_response(key, 0, correlation_id, response)
+    return draft.encode_response(key, correlation_id, response)
 
 
 def main() -> None:

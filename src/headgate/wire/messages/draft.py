@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from headgate.errors import LocalProtocolError, RemoteProtocolError
 from headgate.steps import Work
 from headgate.wire.fields import Buffer, read_int16
 from headgate.wire.header import build_request, build_response
@@ -169,11 +168,6 @@ RESPONSES: Final[dict[int, Struct[Any]]] = {
 }
 
 
-def _check(api_key: int, version: int, error: type[Exception]) -> None:
-    if api_key not in REQUESTS or version != 0:
-        raise error(f"the draft has no API {api_key} version {version}")
-
-
 def body_offset(frame: Buffer) -> int:
     """
     Return where a draft request's body begins.
@@ -185,46 +179,36 @@ def body_offset(frame: Buffer) -> int:
     return 14 + max(size, 0)
 
 
-def decode_request(api_key: int, version: int, frame: Buffer, body_offset: int) -> Any:
+def decode_request(api_key: int, frame: Buffer, body_offset: int) -> Any:
     """Read a draft request frame's body; its header is version 1."""
-    _check(api_key, version, RemoteProtocolError)
-    return REQUESTS[api_key].decode(frame, version, False, body_offset)
+    return REQUESTS[api_key].decode(frame, 0, False, body_offset)
 
 
-def decode_request_steps(api_key: int, version: int, frame: Buffer, body_offset: int) -> Work[Any]:
+def decode_request_steps(api_key: int, frame: Buffer, body_offset: int) -> Work[Any]:
     """Do as ``decode_request``, step by step."""
-    _check(api_key, version, RemoteProtocolError)
-    return REQUESTS[api_key].decode_steps(frame, version, False, body_offset)
+    return REQUESTS[api_key].decode_steps(frame, 0, False, body_offset)
 
 
-def encode_request(
-    api_key: int, version: int, correlation_id: int, client_id: str | None, message: Any
-) -> bytes:
+def encode_request(api_key: int, correlation_id: int, client_id: str | None, message: Any) -> bytes:
     """Return a draft request frame."""
-    _check(api_key, version, LocalProtocolError)
-    body = REQUESTS[api_key].encode(message, version, False)
+    body = REQUESTS[api_key].encode(message, 0, False)
     # Built with the header of a released call that isn't flexible either; then the key is set.
     frame = bytearray(build_request(48, 0, correlation_id, client_id, body))
     frame[5] = api_key
     return bytes(frame)
 
 
-def decode_response(api_key: int, version: int, frame: Buffer) -> Any:
+def decode_response(api_key: int, frame: Buffer) -> Any:
     """Read a draft response frame; its header is version 0."""
-    _check(api_key, version, LocalProtocolError)
-    return RESPONSES[api_key].decode(frame, version, False, 8)
+    return RESPONSES[api_key].decode(frame, 0, False, 8)
 
 
-def encode_response(api_key: int, version: int, correlation_id: int, message: Any) -> bytes:
+def encode_response(api_key: int, correlation_id: int, message: Any) -> bytes:
     """Return a draft response frame."""
-    _check(api_key, version, LocalProtocolError)
-    return build_response(48, 0, correlation_id, RESPONSES[api_key].encode(message, version, False))
+    return build_response(48, 0, correlation_id, RESPONSES[api_key].encode(message, 0, False))
 
 
-def encode_response_steps(
-    api_key: int, version: int, correlation_id: int, message: Any
-) -> Work[bytes]:
+def encode_response_steps(api_key: int, correlation_id: int, message: Any) -> Work[bytes]:
     """Do as ``encode_response``, step by step."""
-    _check(api_key, version, LocalProtocolError)
-    body = yield from RESPONSES[api_key].encode_steps(message, version, False)
+    body = yield from RESPONSES[api_key].encode_steps(message, 0, False)
     return build_response(48, 0, correlation_id, body)
