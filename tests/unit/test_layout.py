@@ -70,7 +70,8 @@ def deep_classes() -> Iterator[str]:
     for module in modules():
         for node in ast.walk(tree(module)):
             if isinstance(node, ast.ClassDef):
-                bases[node.name] += [b.id for b in node.bases if isinstance(b, ast.Name)]
+                generic = (b.value if isinstance(b, ast.Subscript) else b for b in node.bases)
+                bases[node.name] += [b.id for b in generic if isinstance(b, ast.Name)]
 
     def depth(name: str, below: tuple[str, ...] = ()) -> int:
         if name not in bases or name in below:
