@@ -26,6 +26,7 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable, table_delta
 from headgate.wire import header
+from kit.claims import allowances
 from simulated_clients import fetch_answer, fetch_request, produce_answer, produce_request
 
 CONNECTIONS = 5
@@ -190,7 +191,7 @@ class _Crowd:
             wire.session.close("client-gone", "", self.now_ms)
             wire.check()
             assert not wire.session.state.unanswered
-        for allowance in self.rules.contexts.allowances:
+        for allowance in allowances(self.rules.contexts):
             assert allowance.idle, "headroom is claimed by nobody"
         self.now_ms += 24 * 3_600_000
         for _ in self.rules.gates.tidying(lambda: self.now_ms):

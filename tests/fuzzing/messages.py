@@ -6,7 +6,7 @@ import struct
 
 from fuzzing.real_messages import BOOK, CASES, message_seeds
 from fuzzing.target import Target, outcome
-from headgate.gateway.session.rewrite import needs_rewrite, rewriting
+from headgate.gateway.session.rewrite import rewriting
 from headgate.steps import finish
 from headgate.wire import apis, header, throttle
 from headgate.wire.messages import (
@@ -23,6 +23,7 @@ from headgate.wire.messages import (
     produce,
     share,
 )
+from headgate.wire.messages.addresses import SINCE
 
 
 def messages(data: bytes) -> None:
@@ -55,7 +56,7 @@ def _request(key: int, version: int, body: bytes) -> None:
                 finish(mutation.keep(key, version, raw, message, set(seen.topics[:1])))
                 finish(mutation.refuse(key, version, 7, seen.topics, 5))
     if key in draft.REQUESTS and version == 0:
-        how, message = outcome(lambda: draft.decode_request(key, 0, raw, at))
+        how, message = outcome(lambda: draft.decode_request(key, raw, at))
         if how == "read":
             again = draft.REQUESTS[key].encode(message, 0, False)
             assert draft.REQUESTS[key].decode(again, 0, False) == message
@@ -89,7 +90,7 @@ def _response(key: int, version: int, body: bytes, choice: int) -> None:
             lambda: throttle.throttle_offset(key, version, patched)
         ) == ("read", at):
             assert throttle.read_throttle(key, version, patched) == 12345
-    if needs_rewrite(key, version):
+    if version >= SINCE.get(key, apis.NEVER):
         how, out = outcome(lambda: finish(rewriting(key, version, raw, BOOK)))
         if how == "read":
             rewritten = bytes(out.frame)  # type: ignore[attr-defined]

@@ -101,7 +101,8 @@ def test_a_killed_zookeeper_comes_back_on_its_port_with_its_data(
     assert zookeeper.port == port
     with zookeeper.client() as client:
         assert client.get("/kept")[0] == b"value"
-    zookeeper.stop_server()
+    assert zookeeper._child is not None
+    zookeeper._child.stop()  # in order
     zookeeper.start()
     with zookeeper.client() as client:
         assert client.get("/kept")[0] == b"value"

@@ -138,7 +138,7 @@ def test_a_killed_broker_comes_back_on_its_ports_with_its_data(
     produce(kafka.sasl_config("alice"), "kept", ["during"])
     kafka.start(2)
     assert kafka.broker_addresses == addresses
-    kafka.stop_broker(2)
+    kafka._broker(2).child.stop()  # in order
     kafka.start(2)
     with pytest.raises(EmbeddedError, match="broker 2 runs already"):
         kafka.start(2)

@@ -17,6 +17,7 @@ from headgate.gateway import GatewayThread
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER
 from headgate.throttle.manager import RateSensor
+from kit.claims import allowances
 
 from .gateway_kit import make_gateway, send, set_quota, topic, wait_for
 from .scripted_upstream import VERSIONS, read_answer
@@ -118,7 +119,7 @@ def test_half_sent_requests_and_clients_that_never_read_take_nothing_from_others
         told = send(bootstrap, name, 9_000, RECORD_BYTES, **{"client.id": client, "acks": "all"})
         assert not told
         rules = gateway.gateway.brokers[broker].rules
-        assert gateway.call(lambda: all(one.idle for one in rules.contexts.allowances))
+        assert gateway.call(lambda: all(one.idle for one in allowances(rules.contexts)))
     assert charged(gateway, client, broker) > 9_000 * RECORD_BYTES
 
 

@@ -13,6 +13,7 @@ from headgate.gateway import GatewayThread
 from headgate.gateway.connection.hosts import BrokerHosts
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER
+from kit.claims import allowances
 
 from .gateway_kit import wait_for
 from .scripted_upstream import (
@@ -45,7 +46,7 @@ def charged(gateway: GatewayThread, of: str = "produce") -> float:
 def claims(gateway: GatewayThread) -> int:
     """How much of everybody's quota is claimed."""
     rules = gateway.gateway.brokers[1].rules
-    return gateway.call(lambda: sum(one.claimed for one in rules.contexts.allowances))
+    return gateway.call(lambda: sum(one.claimed for one in allowances(rules.contexts)))
 
 
 def asked(gateway: GatewayThread) -> int:

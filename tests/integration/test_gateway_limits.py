@@ -126,7 +126,7 @@ def test_612_4_the_inter_broker_listener_goes_beyond_the_brokers_limits_and_othe
         closed = {name: meters.closed for name, meters in front.meters.listeners.items()}
         assert gateway.call(lambda: closed["PLAINTEXT"]["max-connections"]) == 2
         more = [connect(gateway, "SASL") for _ in range(5)]
-        assert gateway.call(lambda: front.quotas.listener_count("SASL")) == 7
+        assert gateway.call(lambda: front.quotas._listeners["SASL"].count) == 7
         assert gateway.call(lambda: dict(closed["SASL"])) == {}
         # Seven at once were too fast for the broker's 1 per second, which doesn't count here.
         assert blocked(gateway, "SASL") == 0

@@ -16,7 +16,7 @@ from headgate.client.log_dirs import log_dirs
 from headgate.embedded import EmbeddedKafka
 from headgate.usage.format import Event, Origin
 from headgate.usage.reader import Gap, find_gaps
-from headgate.usage.topic import LastRun, TopicWriter, last_run, read_topic
+from headgate.usage.topic import LastRun, TopicWriter, last_run
 from headgate.wire import apis
 from headgate.wire.fields import write_nullable_string
 from headgate.wire.header import build_request, correlation_id, is_flexible
@@ -32,6 +32,7 @@ from headgate.wire.messages import (
 )
 from headgate.wire.messages.log_dirs import DescribableTopic, DescribeLogDirsRequest
 from headgate.wire.throttle import read_throttle
+from kit.journals import read_topic
 from kit.logins import build_authenticate, build_handshake
 
 from .gateway_kit import send, wait_for

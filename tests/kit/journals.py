@@ -1,13 +1,16 @@
-"""A small usage journal, for tests of what reads the last hour."""
+"""Usage journals: a small one, for tests of what reads the last hour; a topic, read as a whole."""
 
 from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
+from headgate.usage import topic
 from headgate.usage.files import WRITE_OPTIONS, file_name
 from headgate.usage.format import SCHEMA, Event, Origin
 from headgate.usage.rows import batch_of
@@ -52,3 +55,16 @@ def write_journal(folder: Path, events: list[Event], first: int = 1) -> None:
         for at in range(0, len(events), 500):
             writer.write_batch(batch_of(events[at : at + 500], "w-1", first + at))
     os.utime(path, (events[-1].t_ms / 1000,) * 2)
+
+
+def read_topic(name: str, config: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+    """Read a journal's topic to its end; a batch sent twice (unconfirmed) is given once."""
+    seen: dict[str, int] = {}
+    for message in topic._scan(name, config, 30.0):
+        for batch in topic._batches_of(message):
+            if not batch.num_rows:
+                continue
+            worker = batch.column("worker_id")[0].as_py()
+            if batch.column("seq")[0].as_py() > seen.get(worker, 0):
+                seen[worker] = batch.column("seq")[-1].as_py()
+                yield batch

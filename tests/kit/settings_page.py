@@ -84,7 +84,7 @@ def settings_page() -> str:
 
 
 def _row(setting: Setting) -> str:
-    default = setting.default_text
+    default = _default_of(setting)
     if "`" not in default and default not in ("not set", "none"):
         default = f"`{default}`"
     cells = (
@@ -99,6 +99,21 @@ def _row(setting: Setting) -> str:
         f"{setting.doc} *{setting.source}*",
     )
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _default_of(setting: Setting) -> str:
+    default = setting.default
+    if setting.shown:
+        return setting.shown
+    if default is None:
+        return "not set"
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, dict):
+        return ",".join(f"{key}:{value}" for key, value in default.items()) or "none"
+    if isinstance(default, tuple | frozenset):
+        return ",".join(str(item) for item in default) or "none"
+    return str(default)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from headgate.quota.key import (
     REQUEST,
 )
 from headgate.quota.table import QuotaTable, table_delta
+from kit.claims import allowances
 
 START_MS = 1_700_000_000_000
 PLANS = build_plans()
@@ -362,7 +363,7 @@ class Gateway(RuleBasedStateMachine):
             if not client.stalled
         }
         sizes = sum(size for size, known in self.correlations.items() if known in due)
-        for one in self.rules.contexts.allowances:
+        for one in allowances(self.rules.contexts):
             assert one.claimed <= sizes + len(due)
             if not due:
                 assert one.idle
@@ -388,7 +389,7 @@ class Gateway(RuleBasedStateMachine):
             for name, size in client.upstream.charges(True).items():
                 passed[client.principal, name] += size
         assert +passed == +self.book.charged
-        assert all(one.idle and not one.early for one in self.rules.contexts.allowances)
+        assert all(one.idle and not one.early for one in allowances(self.rules.contexts))
 
 
 class PacedGateway(Gateway):

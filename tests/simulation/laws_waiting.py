@@ -8,6 +8,7 @@ import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+from kit.claims import allowances
 from simulation import speech as say
 from simulation.conversations import LOGIN
 from simulation.laws import CONSUMED, FETCHES, PRODUCED, Law, Row
@@ -226,7 +227,7 @@ class AtRest(Law):
             "claims": sum(
                 not allowance.idle
                 for broker in brokers
-                for allowance in broker.rules.contexts.allowances
+                for allowance in allowances(broker.rules.contexts)
             ),
         }
         return {what: count for what, count in counts.items() if count > 0}

@@ -42,21 +42,6 @@ class Setting:
     shown: str = ""
     path: tuple[str, ...] = ()
 
-    @property
-    def default_text(self) -> str:
-        """The default as the reference prints it."""
-        if self.shown:
-            return self.shown
-        if self.default is None:
-            return "not set"
-        if isinstance(self.default, bool):
-            return str(self.default).lower()
-        if isinstance(self.default, dict):
-            return ",".join(f"{key}:{value}" for key, value in self.default.items()) or "none"
-        if isinstance(self.default, tuple | frozenset):
-            return ",".join(str(item) for item in self.default) or "none"
-        return str(self.default)
-
 
 @dataclass(frozen=True, slots=True)
 class Part:

@@ -299,15 +299,6 @@ class EmbeddedKafka:
         """
         self._broker(broker).child.kill()
 
-    def stop_broker(self, broker: int) -> None:
-        """
-        Shut one broker down in order.
-
-        Args:
-            broker: its id.
-        """
-        self._broker(broker).child.stop()
-
     def pause(self, broker: int) -> None:
         """
         Freeze one broker (SIGSTOP): connections stay open and nothing is answered.

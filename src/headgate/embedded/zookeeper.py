@@ -154,11 +154,6 @@ class EmbeddedZooKeeper:
         if self._child is not None:
             self._child.kill()
 
-    def stop_server(self) -> None:
-        """End it in order; port and data stay for `start`."""
-        if self._child is not None:
-            self._child.stop()
-
     def pause(self) -> None:
         """Freeze it (SIGSTOP): sessions run out, connections stay open."""
         if self._child is not None:

@@ -333,10 +333,6 @@ class ConnectionQuotas:
         if known is not None:
             known.count -= 1
 
-    def listener_count(self, listener: str) -> int:
-        """Return how many connections a listener has."""
-        return self._listeners[listener].count
-
     def _ip_throttle(self, listener: str, address: str, now_ms: int) -> int:
         if now_ms >= self._next_tick_ms:
             self._tick(now_ms)

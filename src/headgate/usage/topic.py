@@ -279,35 +279,6 @@ def _scan(
         consumer.close()
 
 
-def read_topic(
-    topic: str, config: Mapping[str, Any], *, timeout_s: float = 30.0
-) -> Iterator[pa.RecordBatch]:
-    """
-    Read a topic from its beginning to where it ends now.
-
-    Args:
-        topic: its name.
-        config: confluent-kafka's settings, with ``bootstrap.servers``.
-        timeout_s: longest wait for the next message, in seconds.
-
-    Yields:
-        Batches of ``SCHEMA``; in order per worker. A batch sent twice (after a lost confirmation)
-        is given once.
-
-    Raises:
-        StoreError: the topic can't be read.
-    """
-    seen: dict[str, int] = {}
-    for message in _scan(topic, config, timeout_s):
-        for batch in _batches_of(message):
-            if not batch.num_rows:
-                continue
-            worker = batch.column("worker_id")[0].as_py()
-            if batch.column("seq")[0].as_py() > seen.get(worker, 0):
-                seen[worker] = batch.column("seq")[-1].as_py()
-                yield batch
-
-
 def last_run(
     topic: str, worker_id: str, config: Mapping[str, Any], *, timeout_s: float = 30.0
 ) -> LastRun | None:

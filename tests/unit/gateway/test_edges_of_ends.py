@@ -20,6 +20,7 @@ from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable, table_delta
 from headgate.wire import apis
 from headgate.wire.messages import fetch as fetch_message
+from kit.claims import allowances
 from kit.playbook import (
     NOTHING,
     START_MS,
@@ -290,7 +291,7 @@ def test_what_a_request_takes_of_a_quota_is_given_back_when_the_quota_has_gone(
     play, rules = setup.play, setup.rules
     play >> Ready() << NOTHING
     play >> FromClient(heartbeat(1)) << ToBroker() << NOTHING
-    (allowance,) = rules.contexts.allowances
+    (allowance,) = allowances(rules.contexts)
     assert not allowance.idle
     rules.update(table_delta(QuotaTable.of(quotas), QuotaTable()), START_MS)
     play >> FromBroker(beaten(1)) << ToClient(beaten(1)) << NOTHING

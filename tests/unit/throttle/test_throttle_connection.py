@@ -89,7 +89,7 @@ def test_612_1_612_10_by_default_no_limit_and_no_delay() -> None:
         assert q.reserve("EXTERNAL", T0 + i // 100) == 0
         assert q.slot_available("EXTERNAL")
         assert q.admit("EXTERNAL", "10.1.1.1", T0 + i // 100) == FINE
-    assert (q.total, q.listener_count("EXTERNAL")) == (10_000, 10_000)
+    assert (q.total, q._listeners["EXTERNAL"].count) == (10_000, 10_000)
 
 
 def test_612_3_a_listeners_own_rate_comes_on_top_of_the_brokers_which_is_its_default() -> None:

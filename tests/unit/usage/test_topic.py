@@ -13,6 +13,7 @@ from headgate.errors import ConfigError
 from headgate.usage import topic
 from headgate.usage.format import Event, Origin
 from headgate.usage.topic import LastRun, TopicWriter, decode
+from kit.journals import read_topic
 
 ORIGIN = Origin("record", "producer_byte_rate", 1, "L", "alice", "", "alice:", "alice", "etl")
 
@@ -145,7 +146,7 @@ def test_messages_of_others_in_the_topic_are_passed_over_and_said(
 
     found = [message(None), message(b"hello"), message(cluster.sent[0])]
     monkeypatch.setattr(topic, "_scan", lambda *_: iter(found))
-    assert [b.num_rows for b in topic.read_topic("usage", {})] == [2]
+    assert [b.num_rows for b in read_topic("usage", {})] == [2]
     assert topic.last_run("usage", "w", {}) == LastRun(2, False)
     assert caplog.text.count("message 7 of partition 0 isn't a journal's") == 4
 

@@ -67,11 +67,6 @@ class Contexts:
     def __len__(self) -> int:
         return len(self._contexts)
 
-    @property
-    def allowances(self) -> list[Allowance]:
-        """What may be in flight now, by quota and quota-id; a copy."""
-        return [*self._allowances.values(), *self._old_allowances.values()]
-
     def of(self, principal: str, client_id: str) -> Context:
         """Return who is charged for a principal and client-id, as the quotas are now."""
         found = self._contexts.get((principal, client_id))

@@ -128,9 +128,3 @@ class ExitGuard:
             self._timer = threading.Timer(limit_s, self._end, (limit_s,))
             self._timer.daemon = True  # what it waits for is the process's end
             self._timer.start()
-
-    def disarm(self) -> None:
-        """The process goes on after all."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

@@ -50,11 +50,6 @@ class Rewritten(NamedTuple):
     hidden: tuple[int, ...]
 
 
-def needs_rewrite(api_key: int, version: int) -> bool:
-    """Whether an answer of this API and version may name a broker's address."""
-    return version >= SINCE.get(api_key, NEVER)
-
-
 def rewriting(api_key: int, version: int, frame: Buffer, book: AddressBook) -> Work[Rewritten]:
     """
     Replace every broker's address in an answer, in steps.
