@@ -26,7 +26,7 @@ def finish(work: Work[T]) -> T:
 
 
 def begin(work: Work[T], most: int) -> T | None:
-    """Do at most so many steps of work; return what it returns, or None if it isn't done."""
+    """Do at most ``most`` steps of work; return what it returns, or None if it isn't done."""
     try:
         for _ in range(most):
             next(work)

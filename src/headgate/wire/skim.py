@@ -116,7 +116,7 @@ def rest_of_tags(first: int) -> Walk:
 
 
 def tagged_fields(count: int) -> Walk:
-    """Step over so many tagged fields."""
+    """Step over ``count`` tagged fields."""
     for _ in range(count):
         yield from varint()
         yield from skip((yield from varint()))

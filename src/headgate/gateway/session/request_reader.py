@@ -248,7 +248,7 @@ class RequestReader:
         """Keep the first bytes of a request until there are more."""
         self._head = bytearray(head)
         if verdict == INCOMPLETE:
-            # To read them anew with each byte that comes could take a minute.
+            # To read them again with each byte that comes could take a minute.
             most = min(_INT(head)[0] + 4, produce.MAX_HEAD_BYTES)
             self._wanted = min(2 * len(head), most)
             self._state.retains = True

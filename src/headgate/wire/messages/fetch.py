@@ -266,8 +266,8 @@ class EndpointMasker:
         for _ in range((yield from skim.varint()) - 1):
             yield -16
             for _ in range((yield from skim.varint()) - 1):
-                # A length's first byte comes with what is before it: an answer may have thousands
-                # of partitions without records, and each byte by itself costs as much as all this.
+                # A length's first byte is read with the fields before it. An answer may have
+                # thousands of partitions without records, and each read costs as much as any other.
                 aborted = (yield 31)[30]
                 if aborted > 1:
                     for _ in range((yield from skim.rest_of_varint(aborted)) - 1):
