@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,13 @@ from headgate.embedded import EmbeddedKafka  # noqa: E402
 RECORD_BYTES = 1_000
 
 
-def gateway(folder: Path, upstream: str, quota: str) -> tuple[subprocess.Popen[bytes], int]:
+def gateway(
+    folder: Path,
+    upstream: str,
+    quota: str,
+    settings: Mapping[str, str] | None = None,
+    rates: str = "producer_byte_rate=900000000000,consumer_byte_rate=900000000000",
+) -> tuple[subprocess.Popen[bytes], int]:
     """``headgate serve`` with a quota on everybody (``user=<default>``) or on others only."""
     folder.mkdir()
     port = free_port()
@@ -53,10 +60,10 @@ def gateway(folder: Path, upstream: str, quota: str) -> tuple[subprocess.Popen[b
         "headgate.usage": f"files:{folder}/usage",
         "headgate.data.dir": str(folder),
         "super.users": "User:ANONYMOUS",
+        **(settings or {}),
     }
     config.write_text("".join(f"{k}={v}\n" for k, v in lines.items()))
     entity = ["--entity-type", "users", *quota.split()]
-    rates = "producer_byte_rate=900000000000,consumer_byte_rate=900000000000"
     subprocess.run(
         [Path(sys.executable).parent / "kafka-configs", "--store", lines["headgate.store"],
          "--alter", "--add-config", rates, *entity],
