@@ -128,6 +128,30 @@ def test_a_question_is_charged_once_and_told_the_larger_throttle(
     play >> After(1_000) << ToBroker(heartbeat(2)) << NOTHING
 
 
+@pytest.mark.parametrize("way", ["asked", "passed on", "passed on and answered"])
+def test_a_question_whose_client_hangs_up_is_charged_once_and_its_throttle_is_owed(
+    gateway: Make, way: str
+) -> None:
+    setup = gateway({ALICE: {REQUEST: 0.0001}})
+    play, session = setup.play, setup.session
+    play >> Ready() << NOTHING
+    play >> FromClient(question()) << Asked(DESCRIBE_CONFIGS) << NOTHING
+    session.account_client(50_000_000)
+    ask: Any = play.asked
+    if way != "asked":
+        play >> Forward(question(), lambda _: ask) << ToBroker(question()) << NOTHING
+    if way == "passed on and answered":
+        play >> FromBroker(described(1)) << ToClient(b"") << NOTHING
+    session.close("client-gone", "", play.now_ms)
+    (sensor,) = setup.rules.managers.request.sensors()
+    assert sensor.peek(play.now_ms)[0] == pytest.approx(0.5)
+    assert len(setup.rules.lanes) == 1
+    assert session.state.throttled_until_ms == play.now_ms + 1_000
+    session.answer(ask, described(1), play.now_ms)  # it comes too late
+    assert not session.to_client
+    assert sensor.peek(play.now_ms)[0] == pytest.approx(0.5)
+
+
 def test_a_merge_makes_the_answer_of_the_brokers(gateway: Make) -> None:
     play = gateway().play
     play >> Ready() << NOTHING

@@ -339,7 +339,11 @@ class SessionState:
         self.commands.append(self.closed)
 
     def charge_unanswered(self, *, first_is_charged: bool, now_ms: int) -> None:
-        """Charge all that was passed on and not answered; what throttles is left behind as debt."""
+        """
+        Charge all that was passed on or asked about and not answered.
+
+        What throttles is left behind as debt.
+        """
         cut = self._take_cut()
         self.charge_early(now_ms)
         unanswered = self.unanswered
@@ -348,6 +352,11 @@ class SessionState:
             if not first_is_charged and asked[6].__class__ is not int:
                 self._owe(self._charge_passed(asked, now_ms), now_ms)
             first_is_charged = False
+        ask, self.question = self.question, None
+        if ask is not None:
+            # Its answer isn't ready, but a part may have reached the broker, and topics be charged.
+            size = len(ask.frame) - 4
+            self._owe(self.charge(ask.plan, self.context, size, 0, now_ms), now_ms)
         if cut is not None:
             _, plan, size, context, _, _, _ = cut.asked
             size -= cut.left
