@@ -231,8 +231,21 @@ class Client:
                 elif isinstance(order, commands.ResumeBroker):
                     self._reads = True
                     world.at(world.now_ms, self._read)
+                elif isinstance(order, commands.Ask):
+                    self._questioned(order)
             self._broker(sent)
         self._client()
+
+    def _questioned(self, ask: commands.Ask) -> None:
+        raise NotImplementedError("a client that asks what the gateway answers itself")
+
+    def _answer_of(self, key: int, asked: bytes) -> bytes:
+        """Return a broker's answer to what is neither a fetch nor a Produce."""
+        raise NotImplementedError(f"API {key}")
+
+    def _told(self, key: int, said: bytes) -> int:
+        """Return the throttle time in an answer that isn't a fetch's, ms."""
+        return int(struct.unpack_from(">i", said, len(said) - 4)[0])
 
     def _broker(self, sent: bytes) -> None:
         self._half += sent
@@ -248,6 +261,9 @@ class Client:
                 at = 14 + max(named, 0) + 2
                 if struct.unpack_from(">h", asked, at)[0]:
                     self._answer(produce_answer(correlation), 1)
+                continue
+            if key != FETCH:
+                self._answer(self._answer_of(key, asked), 1)
                 continue
             wait_ms, _, most = struct.unpack_from(">iii", asked, 14 + max(named, 0) + 4)
             world.asked.append((world.now_ms, wait_ms, most))
@@ -290,5 +306,5 @@ class Client:
                 if records:
                     self.world.delivered.append((self.world.now_ms, self.name, records))
             else:
-                told = struct.unpack_from(">i", said, len(said) - 4)[0]
+                told = self._told(key, said)
             self.answered(self, key, records, told)

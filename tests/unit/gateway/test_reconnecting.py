@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.key import CONSUMER, PRODUCER, QuotaKey
+from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, REQUEST, QuotaKey
+from simulated_admins import PERMISSIVE, STRICT, Admin
 from simulated_clients import Client, World
 
 ALICE = QuotaEntity.of(user="alice")
@@ -236,3 +238,104 @@ def test_a_debt_is_left_under_every_quota_that_throttled() -> None:
     Client(world, answered).produce(1_000)
     world.run(5_000)
     assert len(answers) == 1
+
+
+BEAT_NS = 20_000_000
+PERCENT = 10.0
+
+
+def admins(world: World, many: int, way: str, ask: Callable[[Admin], None], ms: int) -> int:
+    """
+    Have clients ask again and again.
+
+    Returns:
+        How many requests, or partitions if topics are created, have reached the broker.
+    """
+    opened: list[Admin] = []
+
+    def answered(admin: Admin, _key: int, _records: int, _told: int) -> None:
+        if way == "reconnecting":
+            admin.hang_up()
+            world.at(world.now_ms + 1, open_one)
+        else:
+            ask(admin)
+
+    def open_one() -> None:
+        opened.append(Admin(world, answered))
+        ask(opened[-1])
+
+    for _ in range(many):
+        open_one()
+    world.run(ms)
+    return sum(partitions or 1 for admin in opened for _, _, _, partitions in admin.passed)
+
+
+@pytest.mark.parametrize("many", [1, 10])
+def test_reconnecting_clients_take_the_time_that_staying_ones_take(many: int) -> None:
+    def ask(admin: Admin) -> None:
+        admin.heartbeat(BEAT_NS)
+
+    quotas = {ALICE: {REQUEST: PERCENT}}
+    stayed = admins(World(quotas), many, "staying", ask, 120_000)
+    came_again = admins(World(quotas), many, "reconnecting", ask, 120_000)
+    # In Kafka a throttle of time lasts a second at most: ten that stay take twice their quota.
+    assert 0.9 * stayed <= came_again <= 1.02 * stayed
+    most_s = PERCENT / 100 * (120 + 11)
+    assert came_again * BEAT_NS / 1e9 <= (most_s if many == 1 else 2 * most_s)
+
+
+@pytest.mark.parametrize("many", [1, 10])
+def test_reconnecting_clients_create_the_topics_that_staying_ones_create(many: int) -> None:
+    def ask(admin: Admin) -> None:
+        admin.create(20, version=PERMISSIVE)
+
+    quotas = {ALICE: {MUTATION: 10.0}}
+    stayed = admins(World(quotas), many, "staying", ask, 120_000)
+    came_again = admins(World(quotas), many, "reconnecting", ask, 120_000)
+    assert 0.9 * stayed <= came_again <= 1.02 * stayed
+    assert 1_200 <= came_again <= 10.0 * (120 + 11) + many * 20
+
+
+def test_who_is_refused_topics_and_comes_again_is_refused_again() -> None:
+    # Kafka mutes a client that it refuses. That leaves no debt: asking again only gets refusals.
+    def ask(admin: Admin) -> None:
+        admin.create(20, version=STRICT)
+
+    quotas = {ALICE: {MUTATION: 10.0}}
+    came_again = admins(World(quotas), 3, "reconnecting", ask, 20_000)
+    assert 200 <= came_again <= 10.0 * (20 + 11) + 20
+
+
+def test_whenever_one_hangs_up_what_reached_the_broker_is_owed() -> None:
+    # Long requests and answers of topics are dealt with in slices, each of which waits its turn.
+    passed = []
+    for after_ms in range(26):
+        world = World({ALICE: {MUTATION: 10.0}})
+        first = Admin(world, pause_ms=2)
+        first.create(200, 200)
+        world.run(after_ms)
+        passed.append((len(first.passed), first.waits))
+        first.hang_up()
+        second = Admin(world)
+        second.create(1)
+        world.run(20_000)
+        assert not (first.passed and second.passed), after_ms
+        world.run(20_000)
+        assert len(second.passed) == 1
+    # before, while the broker's answer is dealt with, and when the client has it
+    assert {(0, True), (1, True), (1, False)} == set(passed)
+    assert passed.count((1, True)) >= 3
+
+
+def test_the_time_of_a_question_is_owed_by_who_hangs_up_before_its_answer() -> None:
+    world = World({ALICE: {MUTATION: 10.0, REQUEST: PERCENT}})
+    first = Admin(world, pause_ms=2)
+    first.create(1, 1, nanos=9_000_000_000)
+    world.run(1)
+    first.hang_up()
+    second = Admin(world)
+    second.heartbeat(1)
+    world.run(900)
+    assert not (first.passed or second.passed)
+    world.run(200)
+    assert second.passed
