@@ -14,8 +14,8 @@ retries, up to 63 s, and neither the gateway nor its quota has anything to do wi
 Ratios are bytes received by quota x time: of the first 20 s, of those 20 s that had most, and of
 the whole run. It fails where fetches got more than ``MOST_20_S`` in any 20 s, or ``MOST`` in the
 whole run (which a run much shorter than 120 s may miss: the burst at the beginning is ten seconds'
-worth); where a connection got nothing after the first 20 s; and where reconnecting producers got
-more or less than staying ones by a factor of ``MOST``.
+worth); where a connection got nothing after the first 20 s, while the quota had enough for two
+rounds; and where reconnecting producers got more or less than staying ones by a factor of ``MOST``.
 """
 
 from __future__ import annotations
@@ -162,6 +162,7 @@ class Group:
             "whole": sum(sums) / quota / len(sums),
             "served_least": min(self.served),
             "served_most": max(self.served),
+            "served_all": sum(self.served),
             "empty": self.empty,
             "longest_s": self.longest_s,
             "opened": self.opened,
@@ -265,6 +266,8 @@ def verdict(rows: list[dict[str, object]]) -> list[tuple[bool, str]]:
         for what, most in (("most_20_s", MOST_20_S), ("whole", MOST)):
             ratio = float(str(row[what]))
             told.append((ratio <= most, f"{who}: {what} {ratio:.3f} of the quota (<= {most})"))
+        if int(str(row["served_all"])) < 2 * int(str(row["connections"])):
+            continue  # the quota hadn't enough for two rounds
         least = int(str(row["served_least"]))
         told.append((least > 0, f"{who}: who was answered least got {least} fetches (> 0)"))
     if len(whole) == len(WAYS):
