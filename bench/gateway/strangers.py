@@ -1,5 +1,5 @@
 """
-What one stranger's requests cost a client beside it: each kind alone, before a real broker.
+What the dearest requests of a client without permission cost a client beside it.
 
 ``python bench/gateway/strangers.py``; run it alone on the machine. One client sends small requests
 one after another while another process sends what costs a gateway the most that is known: it has

@@ -212,6 +212,9 @@ class Playbook:
             elif isinstance(order, commands.Ask):
                 self.asked = order
                 self.said.append(Asked(order.plan.key))
+            elif isinstance(order, commands.Continue):
+                session.go_on(self.now_ms)
+                self._listen()
             elif isinstance(order, Rewrite):
                 session.rewritten(order, finish(order.work), self.now_ms)
                 self._listen()

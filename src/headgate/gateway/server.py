@@ -421,7 +421,7 @@ class Gateway:
             work = self.answers.answer(broker.rules, link, ask)
         else:
             work = self.answers.rewrite(link, ask)
-        link.task = asyncio.get_running_loop().create_task(work)
+        link.task = asyncio.get_running_loop().create_task(self.work.watcher.watched(work))
 
     # --- what others ask of a gateway -------------------------------------------------------
 

@@ -9,8 +9,11 @@ import pytest
 
 from headgate.gateway.charging import contexts
 from headgate.gateway.session import produce as produce_handler
+from headgate.gateway.session.commands import Continue
 from headgate.gateway.session.held_bytes import HELD_BYTES
 from headgate.gateway.session.in_flight import Collecting
+from headgate.gateway.session.session import Session
+from headgate.gateway.session.state import BUDGET
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_IDS
 from headgate.wire.fields import Buffer, write_varint
@@ -18,7 +21,7 @@ from headgate.wire.header import RequestHeader, build_request, parse_request_hea
 from headgate.wire.messages.produce import MOST_EMPTY
 from kit.playbook import START_MS
 
-from .conftest import Setup, heartbeat, request, string
+from .conftest import Setup, beaten, heartbeat, request, string
 
 Make = Callable[..., Setup]
 
@@ -38,6 +41,7 @@ def test_what_was_held_one_by_one_goes_on_in_its_order(gateway: Make) -> None:
     for n in range(len(said)):
         session.client_data(memoryview(bytearray(said[n : n + 1])), START_MS)
     session.upstream_ready(START_MS)
+    gone_on(session)
     assert b"".join(map(bytes, session.to_broker)) == said
 
 
@@ -83,6 +87,16 @@ def test_a_question_that_is_too_large_to_read_is_refused(
     session.client_data(memoryview(bytearray(frame[:65_536])), START_MS)
     assert session.state.closed is not None
     assert session.state.closed.reason == "oversized"
+
+
+def gone_on(session: Session) -> int:
+    """Have a session go on as long as it asks for later callbacks; return how many it took."""
+    callbacks = 0
+    while any(isinstance(command, Continue) for command in session.commands):
+        session.commands.clear()
+        session.go_on(START_MS)
+        callbacks += 1
+    return callbacks
 
 
 def ids(count: int, version: int = 7) -> bytearray:
@@ -147,8 +161,8 @@ def empty(version: int, count: int, *, partitions: int = 0, tags: int = 0) -> by
         (80_000, 0, 0, True),
         (1, MOST_EMPTY, 0, False),
         (1, MOST_EMPTY + 1, 0, True),
-        (2, 1, 500, False),
-        (4, 1, 500, True),
+        (2, 1, 30, False),
+        (4, 1, 30, True),
     ],
 )
 def test_a_produce_of_much_without_records_is_refused_before_it_stops_the_others(
@@ -204,6 +218,72 @@ def test_a_request_that_was_collected_is_not_copied_again(gateway: Make) -> None
     begun = session.state.begun
     assert isinstance(begun, Collecting)
     session.client_data(memoryview(frame[50_000:] + heartbeat(2)), START_MS)
+    gone_on(session)
     passed = [piece.obj for piece in session.to_broker if isinstance(piece, memoryview)]
     assert any(kept is begun.frame for kept in passed)
     assert b"".join(map(bytes, session.to_broker)) == frame + heartbeat(2)
+
+
+def late(correlation: int, acks: int) -> bytes:
+    """A Produce v9 whose header has 1,024 tagged fields, two bytes each."""
+    head = struct.pack(">hhi", 0, 9, correlation) + string("") + write_varint(1_024)
+    body = b"\0" + struct.pack(">hi", acks, 1_000) + b"\x01\0"
+    frame = head + b"\x7f\0" * 1_024 + body
+    return struct.pack(">i", len(frame)) + frame
+
+
+def silent(correlation: int, client: str) -> bytes:
+    """The smallest Produce: no topics, no answer."""
+    return request(0, 2, correlation, struct.pack(">hii", 0, 1_000, 0), client)
+
+
+@pytest.mark.parametrize(
+    ("made", "count", "at_once"),
+    [
+        (lambda n: silent(n, ""), 10_000, BUDGET),
+        (lambda n: silent(n, f"{n:05d}"), 5_000, BUDGET // 8),
+        (lambda n: late(n, 0), 100, 4),
+        (lambda n: request(78, 1, n, bytes(2_000)), 100, 4),
+    ],
+    ids=["small", "of new clients", "with many tagged fields", "collected"],
+)
+def test_requests_of_one_read_are_taken_a_few_at_a_time(
+    gateway: Make, made: Callable[[int], bytes], count: int, at_once: int
+) -> None:
+    session = gateway().session
+    session.upstream_ready(START_MS)
+    said = [made(n) for n in range(1, count + 1)]
+    session.client_data(memoryview(bytearray(b"".join(said))), START_MS)
+    first = b"".join(map(bytes, session.to_broker))
+    assert len(first) <= sum(map(len, said[: at_once + 1]))
+    assert not session.at_rest
+    assert gone_on(session) >= count // (at_once + 1)
+    assert b"".join(map(bytes, session.to_broker)) == b"".join(said)
+    assert session.state.closed is None
+    assert session.state.requests == count
+
+
+def test_what_comes_meanwhile_keeps_its_place(gateway: Make) -> None:
+    session = gateway().session
+    session.upstream_ready(START_MS)
+    said = [silent(n, "") for n in range(1, 3 * BUDGET)]
+    session.client_data(memoryview(bytearray(b"".join(said[:-2]))), START_MS)
+    for last in said[-2:]:
+        session.client_data(memoryview(bytearray(last)), START_MS)
+    assert sum(isinstance(command, Continue) for command in session.commands) == 1
+    gone_on(session)
+    assert b"".join(map(bytes, session.to_broker)) == b"".join(said)
+
+
+def test_answers_of_one_read_are_passed_on_a_few_at_a_time(gateway: Make) -> None:
+    session = gateway({QuotaEntity.of(user="alice"): {PRODUCER: 1e12}}).session
+    session.upstream_ready(START_MS)
+    count = 3 * BUDGET
+    for n in range(1, count + 1):
+        session.client_data(memoryview(bytearray(heartbeat(n))), START_MS)
+    said = b"".join(beaten(n) for n in range(1, count + 1))
+    session.broker_data(memoryview(bytearray(said)), START_MS)
+    assert len(session.state.unanswered) >= count - BUDGET
+    assert gone_on(session) >= 2
+    assert b"".join(map(bytes, session.to_client)) == said
+    assert not session.state.unanswered

@@ -199,7 +199,7 @@ def test_an_answer_that_is_malformed_far_behind_its_beginning_closes(gateway: Ma
     assert not session.to_client
 
 
-@pytest.mark.parametrize(("size", "slow"), [(transports.WATCHED_BYTES, 1), (10_000, 0)])
+@pytest.mark.parametrize(("size", "slow"), [(transports.WATCHED_BYTES, 1), (4_095, 0)])
 def test_large_reads_are_watched(
     gateway: Make, monkeypatch: pytest.MonkeyPatch, size: int, slow: int
 ) -> None:

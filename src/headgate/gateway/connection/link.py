@@ -20,6 +20,7 @@ from headgate.gateway.session.commands import (
     Ask,
     AwaitTurn,
     Close,
+    Continue,
     PauseBroker,
     PauseClient,
     ResumeBroker,
@@ -86,6 +87,7 @@ class Link:
         "_account",
         "_broker_paused",
         "_buffer",
+        "_continuing",
         "_hangup",
         "_left",
         "_on_ask",
@@ -129,7 +131,7 @@ class Link:
         self.closed: str | None = None
         self.task: asyncio.Task[None] | None = None
         self.kept: Any = None  # an object that must live as long as the link
-        self._paused = self._broker_paused = False
+        self._paused = self._broker_paused = self._continuing = False
         self._buffer = buffer
         self._account: Account | None = None  # of the pool, once it holds something
         self._starved = False  # the pool has no room for more
@@ -187,6 +189,11 @@ class Link:
                 elif kind is PauseBroker or kind is ResumeBroker:
                     self._broker_paused = kind is PauseBroker
                     self.broker_reading(not self.client.full)
+                elif kind is Continue:
+                    self._continuing = True
+                    self.client_reading()
+                    self.broker_reading(False)
+                    asyncio.get_running_loop().call_soon(self._continue)
                 elif kind is AwaitTurn:
                     command.hold.nudge = self._nudged  # type: ignore[union-attr]
                 elif kind is Close:
@@ -315,7 +322,7 @@ class Link:
         transport = self.client.transport
         if transport is None or transport.is_closing():
             return
-        if self._paused or self._starved or self.broker.full:
+        if self._paused or self._starved or self._continuing or self.broker.full:
             transport.pause_reading()
         else:
             transport.resume_reading()
@@ -325,7 +332,11 @@ class Link:
         transport = self.broker.transport
         if transport is None or transport.is_closing():
             return
-        if on and not (self._broker_paused or (self._starved and self.session.collects_answer)):
+        if (
+            on
+            and not (self._broker_paused or self._continuing)
+            and not (self._starved and self.session.collects_answer)
+        ):
             transport.resume_reading()
         else:
             transport.pause_reading()
@@ -347,6 +358,15 @@ class Link:
             session.stalled(on, now_ms())
             if session.commands:
                 asyncio.get_running_loop().call_soon(self.settle)
+
+    def _continue(self) -> None:
+        self._continuing = False
+        if self.closed is None:
+            with self._buffer.watcher.watching():
+                self.session.go_on(now_ms())
+                self.settle()
+            self.client_reading()
+            self.broker_reading(not self.client.full)
 
     def _wake_at(self, t_ms: int) -> None:
         delay_ms = t_ms - now_ms()

@@ -19,7 +19,7 @@ from headgate.gateway.loop.watcher import Watcher
 if TYPE_CHECKING:
     from headgate.gateway.session.session import Session
 
-WATCHED_BYTES: Final = 16_384
+WATCHED_BYTES: Final = 4_096
 """The smallest read whose work is measured."""
 READ_BUFFER_BYTES: Final = 262_144
 """As libuv reads: larger gains nothing, smaller costs more calls at 1 MB frames."""

@@ -144,7 +144,7 @@ class Answers:
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
 
-    def failed(self, link: Link, ask: Ask, error: Exception) -> None:
+    def failed(self, link: Link, ask: Ask | Rewrite, error: Exception) -> None:
         """Close a link whose question couldn't be answered."""
         kind = type(error).__name__
         if self._failures.passes(ask.plan.name, kind, api=ask.plan.name, error=kind):
@@ -174,6 +174,8 @@ class Answers:
             link.rewritten(rewrite, await self.slices.run(rewrite.work))
         except RemoteProtocolError as error:
             link.close(error.reason, f"from the broker: {rewrite.plan.name}: {error}")
+        except Exception as error:
+            self.failed(link, rewrite, error)
 
     async def answer(self, rules: Enforcement, link: Link, ask: Ask) -> None:
         """Answer a question, or pass it on; closes the link when its request doesn't parse."""

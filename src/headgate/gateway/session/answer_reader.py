@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import RemoteProtocolError
-from headgate.gateway.charging.plans import NO_FIELD, RAW_TOKEN, Kind, Plan
+from headgate.gateway.charging.plans import NO_FIELD, Kind, Plan
 from headgate.gateway.session import authentication, fetch, produce, relay
 from headgate.gateway.session.commands import Ask, PauseBroker, ResumeBroker
 from headgate.gateway.session.in_flight import InFlight, told_before
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 MAX_ANSWER_BYTES: Final = 268_435_456
 """Largest answer that is collected to be rewritten; Metadata of 100,000 partitions is 10 MB."""
-MAX_TOKEN_ANSWER_BYTES: Final = 1_048_576
-"""Largest answer to a bare SASL token: far above what any mechanism says."""
 SMALL_ANSWER_BYTES: Final = 65_536
 """A Fetch answer up to this size that comes in one read keeps its node endpoints, rewritten. In any
 other they are masked."""
+REWRITTEN: Final = 6
+"""Bytes of an answer that is taken whole by a unit of work (``SessionState.budget``), as a power of
+two."""
 OWN_APIS: Final = {apis.DESCRIBE_CLIENT_QUOTAS: (0, 1), apis.ALTER_CLIENT_QUOTAS: (0, 1)}
 """The gateway answers these, so it advertises them even where the upstream lacks them."""
 
-_INT: Final = struct.Struct(">i").unpack_from
 _ANSWER: Final = struct.Struct(">ii").unpack_from
 _ANSWER_PEEK: Final = 24
 """Bytes of an answer needed to charge it: throttle time, error and session of a Fetch."""
@@ -133,7 +133,7 @@ class AnswerReader:
         """
         kept = self.drop_kept()
         self.feed(memoryview(kept), now_ms)
-        return self._kept is None
+        return self._kept is None and self._rewriter.pending is None
 
     def drop_kept(self) -> bytearray:
         """Forget the answer that waits; return its bytes."""
@@ -157,12 +157,7 @@ class AnswerReader:
     # --- bytes ------------------------------------------------------------------------------
 
     def feed(self, data: memoryview, now_ms: int) -> None:
-        """
-        Go through bytes answer by answer.
-
-        Raises:
-            RemoteProtocolError: the broker breaks the protocol; the connection is to be closed.
-        """
+        """Go through bytes answer by answer; raise RemoteProtocolError for a broken protocol."""
         state = self._state
         if self._left > len(data) and self._untouched:
             self._left -= len(data)
@@ -182,7 +177,7 @@ class AnswerReader:
             data = memoryview(bytearray(self._head) + data)
             self._head = b""
         end = len(data)
-        while pos < end and state.closed is None:
+        while pos < end and state.closed is None and state.budget > 0:
             avail = end - pos
             if avail < 8:
                 break
@@ -194,6 +189,7 @@ class AnswerReader:
                 raise _unexpected(size, correlation_id, unanswered)
             asked = unanswered[0]
             plan = asked[1]
+            state.budget -= 3 + (frame_bytes >> REWRITTEN) if plan.whole else 1
             answer: Any = None  # what goes to the client in place of what came
             throttle = -1
             if plan.kind is _KIND_PRODUCE and avail >= frame_bytes:
@@ -227,9 +223,7 @@ class AnswerReader:
                     else:
                         unanswered.popleft()
             if answer is not None:
-                if run < pos:
-                    out.append(data[run:pos])
-                out.append(answer)
+                out += (data[run:pos], answer) if run < pos else (answer,)
                 run = pos + frame_bytes
             pos += frame_bytes
             state.asked_ms = now_ms  # a broker begins with the next when this one is answered
@@ -241,7 +235,19 @@ class AnswerReader:
         if run < pos:
             out.append(data[run:pos] if run or pos < len(data) else data)
         if pos < end:
-            self._head = bytes(data[pos:])
+            self._keep_head(data[pos:])
+
+    def _keep_head(self, head: memoryview) -> None:
+        """Keep what can't be read yet: too little, or too much for one callback."""
+        self._head = bytes(head)
+        if self._state.budget <= 0:
+            self._state.go_on_later()
+
+    def go_on(self, now_ms: int) -> None:
+        """Read on in what came before, where a callback had done enough."""
+        if self._head and self._rewriter.pending is None and self._kept is None:
+            head, self._head = self._head, b""
+            self.feed(memoryview(bytearray(head)), now_ms)
 
     def _continue(self, data: memoryview, now_ms: int) -> tuple[int, int]:
         """Go on with the answer that has begun; return ``run`` and ``pos``."""
@@ -305,28 +311,13 @@ class AnswerReader:
 
     def _feed_token(self, data: memoryview, now_ms: int) -> None:
         """Collect the answer to a bare SASL token; a broker that refuses closes instead."""
-        state = self._state
-        collected = self._collected
-        if collected is None:
-            collected = self._collected = bytearray()
-            state.retains = True
-        collected += data
-        if len(collected) < 4:
-            return
-        end = _INT(collected)[0] + 4
-        if not 4 <= end <= MAX_TOKEN_ANSWER_BYTES:
-            raise RemoteProtocolError(
-                f"an answer of {end - 4} bytes to a SASL token", reason="upstream-oversized"
-            )
-        if len(collected) < end:
-            return
-        self._collected = None
-        if not state.unanswered or len(collected) > end:
-            raise RemoteProtocolError("a SASL answer to no token", reason="upstream-unexpected")
-        state.unanswered.popleft()
-        authentication.answered(state, RAW_TOKEN, collected)
-        state.to_client.append(collected)
-        self._requests.answered(0, now_ms)
+        if self._collected is None:
+            self._collected = bytearray()
+            self._state.retains = True
+        self._collected += data
+        if authentication.token_answered(self._state, self._collected):
+            self._collected = None
+            self._requests.answered(0, now_ms)
 
     # --- whole answers ----------------------------------------------------------------------
 

@@ -7,8 +7,10 @@ mechanism understands.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import struct
+from typing import TYPE_CHECKING, Final
 
+from headgate.errors import RemoteProtocolError
 from headgate.gateway.charging.plans import RAW_TOKEN, Plan
 from headgate.gateway.session.commands import Ask
 from headgate.gateway.session.relay import COLLECT, wait_for_answers
@@ -17,6 +19,10 @@ from headgate.wire.header import parse_request_header
 if TYPE_CHECKING:
     from headgate.gateway.session.state import SessionState
     from headgate.wire.fields import Buffer
+
+MAX_TOKEN_ANSWER_BYTES: Final = 1_048_576
+"""Largest answer to a bare SASL token: far above what any mechanism says."""
+_INT: Final = struct.Struct(">i").unpack_from
 
 
 def on_request(
@@ -81,3 +87,31 @@ def answered(state: SessionState, plan: Plan, frame: Buffer) -> None:
     else:
         state.identity.response(plan.key, plan.version, bytes(frame))
     state.identified(before)
+
+
+def token_answered(state: SessionState, collected: bytearray) -> bool:
+    """
+    Take the answer to a bare SASL token, if it has all come.
+
+    Args:
+        state: of the session.
+        collected: what has come of it; it goes to the client.
+
+    Raises:
+        RemoteProtocolError: there is more than an answer, or nothing was asked.
+    """
+    if len(collected) < 4:
+        return False
+    end = _INT(collected)[0] + 4
+    if not 4 <= end <= MAX_TOKEN_ANSWER_BYTES:
+        raise RemoteProtocolError(
+            f"an answer of {end - 4} bytes to a SASL token", reason="upstream-oversized"
+        )
+    if len(collected) < end:
+        return False
+    if not state.unanswered or len(collected) > end:
+        raise RemoteProtocolError("a SASL answer to no token", reason="upstream-unexpected")
+    state.unanswered.popleft()
+    answered(state, RAW_TOKEN, collected)
+    state.to_client.append(collected)
+    return True

@@ -41,6 +41,15 @@ class ResumeBroker:
 
 
 @dataclass(frozen=True, slots=True)
+class Continue:
+    """
+    Call ``Session.go_on`` in a later callback, and read from neither side before.
+
+    What came holds so much work that others shall be served meanwhile.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class AwaitTurn:
     """Set ``hold.nudge`` to a function that has ``Session.nudged`` called in a later callback."""
 
@@ -82,6 +91,7 @@ Command = (
     | ResumeClient
     | PauseBroker
     | ResumeBroker
+    | Continue
     | AwaitTurn
     | Close
     | Ask

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 MAX_HEAD_BYTES: Final = 66_560
 """Most bytes that are kept until a Produce's acks have come. Before them are a client id and a
 transactional id, of 32,767 bytes at most each."""
+LATE_ACKS: Final = 4
+"""Bytes before a Produce's acks by a unit of work (``SessionState.budget``), as a power of two."""
 _INT: Final = struct.Struct(">i").unpack_from
 _PACK_INT: Final = struct.Struct(">i").pack_into
 _SHORT: Final = struct.Struct(">h").unpack_from
@@ -59,7 +61,9 @@ def on_request(
         if none != (-1 if version < 9 else 0) or version < 3:
             acks = None
     if acks is None:
-        acks = _late_acks(data[pos : pos + 4 + size], version, header)
+        head = data[pos : pos + 4 + size]
+        state.budget -= len(head[:MAX_HEAD_BYTES]) >> LATE_ACKS
+        acks = _late_acks(head, version, header)
         if acks is None:  # never guessed
             if len(data) - pos >= MAX_HEAD_BYTES:
                 raise RemoteProtocolError(
@@ -70,6 +74,7 @@ def on_request(
     producer_ids = walker = None
     if state.rules.counts_producer_ids:
         producer_ids, walker = _ids_in(data[pos:], version, header, left, 4 + size)
+        state.budget -= 2 + len(producer_ids or ())
     headroom = context.headroom
     unanswered = state.unanswered
     if headroom is None:

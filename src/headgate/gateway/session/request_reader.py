@@ -34,6 +34,10 @@ MAX_UNKNOWN_IN_FLIGHT: Final = 32
 REPLAYS: Final = 100
 """How many of the last unanswered requests are searched when a correlation id isn't above the last
 one. Clients count their ids up, so only others cause a search, and this bounds what it costs."""
+CLIENT_ID: Final = 8
+"""Units of work (``SessionState.budget``) that another client id costs."""
+COLLECTED: Final = 4
+"""Bytes of a collected request by a unit of work, as a power of two."""
 MIN_REQUEST_BYTES: Final = 10
 """Key, version, correlation id and the length of a client id: the shortest header (v1)."""
 
@@ -181,7 +185,7 @@ class RequestReader:
         verdict = PASSED
         try:
             while pos < end:
-                if state.blocked:
+                if state.blocked or state.budget <= 0:
                     verdict = WAITS
                     break
                 avail = end - pos
@@ -231,18 +235,27 @@ class RequestReader:
                     if verdict:
                         break
                 state.requests += 1
+                state.budget -= 1
                 pos += frame_bytes
         finally:  # what came before an error was well, and counts
             if run < pos:
                 state.to_broker.append(data[run:pos] if run or pos < end else data)
         if pos < end:
             if verdict == WAITS:
-                self.held.put_back(data[pos:], owned=owned)
-                state.retains = True
+                self._put_back(data[pos:], owned=owned)
             else:
                 self._keep_head(data[pos:], verdict)
                 # A header that dribbles in began when its first byte came.
                 state.partial_since_ms = began_ms if began_ms and not pos else now_ms
+
+    def _put_back(self, data: memoryview, *, owned: bool) -> None:
+        """Hold bytes until their turn; until a later callback if this one has done enough."""
+        state = self._state
+        self.held.put_back(data, owned=owned)
+        state.retains = True
+        if state.budget <= 0:
+            state.blocked = True
+            state.go_on_later()
 
     def _keep_head(self, head: memoryview, verdict: int) -> None:
         """Keep the first bytes of a request until there are more."""
@@ -323,6 +336,7 @@ class RequestReader:
     ) -> int:
         """Take a request whole, now or when its rest has come; return where the next begins."""
         state = self._state
+        state.budget -= frame_bytes >> COLLECTED
         if plan is not RAW_TOKEN:
             state.requests += 1
         frame = data[pos : pos + frame_bytes]
@@ -339,6 +353,7 @@ class RequestReader:
 
     def _use_client_id(self, raw: bytes) -> None:
         """The client id or the rules have changed: ask again who is charged."""
+        self._state.budget -= CLIENT_ID
         if raw != self._client_raw:
             # Bytes that aren't UTF-8 become U+FFFD, as in a broker.
             self._state.client_id = raw.decode("utf-8", "replace")

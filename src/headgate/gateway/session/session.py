@@ -34,7 +34,7 @@ from headgate.gateway.session.commands import Ask, Command, ResumeBroker, WakeAt
 from headgate.gateway.session.in_flight import IN_FLIGHT_BYTES
 from headgate.gateway.session.mute import THROTTLE_ENDED
 from headgate.gateway.session.request_reader import RequestReader
-from headgate.gateway.session.state import SessionState
+from headgate.gateway.session.state import BUDGET, SessionState
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.enforcement import Enforcement
@@ -116,6 +116,7 @@ class Session:
         """
         state = self.state
         state.last_ms = now_ms
+        state.budget = BUDGET
         if state.closed is not None:
             return
         requests = self.requests
@@ -135,6 +136,7 @@ class Session:
         """Take bytes from the broker; arguments as for ``client_data``."""
         state = self.state
         state.last_ms = now_ms
+        state.budget = BUDGET
         if state.closed is not None:
             return
         try:
@@ -172,6 +174,20 @@ class Session:
     def stalled(self, on: bool, now_ms: int) -> None:
         """The client doesn't take its answers, or does again (``SessionState.set_stalled``)."""
         self.state.set_stalled(on, now_ms)
+
+    def go_on(self, now_ms: int) -> None:
+        """Read on in what came before, after a ``Continue``."""
+        state = self.state
+        state.budget, state.continues = BUDGET, False
+        if state.closed is not None:
+            return
+        try:
+            self._answers.go_on(now_ms)
+        except RemoteProtocolError as error:
+            state.close(error.reason, f"from the broker: {error}")
+        if state.blocked:
+            self.requests.go_on(now_ms)
+        self._after_answers(now_ms)
 
     def wake(self, now_ms: int, due_ms: int = 0) -> None:
         """

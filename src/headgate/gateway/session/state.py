@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.charging.lanes import Debts
 from headgate.gateway.charging.plans import Kind, Plan
-from headgate.gateway.session.commands import Ask, Close, Command, WakeAt
+from headgate.gateway.session.commands import Ask, Close, Command, Continue, WakeAt
 from headgate.gateway.session.in_flight import Passing, told_before
 from headgate.gateway.session.mute import (
     NOT_MUTED,
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 # In Python 3.11 looking up an enum's member costs more than all that is done with it.
 _KIND_PRODUCE: Final = Kind.PRODUCE
+BUDGET: Final = 400
+"""Most units of work in one callback; beyond it others are served first. Most clients have less in
+flight than it allows."""
 _CHARGED_BY_ANSWER: Final = frozenset({Kind.FETCH, Kind.SHARE_FETCH})
 
 
@@ -65,6 +68,8 @@ class SessionState:
         question: a request that the shell answers or says how to pass on.
         mute: Kafka's mute state of the connection.
         blocked: no request is taken from the client for now.
+        budget: units of work that may still be done in this callback; a small request is one.
+        continues: the shell was told to go on in a later callback.
         until_answered: nothing is taken before all requests in flight are answered.
         alone: nothing follows the last request in flight before it is answered.
         stalled: the client doesn't take its answers.
@@ -93,12 +98,14 @@ class SessionState:
         "asked_ms",
         "begun",
         "blocked",
+        "budget",
         "client_id",
         "client_ip",
         "closed",
         "commands",
         "connection",
         "context",
+        "continues",
         "debts",
         "early_in",
         "entered",
@@ -163,6 +170,8 @@ class SessionState:
         self.question: Ask | None = None
         self.mute = ChannelMute()
         self.blocked = True  # until the upstream connection is up
+        self.budget = BUDGET
+        self.continues = False
         self.until_answered = self.alone = self.stalled = self.gone = False
         self.throttled_until_ms = 0
         self.hold: FetchHold | None = None
@@ -222,6 +231,13 @@ class SessionState:
             self.asked_ms = self.last_ms
             self.mute.mute()
             self.mute.apply(REQUEST_RECEIVED)
+
+    def go_on_later(self) -> None:
+        """Have the rest of what came read in a later callback, since this one has done enough."""
+        self.retains = True
+        if not self.continues:
+            self.continues = True
+            self.commands.append(Continue())
 
     def start_throttle(self, throttle_ms: int, now_ms: int) -> None:
         """Mute the client for this long, unless it is muted for longer already."""

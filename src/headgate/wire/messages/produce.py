@@ -27,7 +27,7 @@ from headgate.wire.fields import (
 # Of one request. An honest client has one; looking up a million would stop all others.
 MOST_PRODUCER_IDS: Final = 256
 # Of one request. An honest client sends none; skipping a million would stop all others.
-MOST_EMPTY: Final = 1_024
+MOST_EMPTY: Final = 64
 # A batch's first bytes, up to its records.
 BATCH_HEADER: Final = 61
 # Of the batch header: length, magic, producer id.
@@ -99,8 +99,8 @@ def counted(empty: int, more: int = 1) -> int:
     """
     empty += more
     if empty > MOST_EMPTY:
-        # Differs: more than 1,024 empty topics or partitions in one Produce close, where producer
-        # ids are read; a client has none.
+        # Differs: more than 64 empty topics or partitions in one Produce close, where producer ids
+        # are read; a client has none.
         raise RemoteProtocolError(
             f"a Produce of more than {MOST_EMPTY} topics and partitions without records, and "
             "tagged fields",
