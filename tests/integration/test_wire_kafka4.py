@@ -14,6 +14,7 @@ import pytest
 
 from headgate.client.log_dirs import log_dirs
 from headgate.embedded import EmbeddedKafka
+from headgate.steps import finish
 from headgate.usage.format import Event, Origin
 from headgate.usage.reader import Gap, find_gaps
 from headgate.usage.topic import LastRun, TopicWriter, last_run
@@ -166,9 +167,9 @@ def test_metadata_shows_the_gateway_only(
         body += b"\0"
     frame = broker.ask(apis.METADATA, version, body)
     hidden: list[int] = []
-    _no_upstream(kafka4, bytes(addresses.metadata(frame, version, BOOK, hidden)), BOOK)
+    _no_upstream(kafka4, bytes(finish(addresses.metadata(frame, version, BOOK, hidden))), BOOK)
     assert hidden == []
-    addresses.metadata(frame, version, {}, hidden)
+    finish(addresses.metadata(frame, version, {}, hidden))
     assert sorted(hidden) == [1, 2]
 
 
@@ -178,7 +179,7 @@ def test_describe_cluster_shows_the_gateway_only(
 ) -> None:
     body = b"\0" + (b"\x01" if version >= 1 else b"") + (b"\0" if version >= 2 else b"") + b"\0"
     frame = broker.ask(apis.DESCRIBE_CLUSTER, version, body)
-    out = addresses.describe_cluster(frame, version, BOOK, [])
+    out = finish(addresses.describe_cluster(frame, version, BOOK, []))
     _no_upstream(kafka4, bytes(out), BOOK)
 
 
@@ -198,13 +199,13 @@ def test_find_coordinator_shows_the_gateway_only(
     for _ in range(60):
         frame = broker.ask(apis.FIND_COORDINATOR, version, body)
         hidden: list[int] = []
-        out = bytes(addresses.find_coordinator(frame, version, {}, hidden))
+        out = bytes(finish(addresses.find_coordinator(frame, version, {}, hidden)))
         if hidden:  # there is a coordinator: the book's absence hid it
             break
         time.sleep(0.5)
     assert len(hidden) == 1
     _no_upstream(kafka4, out, {})
-    out = bytes(addresses.find_coordinator(frame, version, BOOK, []))
+    out = bytes(finish(addresses.find_coordinator(frame, version, BOOK, [])))
     _no_upstream(kafka4, out, {1: BOOK[1]})
 
 
