@@ -149,7 +149,7 @@ def test_a_fetch_asks_for_no_more_than_its_quota_has_left() -> None:
     assert kafka.fetch_limit("alice", "c", T0) == 10_000.0
     deliver.fetch.record("alice", "c", 3_500, T0)
     assert deliver.fetch_limit("alice", "c", T0) == 1_000.0  # a sample's worth at least
-    assert smooth.fetch_limit("alice", "c", T0) == 200.0  # a fifth of a second's
+    assert smooth.fetch_limit("alice", "c", T0) == 500.0  # half a second's
     assert smooth.fetch_limit("bob", "c", T0) == 50.0  # or the burst
     for made in (kafka, deliver):
         made.fetch.update_quota(QuotaEntity.of(user=DEFAULT), 2.0**31 / 10, T0)

@@ -52,8 +52,9 @@ PRODUCING: Final = frozenset({PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_
 """What a produce request is charged, besides its time."""
 _MOST_ASKED: Final = 2.0**31
 """Bytes; no fetch asks for more."""
-_SMOOTH_FETCH_S: Final = 0.2
-"""A smooth consumer gets no more at once than its quota allows in this time."""
+_SMOOTH_FETCH_S: Final = 0.5
+"""A smooth consumer gets no more at once than its quota allows in this time. Less would make it pay
+for more part batches: a fetch ends in one, which is charged and which clients throw away."""
 _LANES: Final[Mapping[int, tuple[QuotaKey, ...]]] = {
     Kind.PRODUCE: (REQUEST, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS),
     Kind.MUTATION: (REQUEST, MUTATION),
@@ -231,7 +232,7 @@ class Managers:
             # Kafka caps it to the whole window.
             left = manager.left_in_window(principal, client_id, now_ms)
             return min(most, max(left, most / max(manager.num_samples - 1, 1)))
-        # Differs: smooth pacing caps a fetch to a fifth of a second's worth, or to the burst.
+        # Differs: smooth pacing caps a fetch to half a second's worth, or to the burst.
         tags = manager.tags(principal, client_id)
         return manager.bound(tags) * min(manager.burst_of(tags), _SMOOTH_FETCH_S)
 
