@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from heapq import merge
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 Work = Generator[None, None, T]
@@ -47,6 +47,47 @@ def one_by_one(things: Iterable[T]) -> Iterator[T]:
     left.reverse()
     while left:
         yield left.pop()
+
+
+def taken(things: list[T]) -> Iterator[T]:
+    """
+    Yield the things of a list, in order, and take each out of it.
+
+    So none is kept, and none is left to be freed at the end with all the others.
+    """
+    things.reverse()
+    while things:
+        yield things.pop()
+
+
+def emptying(things: dict[Any, Any]) -> Work[None]:
+    """Empty a dictionary: to free 150,000 names at once takes 7 ms."""
+    while things:
+        for _ in range(min(FEW, len(things))):
+            things.popitem()
+        yield
+
+
+class Counted(Generic[T]):
+    """
+    As many things as are said, each made when its turn comes; for arrays that are written in steps.
+
+    Args:
+        count: how many there are.
+        things: yields them, once.
+    """
+
+    __slots__ = ("_count", "_things")
+
+    def __init__(self, count: int, things: Iterable[T]) -> None:
+        self._count = count
+        self._things = things
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._things)
 
 
 def sorting(items: Iterable[T], key: Callable[[T], Any]) -> Work[list[T]]:

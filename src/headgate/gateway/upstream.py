@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from headgate.client.connection import Connection, Unreachable
 from headgate.client.security import Security
@@ -26,6 +26,7 @@ from headgate.errors import (
     RemoteProtocolError,
     StoreError,
 )
+from headgate.steps import FEW, Work, finish, taken
 from headgate.wire import apis
 from headgate.wire.messages import configs
 from headgate.wire.messages.delegation import DescribeDelegationTokenRequest, DescribedToken
@@ -33,8 +34,9 @@ from headgate.wire.messages.metadata import (
     NO_ID,
     AskedTopic,
     Metadata,
+    Topic,
     build_metadata_request,
-    read_metadata_response,
+    read_metadata_steps,
 )
 
 CLIENT_ID: Final = "headgate"
@@ -58,6 +60,17 @@ _TOKEN_ERRORS: Final = {
 _ABSENT: Final = frozenset({3, 17, 100})
 """UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_ID: there is no such topic."""
 _ASK_AGAIN_S: Final = 0.1
+MOST_ASKED: Final = 250
+"""Topics of one question: a broker holds up others too while it answers, and so do we while we
+write the question and take in the answer, which describes every partition."""
+
+Run = Callable[[Work[Any]], Awaitable[Any]]
+"""Does work and returns what that returns, as ``Slices.run`` does."""
+
+
+async def at_once(work: Work[Any]) -> Any:
+    """Do work that is known to be short."""
+    return finish(work)
 
 
 class UpstreamError(HeadgateError):
@@ -127,7 +140,10 @@ async def connect(
 
 
 async def metadata(
-    connection: Connection, asked: Sequence[AskedTopic] | None, version: int
+    connection: Connection,
+    asked: Sequence[AskedTopic] | None,
+    version: int,
+    run: Run = at_once,
 ) -> Metadata:
     """
     Ask for brokers, and for some topics' partitions.
@@ -136,11 +152,13 @@ async def metadata(
         connection: to any broker.
         asked: the topics; empty: brokers only; None: every topic.
         version: of Metadata.
+        run: reads the answer.
     """
     frame = await connection.swap(
         lambda cid: build_metadata_request(version, cid, CLIENT_ID, asked)
     )
-    return read_metadata_response(version, frame)
+    found: Metadata = await run(read_metadata_steps(version, frame))
+    return found
 
 
 TopicRef = str | uuid.UUID
@@ -148,33 +166,47 @@ TopicRef = str | uuid.UUID
 
 
 async def topic_partitions(
-    connection: Connection, refs: Collection[TopicRef]
-) -> dict[TopicRef, int]:
+    connection: Connection,
+    left: list[TopicRef],
+    counts: dict[TopicRef, int],
+    run: Run = at_once,
+) -> None:
     """
-    Ask how many partitions topics have, in the newest way the broker knows.
+    Ask how many partitions topics have: one question, in the newest way the broker knows.
 
     Args:
         connection: to any broker.
-        refs: topics by name or id.
-
-    Returns:
-        Partitions by the name or id that was asked for, and by the topic's name and id; 0 where
-        there is no such topic; nothing for topics that the cluster didn't describe.
+        left: topics by name or id, none twice; those that were asked for, at most ``MOST_ASKED``,
+            are taken from its end.
+        counts: takes partitions by the name or id that was asked for, and by the topic's name and
+            id; 0 where there is no such topic; nothing for topics that the cluster didn't describe.
+        run: reads the answer.
 
     Raises:
         UpstreamError: the broker has no version of Metadata that answers this.
     """
-    newest = (await api_versions(connection)).get(apis.METADATA, (0, 0))[1]
+    refs = left[-MOST_ASKED:]
+    newest = (connection.versions or await api_versions(connection)).get(apis.METADATA, (0, 0))[1]
     by_id = any(isinstance(ref, uuid.UUID) for ref in refs)
     version = next(
         (v for v in _TOPIC_VERSIONS if v <= newest and (v >= _HAS_IDS or not by_id)), None
     )
     if version is None:
         raise UpstreamError(f"Metadata up to version {newest} knows no topic ids")
-    asked = None if by_id and version < _ASKS_IDS else [_asked(ref) for ref in refs]
-    response = await metadata(connection, asked, version)
-    counts: dict[TopicRef, int] = {}
-    for topic in response.topics:
+    every = by_id and version < _ASKS_IDS
+    asked = None if every else [_asked(ref) for ref in refs]
+    response = await metadata(connection, asked, version, run)
+    topics = list(response.topics)
+    del response  # so that its topics are freed one by one
+    await run(_counted(topics, counts))
+    del left[0 if every else -MOST_ASKED :]
+
+
+def _counted(topics: list[Topic], counts: dict[TopicRef, int]) -> Work[None]:
+    """Note how many partitions topics have; the list is emptied."""
+    for number, topic in enumerate(taken(topics)):
+        if number % FEW == FEW - 1:
+            yield
         refs_of: tuple[TopicRef | None, ...] = (topic.name, topic.topic_id)
         for ref in refs_of:
             if ref is None or ref == NO_ID:
@@ -183,7 +215,6 @@ async def topic_partitions(
                 counts[ref] = topic.partitions
             elif topic.error_code in _ABSENT:
                 counts[ref] = 0
-    return counts
 
 
 def _asked(ref: TopicRef) -> AskedTopic:

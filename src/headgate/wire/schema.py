@@ -36,7 +36,7 @@ from typing import (
 )
 
 from headgate.errors import LocalProtocolError, RemoteProtocolError
-from headgate.steps import Work
+from headgate.steps import FEW, Work
 from headgate.wire import fields as f
 from headgate.wire.fields import Buffer
 
@@ -250,8 +250,15 @@ class Struct(Generic[T]):
     def encode_steps(self, value: T, version: int, flexible: bool) -> Work[bytes]:
         """Do as ``encode``, step by step."""
         out: list[bytes] = []
-        yield from self.write_steps(value, out, version, flexible)
-        return b"".join(out)
+        whole = bytearray()
+        for _ in self.write_steps(value, out, version, flexible):
+            # A million small parts would take 20 ms to join, and as long to be freed.
+            if len(out) >= FEW:
+                whole += b"".join(out)
+                out.clear()
+            yield
+        whole += b"".join(out)
+        return bytes(whole)
 
     def decode(self, body: Buffer, version: int, flexible: bool, offset: int = 0) -> T:
         """

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import io
+import math
 import struct
 import uuid
 from collections.abc import Callable
@@ -24,9 +26,10 @@ from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.own_answers import mutations
 from headgate.gateway.own_answers.topics import Topics
 from headgate.gateway.session.commands import Ask
-from headgate.gateway.upstream import Cluster, TopicRef
+from headgate.gateway.upstream import MOST_ASKED, Cluster, TopicRef
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import MUTATION
+from headgate.steps import FEW, finish
 from headgate.wire import messages
 from headgate.wire.header import parse_request_header
 from headgate.wire.messages import configs, mutation
@@ -177,6 +180,85 @@ async def test_what_was_heard_last_counts_when_nobody_answers() -> None:
         assert await here.topics.default(1, here.listener) == 5
 
 
+class Noting:
+    """Answers Metadata as ``metadata`` does, notes how many topics each question was about."""
+
+    def __init__(self, most: int = 1_000) -> None:
+        self.asked: list[int] = []
+        self.most = most
+
+    def __call__(self, version: int, correlation: int, frame: bytes) -> bytes | None:
+        asked = import_module(f"kio.schema.metadata.v{version}.request").MetadataRequest
+        request, _ = entity_reader(asked)(frame, parse_request_header(frame)[4])
+        self.asked.append(-1 if request.topics is None else len(request.topics))
+        return metadata(version, correlation, frame) if len(self.asked) <= self.most else None
+
+
+def noting(notes: Noting, newest: int = 12) -> Upstream:
+    return Upstream([1], {18: versions(newest), 3: notes})  # type: ignore[dict-item]
+
+
+async def test_many_topics_are_asked_for_in_several_questions_each_topic_once() -> None:
+    notes = Noting()
+    names = ["logs", *(f"t{n}" for n in range(2 * MOST_ASKED)), "clicks"]
+    with noting(notes) as one:
+        found = await Here(one).ask(*names, "logs", "t7", "logs")
+    assert notes.asked == [MOST_ASKED, MOST_ASKED, 2]
+    assert found == {**dict.fromkeys(names, 0), "logs": 6, "clicks": 3}
+
+
+async def test_a_broker_that_can_only_tell_all_topics_is_asked_once() -> None:
+    notes = Noting()
+    with noting(notes, 11) as one:
+        found = await Here(one).ask(LOGS, *(uuid.UUID(int=n) for n in range(50, 60 + MOST_ASKED)))
+    assert notes.asked == [-1]
+    assert found == {LOGS: 6}
+
+
+async def test_another_broker_is_asked_only_for_what_is_left() -> None:
+    first, second = Noting(1), Noting()
+    names = ["logs", *(f"t{n}" for n in range(2 * MOST_ASKED - 2)), "clicks"]
+    with noting(first) as one, noting(second) as other:
+        found = await Here(one, other, wait_s=2).ask(*names)
+    assert first.asked == [MOST_ASKED, MOST_ASKED]
+    assert second.asked == [MOST_ASKED]
+    assert found == {**dict.fromkeys(names, 0), "logs": 6, "clicks": 3}
+
+
+async def test_what_nobody_answered_any_more_is_remembered() -> None:
+    notes = Noting()
+    some = [f"t{n}" for n in range(MOST_ASKED)]
+    with noting(notes) as one:
+        here = Here(one, wait_s=1)
+        assert await here.ask("logs", "clicks") == {"logs": 6, "clicks": 3}
+        notes.most = 2  # the next question is the last that it answers
+        # What is named last is asked for first.
+        assert await here.ask("logs", "new", *some) == {"logs": 6, **dict.fromkeys(some, 0)}
+
+
+async def test_no_step_looks_at_more_than_a_few_topics() -> None:
+    steps: list[int] = []
+
+    async def run(work: Any) -> Any:
+        done = 0
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                steps.append(done)
+                return end.value
+            done += 1
+
+    names = [f"t{n}" for n in range(3 * FEW)]
+    with noting(Noting()) as one:
+        here = Here(one)
+        found = await here.topics.partitions(1, here.listener, names, run)
+    assert found == dict.fromkeys(names, 0)
+    once, *asked, heard = steps
+    assert (once, heard) == (3, len(names))
+    assert len(asked) == 2 * math.ceil(len(names) / MOST_ASKED)  # reads, and counts
+
+
 class Link:
     """Takes what a charge answers or forwards."""
 
@@ -272,3 +354,48 @@ async def test_an_open_partition_count_is_the_clusters_default(
         rules, charged, _ = await charge(Here(one), gateway, 19, 7, request)
     assert charged == [expected, 3]
     assert rules.meters.mutations_guessed == guessed
+
+
+class Kept(Link):
+    """Keeps what is merged, and closes nothing."""
+
+    def close(self, reason: str, detail: str) -> None:
+        raise AssertionError(detail)
+
+
+@pytest.mark.parametrize(("count", "later"), [(3, False), (MOST_ASKED, True)])
+async def test_many_refusals_are_put_into_a_short_answer_in_slices(
+    gateway: Gateway, count: int, later: bool
+) -> None:
+    setup = gateway({QuotaEntity.of(user="alice"): {MUTATION: 0.001}})
+    setup.session.state.context = setup.rules.context("alice", "app")
+    topics = tuple(mutation.CreatableTopic(f"t{n}", 2, 1) for n in range(count))
+    frame = messages.encode_request(19, 6, 1, "app", mutation.CreateTopicsRequest(topics))
+    ask = Ask(build_plans()[19 << 16 | 6], 1, "app", parse_request_header(frame)[4], frame, "alice")
+    link: Any = Kept(setup.session, None)
+    answers = answers_of(None, topics=Here.__new__(Here))
+    await mutations.charge(answers, setup.rules, link, ask)
+    made = mutation.CreateTopicsResponse((mutation.CreatedTopic("t0"),))
+    told = link.merge(messages.encode_response(19, 6, 1, made))
+    assert (told is ask) is later
+    await asyncio.gather(*answers._finishing)
+    response = messages.decode_response(19, 6, link.answered if later else told)
+    assert [t.error_code for t in response.topics] == [0, *[89] * (count - 1)]
+    assert [t.name for t in response.topics] == [t.name for t in topics]
+
+
+@pytest.mark.parametrize(
+    ("last", "steps", "leaves"),
+    [
+        (mutation.CreatableTopic("t", 1, 1), 10, False),
+        (mutation.CreatableTopic("t", -1, 1, (mutation.Assignment((1,), 0),)), 10, False),
+        (mutation.CreatableTopic("t", -1, 1), 9, True),
+    ],
+)
+async def test_topics_that_leave_their_number_open_are_looked_for_a_few_at_a_time(
+    last: mutation.CreatableTopic, steps: int, leaves: bool
+) -> None:
+    others = [mutation.CreatableTopic("t", 1, 1)] * (10 * FEW - 1)
+    request = mutation.CreateTopicsRequest((*others, last))
+    assert len(list(mutations._leaves_open(request))) == steps
+    assert finish(mutations._leaves_open(request)) is leaves

@@ -2,11 +2,12 @@
 
 import struct
 import uuid
+from typing import Any
 
 import pytest
 
 from headgate.errors import LocalProtocolError, RemoteProtocolError
-from headgate.steps import finish
+from headgate.steps import FEW, finish
 from headgate.wire import apis
 from headgate.wire.header import build_request, parse_request_header
 from headgate.wire.messages import (
@@ -85,6 +86,24 @@ def test_partitions_to_add_count_what_is_new() -> None:
     assert seen == mutation.Mutations(("a", "b", "x"), (7, 0, None), False, True)
 
 
+def test_topics_are_named_in_the_requests_order_a_few_at_a_time() -> None:
+    by_name = mutation.DeleteTopicsRequest(topic_names=("a", "x", "a"))
+    by_id = mutation.DeleteTopicsRequest(
+        (mutation.DeletableTopic("a"), mutation.DeletableTopic(None, TOPIC_ID))
+    )
+    grown = mutation.CreatePartitionsRequest((mutation.GrowingTopic("a", 10),))
+    for key, request, names in (
+        (20, by_name, ["a", "x", "a"]),
+        (20, by_id, ["a", TOPIC_ID]),
+        (37, grown, ["a"]),
+    ):
+        assert finish(mutation.named(key, request)) == names
+    many = mutation.DeleteTopicsRequest(topic_names=("t",) * (10 * FEW))
+    assert len(list(mutation.named(20, many))) == 10
+    grown = mutation.CreatePartitionsRequest(grown.topics * (10 * FEW))
+    assert len(list(mutation.named(37, grown))) == 10
+
+
 @pytest.mark.parametrize("version", [6, 7])
 def test_refused_topics_are_taken_out_and_put_into_the_answer(version: int) -> None:
     frame = keep(19, version, create(version), {"a", "c"})
@@ -94,10 +113,10 @@ def test_refused_topics_are_taken_out_and_put_into_the_answer(version: int) -> N
     answer = encode_response(
         19, version, 5, mutation.CreateTopicsResponse((mutation.CreatedTopic("b"),))
     )
-    body = decode_response(19, version, answer)
-    merged = decode_response(
-        19, version, finish(mutation.merge(19, version, answer, body, ("a", "c")))
-    )
+    seen: list[Any] = []
+    frame = finish(mutation.merge(19, version, answer, ("a", "c"), seen.append))
+    assert seen == list(decode_response(19, version, answer).topics)
+    merged = decode_response(19, version, frame)
     assert [(t.name, t.error_code) for t in merged.topics] == [("b", 0), ("a", 89), ("c", 89)]
 
 

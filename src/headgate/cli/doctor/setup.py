@@ -112,7 +112,10 @@ async def _look_at_acls(
     # No topic has this name. A broker that lets its user see all topics answers that it doesn't
     # exist.
     nobodys = f"headgate-doctor-{secrets.token_hex(8)}"
-    if topics and nobodys not in await up.topic_partitions(connection, [nobodys]):
+    counts: dict[up.TopicRef, int] = {}
+    if topics:
+        await up.topic_partitions(connection, [nobodys], counts)
+    if topics and nobodys not in counts:
         report.found.append(
             f"broker {broker} doesn't show the gateway's own user every topic: it needs Describe "
             "on Topic '*', for controller_mutation_rate to be charged for all partitions of the "

@@ -146,7 +146,7 @@ def _describe(
     def merge(frame: bytes) -> bytes | Ask:
         if not asked and not any(name in frame for name in _ADDRESS_BYTES):
             return frame  # nearly always about topics
-        return answers.merge(link, ask, merged(frame), frame)
+        return answers.merge(link, ask, merged(frame), len(frame))
 
     link.forward(ask, ask.frame, merge)
 

@@ -16,14 +16,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import ApiError
+from headgate.steps import FEW, emptying
 from headgate.wire import apis
-from headgate.wire.messages import decode_request_steps, decode_response_steps, mutation
+from headgate.wire.messages import decode_request_steps, mutation
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.enforcement import Enforcement
     from headgate.gateway.connection.link import Link, Way
     from headgate.gateway.own_answers.answers import Answers
-    from headgate.gateway.own_answers.topics import Topics
     from headgate.gateway.session.commands import Ask
     from headgate.steps import Work
 
@@ -36,9 +36,7 @@ async def charge(answers: Answers, rules: Enforcement, link: Link, ask: Ask) -> 
     plan = ask.plan
     run = answers.slices.run
     request = await run(decode_request_steps(plan.key, plan.version, ask.frame, ask.body_offset))
-    current, default = await _known(
-        answers.topics, rules.broker_id, link.listener, plan.key, request
-    )
+    current, default = await _known(answers, rules.broker_id, link.listener, plan.key, request)
     asked = await run(
         mutation.mutations(
             plan.key, plan.version, request, current=current.get, default_partitions=default
@@ -87,31 +85,43 @@ async def charge(answers: Answers, rules: Enforcement, link: Link, ask: Ask) -> 
     else:
         frame = await run(mutation.keep(plan.key, plan.version, ask.frame, request, refused))
 
-    def merged(answer: bytes) -> Work[bytes]:
-        response = yield from decode_response_steps(plan.key, plan.version, answer)
-        for topic in response.topics:
-            yield
-            if topic.error_code:
-                name = getattr(topic, "name", None)
-                count = charged.get(name if name is not None else getattr(topic, "topic_id", None))
-                if count:
-                    # Differs: charged when asked, given back when refused; Kafka validates first.
-                    rules.mutations.give_back(link.session.state, context, plan, count)
-        if not refused:
-            return answer
-        return (yield from mutation.merge(plan.key, plan.version, answer, response, refused))
+    def give_back(topic: Any) -> None:
+        if topic.error_code:
+            name = getattr(topic, "name", None)
+            count = charged.get(name if name is not None else getattr(topic, "topic_id", None))
+            if count:
+                # Differs: charged when asked, given back when refused; Kafka validates first.
+                rules.mutations.give_back(link.session.state, context, plan, count)
 
-    link.forward(ask, frame, lambda answer: answers.merge(link, ask, merged(answer), answer))
+    def merged(answer: bytes) -> Work[bytes]:
+        frame = yield from mutation.merge(plan.key, plan.version, answer, refused, give_back)
+        yield from emptying(charged)
+        return frame
+
+    def merge(answer: bytes) -> bytes | Ask:
+        return answers.merge(link, ask, merged(answer), len(answer) + len(ask.frame))
+
+    link.forward(ask, frame, merge)
 
 
 async def _known(
-    topics: Topics, broker_id: int, listener: Way, key: int, request: Any
+    answers: Answers, broker_id: int, listener: Way, key: int, request: Any
 ) -> tuple[dict[Any, int], int | None]:
     """Return the partitions of existing topics; ``num.partitions`` where a new topic needs it."""
+    run, topics = answers.slices.run, answers.topics
     if key == apis.CREATE_TOPICS:
-        if any(topic.num_partitions == -1 and not topic.assignments for topic in request.topics):
+        if await run(_leaves_open(request)):
             return {}, await topics.default(broker_id, listener)
         return {}, None
-    refs = [topic.topic_id if topic.name is None else topic.name for topic in request.topics]
-    refs.extend(getattr(request, "topic_names", ()))
-    return await topics.partitions(broker_id, listener, refs), None
+    refs = await run(mutation.named(key, request))
+    return await topics.partitions(broker_id, listener, refs, run), None
+
+
+def _leaves_open(request: Any) -> Work[bool]:
+    """Whether a topic to create doesn't say how many partitions it shall have."""
+    for number, topic in enumerate(request.topics, 1):
+        if topic.num_partitions == -1 and not topic.assignments:
+            return True
+        if not number % FEW:
+            yield
+    return False

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from headgate.errors import RemoteProtocolError
+from headgate.steps import FEW, Work, finish
 from headgate.wire.apis import METADATA
 from headgate.wire.fields import (
     Buffer,
@@ -121,6 +122,11 @@ def read_metadata_response(version: int, frame: Buffer) -> Metadata:
     Raises:
         RemoteProtocolError: it doesn't parse.
     """
+    return finish(read_metadata_steps(version, frame))
+
+
+def read_metadata_steps(version: int, frame: Buffer) -> Work[Metadata]:
+    """Do as ``read_metadata_response``, a few topics or partitions at a time."""
     flexible = is_flexible(METADATA, version)
     at = response_body_offset(METADATA, version, frame) + 4  # throttle time
     count, at = read_array_length(frame, at, flexible)
@@ -137,6 +143,7 @@ def read_metadata_response(version: int, frame: Buffer) -> Metadata:
     controller_id, at = read_int32(frame, at)
     count, at = read_array_length(frame, at, flexible)
     topics = []
+    room = FEW  # topics and partitions that are still to be looked at in this step
     for _ in range(count):
         code, at = read_int16(frame, at)
         name, at = read_nullable_string(frame, at, flexible)
@@ -144,7 +151,14 @@ def read_metadata_response(version: int, frame: Buffer) -> Metadata:
         if version >= 10:
             topic_id, at = read_uuid(frame, at)
         partitions, at = read_array_length(frame, at + 1, flexible)  # behind is_internal
-        at = _skip_partitions(frame, at, partitions, flexible=flexible) + 4  # operations
+        left = max(partitions, 0)
+        while left >= room:
+            at = _skip_partitions(frame, at, room, flexible=flexible)
+            left -= room
+            room = FEW
+            yield
+        at = _skip_partitions(frame, at, left, flexible=flexible) + 4  # operations
+        room -= left + 1
         if flexible:
             at = skip_tags(frame, at)
         if at > len(frame):

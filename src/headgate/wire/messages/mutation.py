@@ -16,15 +16,16 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias
 
-from headgate.errors import KafkaError
-from headgate.steps import Work
+from headgate.errors import KafkaError, RemoteProtocolError
+from headgate.steps import FEW, Counted, Work
 from headgate.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
-from headgate.wire.fields import Buffer
+from headgate.wire.fields import Buffer, skip_tags, write_array_length
 from headgate.wire.header import (
     build_request,
     build_response,
     is_flexible,
     parse_request_header,
+    response_body_offset,
 )
 from headgate.wire.schema import (
     INT32,
@@ -226,6 +227,21 @@ def _ref(topic: DeletableTopic) -> TopicRef:
     return topic.topic_id if topic.name is None else topic.name
 
 
+def named(api_key: int, request: Any) -> Work[list[TopicRef]]:
+    """Return the topics that a request names, by name or id, in its order; in steps."""
+    refs: list[TopicRef] = []
+    for number, topic in enumerate(request.topics, 1):
+        refs.append(_ref(topic) if api_key == DELETE_TOPICS else topic.name)
+        if not number % FEW:
+            yield
+    if api_key == DELETE_TOPICS:
+        for number, name in enumerate(request.topic_names, 1):
+            refs.append(name)
+            if not number % FEW:
+                yield
+    return refs
+
+
 def mutations(
     api_key: int,
     version: int,
@@ -246,16 +262,14 @@ def mutations(
         default_partitions: the cluster's ``num.partitions``, for topics that leave it open.
     """
     strict = version >= STRICT_SINCE[api_key]
-    refs: list[TopicRef] = []
+    refs = yield from named(api_key, request)
     counts: list[int | None] = []
     if api_key == DELETE_TOPICS:
-        for ref in (*map(_ref, request.topics), *request.topic_names):
-            refs.append(ref)
+        for ref in refs:
             counts.append(current(ref))
             yield
         return Mutations(tuple(refs), tuple(counts), False, strict)
     for topic in request.topics:
-        refs.append(topic.name)
         if api_key == CREATE_PARTITIONS:
             now = current(topic.name)
             counts.append(None if now is None else max(topic.count - now, 0))
@@ -282,7 +296,10 @@ def keep(
         refused: names or ids.
     """
     _, _, correlation_id, client_id, _ = parse_request_header(frame)
-    gone = frozenset(refused)
+    gone: set[TopicRef] = set()
+    for ref in refused:
+        gone.add(ref)
+        yield
     topics, names = [], []
     for topic in request.topics:
         if (_ref(topic) if api_key == DELETE_TOPICS else topic.name) not in gone:
@@ -301,20 +318,15 @@ def keep(
     return build_request(api_key, version, correlation_id, client_id, body)
 
 
-def _refusals(api_key: int, refused: Collection[TopicRef]) -> Work[tuple[Any, ...]]:
+def _refusal(api_key: int, ref: TopicRef) -> Any:
     text = KafkaError.THROTTLING_QUOTA_EXCEEDED.generic_message
-    found: list[Any] = []
-    for ref in refused:
-        if api_key == CREATE_TOPICS:
-            found.append(CreatedTopic(str(ref), error_code=_REFUSED, error_message=text))
-        elif api_key == CREATE_PARTITIONS:
-            found.append(GrownTopic(str(ref), error_code=_REFUSED, error_message=text))
-        elif isinstance(ref, uuid.UUID):
-            found.append(DeletedTopic(None, ref, _REFUSED, text))
-        else:
-            found.append(DeletedTopic(ref, NO_ID, _REFUSED, text))
-        yield
-    return tuple(found)
+    if api_key == CREATE_TOPICS:
+        return CreatedTopic(str(ref), error_code=_REFUSED, error_message=text)
+    if api_key == CREATE_PARTITIONS:
+        return GrownTopic(str(ref), error_code=_REFUSED, error_message=text)
+    if isinstance(ref, uuid.UUID):
+        return DeletedTopic(None, ref, _REFUSED, text)
+    return DeletedTopic(ref, NO_ID, _REFUSED, text)
 
 
 _ANSWERS: Final[dict[int, Callable[..., Any]]] = {
@@ -332,31 +344,65 @@ def refuse(
     throttle_ms: int,
 ) -> Work[bytes]:
     """Return an answer that refuses these topics with THROTTLING_QUOTA_EXCEEDED (89)."""
-    topics = yield from _refusals(api_key, refused)
+    topics = Counted(len(refused), (_refusal(api_key, ref) for ref in refused))
     answer = _ANSWERS[api_key](topics, min(max(throttle_ms, 0), 2**31 - 1))
     body = yield from RESPONSES[api_key].encode_steps(
         answer, version, is_flexible(api_key, version)
     )
+    yield
     return build_response(api_key, version, correlation_id, body)
 
 
 def merge(
-    api_key: int, version: int, frame: Buffer, response: Any, refused: Collection[TopicRef]
+    api_key: int,
+    version: int,
+    frame: bytes,
+    refused: Collection[TopicRef],
+    seen: Callable[[Any], None] = lambda topic: None,
 ) -> Work[bytes]:
     """
-    Return the broker's answer with the refused topics added; its throttle time stays.
+    Return the broker's answer with the refused topics added; the rest of it stays.
 
     Args:
         api_key: 19, 20 or 37.
         version: of the request.
         frame: the answer.
-        response: its body.
         refused: names or ids.
+        seen: called with each topic of the broker's answer. None of them is kept.
+
+    Raises:
+        RemoteProtocolError: the answer doesn't parse.
     """
-    more = yield from _refusals(api_key, refused)
-    answer = dataclasses.replace(response, topics=response.topics + more)
-    correlation_id = int.from_bytes(frame[4:8], "big", signed=True)
-    body = yield from RESPONSES[api_key].encode_steps(
-        answer, version, is_flexible(api_key, version)
-    )
-    return build_response(api_key, version, correlation_id, body)
+    flexible = is_flexible(api_key, version)
+    at = response_body_offset(api_key, version, frame)
+    topics: Any = None
+    for name, kind, since, until, _, _ in RESPONSES[api_key].fields:
+        if name == "topics":
+            topics = kind
+            break
+        if since <= version <= until:
+            _, at = kind.read(frame, at, version, flexible)
+    counted_at = at
+    count, first = topics.begin(frame, at, flexible)
+    at = first
+    for _ in range(count):
+        topic, at = yield from topics.element.read_steps(frame, at, version, flexible)
+        seen(topic)
+        yield
+    end = skip_tags(frame, at) if flexible else at
+    if end != len(frame):
+        raise RemoteProtocolError(f"{len(frame) - end} bytes left over after the message")
+    if not refused:
+        return frame
+    out = bytearray(frame[:counted_at])
+    out += write_array_length(count + len(refused), flexible)
+    out += frame[first:at]
+    for ref in refused:
+        parts: list[bytes] = []
+        topics.element.write(_refusal(api_key, ref), parts, version, flexible)
+        out += b"".join(parts)
+        yield
+    out += frame[at:]
+    out[:4] = (len(out) - 4).to_bytes(4, "big")
+    yield
+    return bytes(out)
