@@ -309,3 +309,28 @@ async def test_nobody_is_shown_where_brokers_and_controllers_listen(
     assert {shown[v.name] for v in values} == {(None, True)}
     assert [c.value for c in topic.configs] == ["2"]
     talk.store.close()
+
+
+@pytest.mark.parametrize("name", ["retention.ms", "listeners"])
+@pytest.mark.parametrize(("count", "later"), [(100, False), (5_000, True)])
+async def test_a_long_description_is_searched_and_changed_in_slices(
+    gateway: Callable[..., Setup], tmp_path: Path, name: str, count: int, later: bool
+) -> None:
+    talk = Talk(gateway({}, {"super.users": ""}), tmp_path)
+    asked = configs.DescribeConfigsRequest(
+        (configs.DescribeResource(configs.TOPIC, "t", None),), include_synonyms=True
+    )
+    request = encode_request(DESCRIBE_CONFIGS, 1, 7, "tool", asked)
+    talk.session.client_data(memoryview(bytearray(request)), START_MS)
+    [ask] = [c for c in talk.session.commands if isinstance(c, Ask)]
+    await split(talk.answers, talk.link, ask)
+    value = configs.ConfigValue(name, "123")
+    results = tuple(configs.DescribeResult(configs.TOPIC, "t", (value,)) for _ in range(count))
+    frame = encode_response(DESCRIBE_CONFIGS, 1, 7, configs.DescribeConfigsResponse(results))
+    talk.session.broker_data(memoryview(bytearray(frame)), START_MS)
+    later = later or name == "listeners"
+    assert (b"".join(talk.session.to_client) == frame) is not later
+    await asyncio.gather(*talk.answers._finishing)
+    assert b"".join(talk.session.to_client) == frame
+    assert talk.answers.slices.count >= later
+    talk.store.close()

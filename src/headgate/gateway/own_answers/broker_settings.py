@@ -23,6 +23,7 @@ from headgate.gateway.kept.limits import QUOTA_DEFAULTS, static_defaults, static
 from headgate.gateway.log import get_logger
 from headgate.gateway.own_answers.denials import SMALL_BYTES
 from headgate.quota.key import format_value
+from headgate.steps import finish
 from headgate.store.broker_rules import BROKER_SETTINGS, base_setting
 from headgate.store.synonyms import (
     BUILT_IN,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from headgate.gateway.own_answers.answers import Answers
     from headgate.gateway.session.commands import Ask
     from headgate.steps import Work
+    from headgate.wire.fields import Buffer
 
 log = get_logger("headgate.gateway")
 
@@ -62,7 +64,10 @@ _ADDRESSES: Final = frozenset(
     }
 )
 """Settings of a broker (2.x to 4.x) that say where brokers, controllers or ZooKeeper listen."""
-_ADDRESS_BYTES: Final = tuple(name.encode() for name in _ADDRESSES)
+_ADDRESS_BYTES: Final = tuple(
+    name.encode() for name in _ADDRESSES if not any(other in name for other in _ADDRESSES - {name})
+)
+"""Parts of names: a broker's answer without these bytes has none of them."""
 _SOURCES: Final[Mapping[str, int]] = {
     DYNAMIC_BROKER: configs.SOURCE_DYNAMIC_BROKER,
     DYNAMIC_DEFAULT: configs.SOURCE_DYNAMIC_DEFAULT_BROKER,
@@ -132,20 +137,15 @@ def _describe(
             return result
         return _with_ours(result, asked[result.resource_name], static, dynamic, defaults)
 
-    def merged(frame: bytes) -> Work[bytes]:
-        response = yield from decode_response_steps(plan.key, plan.version, frame)
-        results = []
-        for result in response.results:
-            results.append(shown(result))
-            yield
-        response = replace(response, results=tuple(results))
-        return (
-            yield from encode_response_steps(plan.key, plan.version, ask.correlation_id, response)
-        )
+    def merged(frame: bytes) -> Work[Buffer]:
+        if not asked and not (yield from configs.names_any(frame, _ADDRESS_BYTES)):
+            return frame  # nearly always about topics
+        return (yield from configs.change_results(plan.version, frame, shown))
 
     def merge(frame: bytes) -> bytes | Ask:
-        if not asked and not any(name in frame for name in _ADDRESS_BYTES):
-            return frame  # nearly always about topics
+        short = not asked and len(frame) <= configs.WINDOW
+        if short and not finish(configs.names_any(frame, _ADDRESS_BYTES)):
+            return frame
         return answers.merge(link, ask, merged(frame), len(frame))
 
     link.forward(ask, ask.frame, merge)
@@ -158,6 +158,8 @@ def _without_addresses(result: Any) -> Any:
     Our addresses don't take their place: a tool that writes back what it read would put them into
     the broker, where some of these settings can be altered at any time.
     """
+    if not any(c.name in _ADDRESSES for c in result.configs):
+        return result
     return replace(
         result,
         # Differs: brokers' and controllers' addresses are shown as passwords are, without a value.
