@@ -6,9 +6,12 @@ import json
 import pytest
 
 from headgate.errors import KafkaError, RemoteProtocolError
+from headgate.gateway.identity import sasl
 from headgate.gateway.identity.sasl import (
     MAX_NAME_BYTES,
     MAX_TOKEN_BYTES,
+    MOST_BEARER_READ,
+    MOST_READ,
     Refusal,
     SaslObserver,
     SaslState,
@@ -384,6 +387,38 @@ def test_what_is_said_before_authentication_is_bounded() -> None:
         for _ in range(10):
             observer.token(bearer(jwt(sub="alice")))
             observer.answered(0, b'{"status":"invalid_token"}')
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "most", "start", "end"),
+    [
+        ("PLAIN", MOST_READ, b"\0alice\0", b""),
+        ("SCRAM-SHA-256", MOST_READ, b"n,,n=alice,r=", b""),
+        ("SCRAM-SHA-512", MOST_READ, b"n,,n=alice,r=", b""),
+        ("OAUTHBEARER", MOST_BEARER_READ, b"n,,\x01x=", bearer(jwt(sub="alice"))[3:]),
+    ],
+)
+def test_a_token_is_read_only_if_it_is_not_too_long(
+    mechanism: str, most: int, start: bytes, end: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    real = sasl.java_text
+    monkeypatch.setattr(sasl, "java_text", lambda raw: read.append(len(raw)) or real(raw))
+    token = start + b"x" * (most - len(start) - len(end)) + end
+    observer = chosen(mechanism)
+    observer.token(token)
+    assert read == [most]
+    assert observer.state is SaslState.ASKED
+    too_long = start + b"x" + token[len(start) :]
+    observer = chosen(mechanism)
+    with pytest.raises(Refusal, match=f"of {most + 1} bytes; of {mechanism} at most {most}") as no:
+        observer.token(too_long)
+    assert (no.value.code, no.value.reason) == (
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        "unreadable",
+    )
+    assert read == [most]
+    assert observer.state is SaslState.FAILED
 
 
 def test_raw_tokens_follow_a_handshake_of_version_0() -> None:

@@ -31,6 +31,9 @@ from headgate.wire.fields import java_text
 
 # sasl.server.max.receive.size, Kafka's default (KIP-684): one token, before a name is known.
 MAX_TOKEN_BYTES: Final = 512 * 1024
+# Of these mechanisms: what is read of a token is read in one piece, in some milliseconds.
+MOST_READ: Final = 16 * 1024
+MOST_BEARER_READ: Final = 64 * 1024
 # A name becomes a quota id and a metric label. Kafka's own clients send far less.
 MAX_NAME_BYTES: Final = 8 * 1024
 # SCRAM takes two rounds; OAUTHBEARER a second after an error. Nothing takes more.
@@ -213,6 +216,14 @@ class SaslObserver:
         self._rounds += 1
         if self._rounds > MAX_ROUNDS:
             raise RemoteProtocolError("a SASL exchange without end", reason="sasl-state")
+        # Differs: a SASL token of more than 16 KiB, with OAUTHBEARER 64 KiB, is refused; Kafka
+        # reads 512 KiB (sasl.server.max.receive.size). None that a client sends is near that.
+        most = MOST_BEARER_READ if self.mechanism == OAUTHBEARER else MOST_READ
+        if len(raw) > most:
+            raise self._failed(
+                f"a SASL token of {len(raw)} bytes; of {self.mechanism} at most {most} are taken",
+                "unreadable",
+            )
         claimed = self._read(raw)
         if claimed is not None:
             if len(claimed.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
