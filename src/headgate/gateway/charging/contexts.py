@@ -28,8 +28,10 @@ MOST_NAMED: Final = 1 << 24
 
 _FREED_AT_ONCE: Final = 256
 """Objects that are freed in one step, in a quarter of a millisecond."""
-_SETTLED_AT_ONCE: Final = 32
-"""Allowances that are settled in one step; each may have a few requests to charge."""
+_SETTLED_AT_ONCE: Final = 512
+"""What is settled in one step, in half a millisecond: requests and connections, and 16 for each
+allowance. The last may have as much as an allowance can have (``headroom``)."""
+_EACH_SETTLED: Final = 16
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
@@ -116,10 +118,14 @@ class Contexts:
 
     def settling(self, clock: Callable[[], int]) -> Iterator[None]:
         """Do most of ``settle``'s work beforehand, in steps; later claims are left to it."""
-        for count, allowance in enumerate(one_by_one(self._used), 1):
+        settled = 0
+        for allowance in one_by_one(self._used):
+            settled += _EACH_SETTLED
             if self._used.pop(allowance, self) is None:
+                settled += allowance.weight
                 allowance.ask_again(clock())
-            if not count % _SETTLED_AT_ONCE:
+            if settled >= _SETTLED_AT_ONCE:
+                settled = 0
                 yield
 
     def make_way(self, context: Context, size: int, now_ms: int) -> None:

@@ -12,6 +12,8 @@ A request that may not fit waits until those before it on its connection are ans
 follows it until it is answered itself. When it is complete, every early request that claims from
 the same quota is charged, answered or not: at this moment it is certain that their throttle is 0,
 and afterwards it wouldn't be. So no client waits for another.
+That is done in one piece, so the requests of an allowance that go early are bounded
+(``MOST_EARLY``). Beyond that a request waits likewise, but nothing has to be charged before it.
 
 There is an allowance for each quota and quota-id, shared by all clients that are charged to it.
 Before a quota changes, all early requests are charged.
@@ -29,6 +31,12 @@ LEAST_TIME_NS: Final = 1_000_000
 """Thread time that a request claims at least; one takes some 10 to 100 µs."""
 MOST_TIMED: Final = 64
 """Requests of one quota-id that claim thread time at once: what they take is only an estimate."""
+MOST_EARLY: Final = 500
+"""Requests of one allowance in flight; at this many none more goes early. It takes half a
+millisecond to charge them."""
+MOST_EARLY_CLIENTS: Final = 2_048
+"""Connections that an allowance knows as early. One more has the one that came first charged, which
+mostly has nothing in flight any more."""
 
 
 class Allowance:
@@ -47,14 +55,15 @@ class Allowance:
             except by claims: a charge takes what was claimed before, and time only takes samples
             away or adds tokens. So they stay good until they are used up or the bound moves.
         early: connections that may have early requests here that aren't charged yet.
+        requests: complete requests that aren't charged yet, early or not.
     """
 
-    __slots__ = ("claimed", "early", "left", "spare", "used")
+    __slots__ = ("claimed", "early", "left", "requests", "spare", "used")
 
     def __init__(self, spare: Callable[[], float], used: dict[Allowance, None]) -> None:
         self.spare = spare
         self.used = used
-        self.claimed = 0
+        self.claimed = self.requests = 0
         self.left = 0.0
         self.early: dict[ClientConnection, None] = {}
 
@@ -70,13 +79,19 @@ class Allowance:
 
     def settle(self, now_ms: int) -> None:
         """Charge every early request that claims from this; no client waits for that."""
-        while self.early:
-            next(iter(self.early)).charge_early(now_ms)
+        while self.early:  # a charge may have others go early
+            for client in tuple(self.early):
+                client.charge_early(now_ms)
 
     def ask_again(self, now_ms: int) -> None:
         """Settle, and have the next claim ask how much is spare: the bound may move now."""
         self.settle(now_ms)
         self.left = 0.0
+
+    @property
+    def weight(self) -> int:
+        """How much there is to settle: requests and connections."""
+        return self.requests + len(self.early)
 
     @property
     def idle(self) -> bool:
@@ -202,6 +217,9 @@ class Headroom:
 
     def fits(self, size: int, now_ms: int) -> bool:
         """Whether a request that produces ``size`` bytes goes early, by its header."""
+        for allowance in self.all:
+            if allowance.requests >= MOST_EARLY:
+                return False
         for allowance in self.bytes:
             if allowance.left < size and allowance.spare() - allowance.claimed < size:
                 return False
@@ -222,8 +240,9 @@ class Headroom:
         if only is None or client.early_in is not self:
             return False
         left = only.left - size
-        if left < 0:
+        if left < 0 or only.requests >= MOST_EARLY:
             return False
+        only.requests += 1
         only.left = left
         only.claimed += size
         return True
@@ -248,6 +267,10 @@ class Headroom:
             Whether it goes early. Either way ``release`` is due when it is charged.
         """
         early = not self.timeless
+        for allowance in self.all:
+            if allowance.requests >= MOST_EARLY:
+                early = False
+            allowance.requests += 1
         for allowance in self.bytes:
             left = allowance.left - size
             if left >= 0:  # as ``Allowance.claim``, without a call
@@ -266,6 +289,9 @@ class Headroom:
             time.settle(now_ms)
         if early and client.early_in is not self:
             client.charge_early(now_ms)
+            for allowance in self.all:
+                if len(allowance.early) >= MOST_EARLY_CLIENTS:
+                    next(iter(allowance.early)).charge_early(now_ms)
             client.early_in = self
             for allowance in self.all:
                 allowance.early[client] = None
@@ -276,9 +302,13 @@ class Headroom:
         """What was claimed is charged now; arguments as they were for ``claim``."""
         for allowance in self.bytes:
             allowance.claimed -= size
-        if self.ids is not None and producer_ids:
-            self.ids.release_ids(producer_ids)
+            allowance.requests -= 1
+        if self.ids is not None:
+            self.ids.requests -= 1
+            if producer_ids:
+                self.ids.release_ids(producer_ids)
         if self.time is not None:
+            self.time.requests -= 1
             self.time.claimed -= 1
 
     def make_way(self, size: int, now_ms: int) -> None:
