@@ -34,7 +34,8 @@ last turn they are still the next to have one."""
 MOST_LEFT: Final = 4_096
 """Places kept of a principal's connections that closed unserved; more than wait at once."""
 MOST_GATES: Final = 1 << 16
-"""At this many gates the open ones are freed; again whenever those that are left have doubled."""
+"""At this many gates the open ones are freed, some with each gate that comes; again whenever those
+that are left have doubled."""
 _LOOKED_AT_ONCE: Final = 128
 """Gates that are looked at in one step, in a quarter of a millisecond."""
 SET_BACK_MS: Final = 10
@@ -299,7 +300,8 @@ class Gates:
         self._skew_ms = skew()
         self._gates: dict[GateKey, Gate] = {}
         self._most = MOST_GATES
-        self._last_ms = 0
+        self._making_room: Iterator[None] | None = None
+        self._last_ms = self._charged_ms = 0
         self.kept_bytes = self.ahead_ms = 0
         self.numbers: Iterator[int] = count()
 
@@ -335,12 +337,20 @@ class Gates:
         if gate is None:
             if throttle_ms <= 0:
                 return
-            if len(self._gates) >= self._most:
-                for _ in self.tidying(lambda: now_ms):
-                    pass
-                self._most = max(MOST_GATES, 2 * len(self._gates))
+            self._charged_ms = now_ms
+            self._make_room()
             gate = self._gates[key] = self._made(key)
         gate.charged(throttle_ms, bound, self.time(now_ms))
+
+    def _make_room(self) -> None:
+        """Where there are too many gates, look at some more of them; free those that are open."""
+        if self._making_room is None:
+            if len(self._gates) < self._most:
+                return
+            self._making_room = self.tidying(lambda: self._charged_ms)
+        if next(self._making_room, self) is self:
+            self._making_room = None
+            self._most = max(MOST_GATES, 2 * len(self._gates))
 
     def _made(self, key: GateKey) -> Gate:
         owed_ms = self._owed_ms(key)

@@ -15,9 +15,11 @@ leaves its debts to its own principal only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
+
+from headgate.steps import one_by_one
 
 MOST_OF_A_KEY: Final = 4_096
 """Ends kept for one lane key; beyond that the earliest is dropped, and its lane with it."""
@@ -26,6 +28,9 @@ MOST_LANES: Final = 1 << 15
 connections of several quota-ids must have been muted at once."""
 MOST_NAMED: Final = 1 << 22
 """Characters of their names: a client-id may have 32,767."""
+FORGOTTEN_AT_ONCE: Final = 64
+"""Ends that are looked at when another comes, in a tenth of a millisecond: far more are forgotten
+than come. For a while a few more than the most may be kept."""
 MOST_HELD: Final = 16
 """Lanes that a connection remembers as its own. A client that changes its client-id more often
 waits for debts again."""
@@ -99,6 +104,8 @@ class LaneBook:
     def __init__(self) -> None:
         self._lanes: dict[LaneKey, list[Lane]] = {}  # heaps
         self._ends: list[tuple[int, LaneKey]] = []  # a heap of all; some are gone already
+        self._fresh: list[tuple[int, LaneKey]] | None = None  # the next one, while it is made
+        self._renewing: Iterator[None] = iter(())
         self._count = self._named = 0
 
     def __len__(self) -> int:
@@ -108,39 +115,67 @@ class LaneBook:
         """Take in the end of a connection that closes."""
         if lane.end_ms <= now_ms:
             return
-        self._forget_until(now_ms)
         lanes = self._lanes.get(key)
         if lanes is None:
             lanes = self._lanes[key] = []
             self._named += sum(map(len, key))
         heappush(lanes, lane)
         heappush(self._ends, (lane.end_ms, key))
+        if self._fresh is not None:
+            heappush(self._fresh, (lane.end_ms, key))
         self._count += 1
         if len(lanes) > MOST_OF_A_KEY:
             self._drop_first(key)
-        while self._count > MOST_LANES or self._named > MOST_NAMED:
-            self._drop_earliest()
-        if len(self._ends) > 2 * self._count + 1_024:
-            self._ends = [(a.end_ms, k) for k, lanes in self._lanes.items() for a in lanes]
-            heapify(self._ends)
+        self._forget(now_ms)
+        if self._fresh is None and len(self._ends) > 2 * self._count + 1_024:
+            self._renewing = self._renew()
+        next(self._renewing, None)  # far more are looked at than new ones come
 
     def take(self, key: LaneKey, now_ms: int) -> Lane | None:
         """Hand the earliest end that isn't over to a newcomer; None: nothing is owed."""
         lanes = self._lanes.get(key)
+        over = 0
         while lanes:
             lane = lanes[0]
             self._drop_first(key)
             if lane.end_ms > now_ms:
                 return lane
+            over += 1
+            if over == FORGOTTEN_AT_ONCE:  # all at once takes less than one by one
+                self._keep_from(key, now_ms)
         return None
+
+    def _keep_from(self, key: LaneKey, now_ms: int) -> None:
+        """Forget all ends of a key that are over."""
+        lanes = self._lanes.get(key)
+        if lanes:
+            before = len(lanes)
+            lanes[:] = [lane for lane in lanes if lane.end_ms > now_ms]
+            heapify(lanes)
+            self._count -= before - len(lanes)
+            if not lanes:
+                self._drop_key(key)
+
+    def _renew(self) -> Iterator[None]:
+        """Make the heap of all ends again in steps, without those that are gone."""
+        fresh = self._fresh = []
+        for key in one_by_one(self._lanes):
+            for lane in tuple(self._lanes.get(key, ())):
+                heappush(fresh, (lane.end_ms, key))
+                if not len(fresh) % FORGOTTEN_AT_ONCE:
+                    yield
+        self._ends, self._fresh = fresh, None
 
     def _drop_first(self, key: LaneKey) -> None:
         lanes = self._lanes[key]
         heappop(lanes)
         self._count -= 1
         if not lanes:
-            del self._lanes[key]
-            self._named -= sum(map(len, key))
+            self._drop_key(key)
+
+    def _drop_key(self, key: LaneKey) -> None:
+        del self._lanes[key]
+        self._named -= sum(map(len, key))
 
     def _drop_earliest(self) -> None:
         """Forget the end that is over first."""
@@ -150,8 +185,14 @@ class LaneBook:
         if lanes and lanes[0].end_ms == end_ms:
             self._drop_first(key)
 
-    def _forget_until(self, now_ms: int) -> None:
-        while self._ends and self._ends[0][0] <= now_ms:
+    def _forget(self, now_ms: int) -> None:
+        """Forget the earliest of those that are over, or too many; the rest at later calls."""
+        for _ in range(FORGOTTEN_AT_ONCE):
+            if not self._ends:
+                return
+            is_over = self._ends[0][0] <= now_ms
+            if not is_over and self._count <= MOST_LANES and self._named <= MOST_NAMED:
+                return
             self._drop_earliest()
 
 
