@@ -69,8 +69,10 @@ class BpsQuotaManager(PacedQuotaManager):
 
     def sharing_among(self, brokers: int, clock: Callable[[], int]) -> Work[None]:
         """Do as :meth:`set_brokers`, in steps; ``clock`` returns epoch ms and is asked at each."""
-        if brokers == self.brokers:
-            return
+        if brokers != self.brokers:
+            yield from self.changing(self._sharing_among(brokers, clock), clock)
+
+    def _sharing_among(self, brokers: int, clock: Callable[[], int]) -> Work[None]:
         now_ms = self._move(clock)
         self.brokers = brokers
         for count, tags in enumerate(one_by_one(self._sensors), 1):

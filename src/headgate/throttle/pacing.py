@@ -215,6 +215,8 @@ class PacedQuotaManager(SensorRegistry):
         self._cap_ms = LONG_MAX if period_ms is None else 2 * period_ms
         self.moving: Callable[[int], None] | None = None
         """Called with now before bounds move: what was claimed by the old ones is charged first."""
+        self.changing: Callable[[Work[None], Callable[[], int]], Work[None]] = lambda work, _: work
+        """Does work that moves bounds, after most of what was claimed was charged, in steps."""
         self._assigned: dict[Tags, tuple[float, int]] = {}
         self._observed_ms: int | None = None
 
@@ -360,6 +362,11 @@ class PacedQuotaManager(SensorRegistry):
         self, bounds: Iterable[tuple[Tags, float]], clock: Callable[[], int], valid_until_ms: int
     ) -> Work[None]:
         """Do as :meth:`assign`, in steps; ``clock`` returns epoch ms and is asked at each."""
+        return self.changing(self._assigning(bounds, clock, valid_until_ms), clock)
+
+    def _assigning(
+        self, bounds: Iterable[tuple[Tags, float]], clock: Callable[[], int], valid_until_ms: int
+    ) -> Work[None]:
         now_ms = self._move(clock)
         # Bounds that no request is charged to are dropped once they lapse.
         self._assigned = {t: a for t, a in self._assigned.items() if a[1] >= now_ms}

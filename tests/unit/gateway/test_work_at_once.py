@@ -20,7 +20,7 @@ from headgate.gateway.charging.headroom import (
 from headgate.gateway.charging.lanes import FORGOTTEN_AT_ONCE, Lane, LaneBook, lane_key
 from headgate.gateway.session.session import Session
 from headgate.quota.entity import DEFAULT, QuotaEntity
-from headgate.quota.key import PRODUCER
+from headgate.quota.key import PRODUCER, PRODUCER_BPS
 from kit.playbook import START_MS
 
 from .conftest import Setup, StillFace, StillIdentity, fetch, plans, produce, produced
@@ -149,6 +149,35 @@ def test_a_change_settles_by_the_number_of_requests(
     by_step = [0, *(len(charged) for _ in setup.rules.contexts.settling(lambda: START_MS))]
     assert len(charged) == 9_000
     assert max(b - a for a, b in itertools.pairwise([*by_step, 9_000])) <= 2 * MOST_EARLY
+
+
+@pytest.mark.parametrize("what", ["assigned", "brokers"])
+def test_a_share_moves_in_steps_too_and_nothing_goes_early_meanwhile(
+    gateway: Make, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    zed = QuotaEntity.of(user="zed")
+    setup = gateway({QuotaEntity.of(user=DEFAULT): {PRODUCER: 1e6}, zed: {PRODUCER_BPS: 1e6}})
+    sessions = [session_of(setup, f"u{n}") for n in range(30)]
+    small = b"".join(produce(70, n) for n in range(1, 301))
+    for session in sessions[:20]:
+        reads(session, small)
+    charged = counting_charges(setup, monkeypatch)
+    manager = setup.rules.managers.produce_bps
+    manager.record("zed", "c", 1, START_MS)
+    if what == "assigned":
+        work = manager.assigning([(("zed", ""), 5e5)], lambda: START_MS, START_MS + 9_000)
+    else:
+        work = manager.sharing_among(3, lambda: START_MS)
+    by_step = [0]
+    for _ in work:
+        by_step.append(len(charged))
+        if len(by_step) == 5:
+            for session in sessions[20:]:
+                reads(session, small)
+    assert len(charged) == 20 * 300
+    assert max(b - a for a, b in itertools.pairwise([*by_step, len(charged)])) <= 2 * MOST_EARLY
+    assert [uncharged(session) for session in sessions] == [0] * 20 + [1] * 10
+    assert manager.bound_in_force(("zed", "")) == {"assigned": 5e5, "brokers": 1e6 / 3}[what]
 
 
 # -- ends of mutes

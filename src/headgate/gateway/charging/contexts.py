@@ -12,13 +12,20 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headgate.gateway.charging.context import Context
 from headgate.gateway.charging.fetch_gate import GateKey
-from headgate.gateway.charging.headroom import Allowance, Headroom, IdAllowance, TimeAllowance
+from headgate.gateway.charging.headroom import (
+    Allowance,
+    Changes,
+    Headroom,
+    IdAllowance,
+    TimeAllowance,
+)
 from headgate.gateway.charging.managers import FETCHING, PRODUCING, Managers
 from headgate.quota.key import PRODUCER_IDS, REQUEST, QuotaKey
 from headgate.steps import one_by_one
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
+    from headgate.steps import Work
     from headgate.throttle.overrides import Tags
 
 MOST_CONTEXTS: Final = 1 << 16
@@ -60,6 +67,7 @@ class Contexts:
         self._headrooms: dict[tuple[tuple[QuotaKey, Tags], ...], Headroom] = {}
         self._allowances: dict[tuple[QuotaKey, Tags], Allowance] = {}
         self._used: dict[Allowance, None] = {}  # those to be settled before a quota changes
+        self._changes = Changes()
         self._tidying: Iterator[None] = iter(())
         # Those of earlier epochs: what is claimed still counts, and freeing them takes time.
         self._old_contexts: dict[tuple[str, str], Context] = {}
@@ -115,6 +123,20 @@ class Contexts:
             used.clear()
             for allowance in some:
                 allowance.ask_again(now_ms)
+
+    def changing(self, work: Work[None], clock: Callable[[], int]) -> Work[None]:
+        """
+        Do work that changes quotas, in steps, when what went early by the old ones is charged.
+
+        No connection begins to go early until it is done: else thousands could, between two steps,
+        and all would have to be charged in one piece.
+        """
+        self._changes.under_way += 1
+        try:
+            yield from self.settling(clock)
+            yield from work
+        finally:
+            self._changes.under_way -= 1
 
     def settling(self, clock: Callable[[], int]) -> Iterator[None]:
         """Do most of ``settle``'s work beforehand, in steps; later claims are left to it."""
@@ -172,6 +194,7 @@ class Contexts:
                 ids if isinstance(ids, IdAllowance) else None,
                 timed if isinstance(timed, TimeAllowance) else None,
                 timeless=self._upstream_time and REQUEST in finite,
+                changes=self._changes,
             )
             self._headrooms[quotas] = headroom
         return headroom

@@ -127,7 +127,7 @@ class Enforcement:
         for key, manager in self.managers.by_key.items():
             if isinstance(manager, PacedQuotaManager):
                 manager.moved = partial(journal.bound, broker_id, key)
-                manager.moving = self.contexts.settle
+                manager.moving, manager.changing = self.contexts.settle, self.contexts.changing
         self.managers.set_exempt(self.contexts.exempt)
         self._changed()
 
@@ -157,7 +157,9 @@ class Enforcement:
             pass
 
     def _steps(self, changes: Changes, clock: Callable[[], int]) -> Iterator[None]:
-        yield from self.contexts.settling(clock)
+        return self.contexts.changing(self._changing(changes, clock), clock)
+
+    def _changing(self, changes: Changes, clock: Callable[[], int]) -> Work[None]:
         self.contexts.settle(clock())
         taken = []
         for entity, key, value in changes:

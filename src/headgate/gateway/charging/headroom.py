@@ -16,7 +16,7 @@ That is done in one piece, so the requests of an allowance that go early are bou
 (``MOST_EARLY``). Beyond that a request waits likewise, but nothing has to be charged before it.
 
 There is an allowance for each quota and quota-id, shared by all clients that are charged to it.
-Before a quota changes, all early requests are charged.
+Before a quota changes, all early requests are charged, in steps; meanwhile none goes early.
 """
 
 from __future__ import annotations
@@ -186,6 +186,23 @@ class TimeAllowance(Allowance):
         return max(2 * self._max_ns, 2 * self._before_ns, LEAST_TIME_NS)
 
 
+class Changes:
+    """
+    Whether quotas are being changed.
+
+    Attributes:
+        under_way: how many changes are; meanwhile no connection begins to go early.
+    """
+
+    __slots__ = ("under_way",)
+
+    def __init__(self) -> None:
+        self.under_way = 0
+
+
+NO_CHANGES: Final = Changes()
+
+
 class Headroom:
     """
     The allowances of one client: a request goes early if it fits into each.
@@ -195,9 +212,10 @@ class Headroom:
         ids: for its producer ids, if they are limited.
         time: for its thread time, if that is limited.
         timeless: thread time is limited, and no request's is known before: none goes early.
+        changes: of the quotas.
     """
 
-    __slots__ = ("_only", "all", "bytes", "ids", "time", "timeless")
+    __slots__ = ("_changes", "_only", "all", "bytes", "ids", "time", "timeless")
 
     def __init__(
         self,
@@ -206,7 +224,9 @@ class Headroom:
         time: TimeAllowance | None = None,
         *,
         timeless: bool = False,
+        changes: Changes = NO_CHANGES,
     ) -> None:
+        self._changes = changes
         self.bytes = produced
         self.ids = ids
         self.time = time
@@ -217,6 +237,8 @@ class Headroom:
 
     def fits(self, size: int, now_ms: int) -> bool:
         """Whether a request that produces ``size`` bytes goes early, by its header."""
+        if self._changes.under_way:
+            return False
         for allowance in self.all:
             if allowance.requests >= MOST_EARLY:
                 return False
@@ -266,7 +288,7 @@ class Headroom:
         Returns:
             Whether it goes early. Either way ``release`` is due when it is charged.
         """
-        early = not self.timeless
+        early = not (self.timeless or self._changes.under_way)
         for allowance in self.all:
             if allowance.requests >= MOST_EARLY:
                 early = False
