@@ -82,14 +82,14 @@ def _response(key: int, version: int, body: bytes, choice: int) -> None:
     if how == "read" and at is not None:
         assert isinstance(at, int)
         assert 8 <= at <= len(raw) - 4
-        patched = throttle.patch_throttle(key, version, raw, 12345)
+        patched = throttle.patch_throttle(raw, at, 12345)
         assert len(patched) == len(raw)
         # A zero at the end of Produce is found without a walk; written to, it has to be walked,
         # and only an answer that parses leads there.
         if key != apis.PRODUCE or outcome(
             lambda: throttle.throttle_offset(key, version, patched)
         ) == ("read", at):
-            assert throttle.read_throttle(key, version, patched) == 12345
+            assert throttle.read_throttle(patched, at) == 12345
     if version >= SINCE.get(key, apis.NEVER):
         how, out = outcome(lambda: finish(rewriting(key, version, raw, BOOK)))
         if how == "read":

@@ -32,7 +32,7 @@ from headgate.wire.messages import (
     sasl,
 )
 from headgate.wire.messages.log_dirs import DescribableTopic, DescribeLogDirsRequest
-from headgate.wire.throttle import read_throttle
+from headgate.wire.throttle import read_throttle, throttle_offset
 from kit.journals import read_topic
 from kit.logins import build_authenticate, build_handshake
 
@@ -67,7 +67,7 @@ class Connection:
     def call(self, key: int, version: int, message: Any) -> Any:
         body = REQUESTS[key].encode(message, version, is_flexible(key, version))
         frame = self.ask(key, version, body)
-        assert read_throttle(key, version, frame) >= 0
+        assert read_throttle(frame, throttle_offset(key, version, frame)) >= 0
         return decode_response(key, version, frame)
 
     def close(self) -> None:

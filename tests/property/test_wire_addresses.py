@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from headgate.errors import RemoteProtocolError
+from headgate.gateway.session.rewrite import rewriting
 from headgate.steps import finish
 from headgate.wire import apis
 from headgate.wire.header import correlation_id, parse_request_header, response_body_offset
 from headgate.wire.messages import addresses, api_versions, fetch, produce
+from headgate.wire.throttle import throttle_offset
 from wire_oracles import (
     QUICK,
     kafka_python_decode,
@@ -61,12 +63,13 @@ def _expected(value: Any, field: str) -> tuple[Any, list[int]]:
 
 
 def _rewritten(key: int, version: int, frame: bytes) -> tuple[Any, list[int], bytes]:
-    hidden: list[int] = []
-    out = bytes(finish(addresses.REWRITERS[key](frame, version, BOOK, hidden)))
+    read = finish(rewriting(key, version, frame, BOOK))
+    out = bytes(read.frame)
+    assert read.throttle_at == throttle_offset(key, version, out)
     assert int.from_bytes(out[:4], "big") == len(out) - 4
     assert correlation_id(out) == correlation_id(frame)
     body = out[response_body_offset(key, version, out) :]
-    return kio_decode(key, version, True, body), hidden, body
+    return kio_decode(key, version, True, body), list(read.hidden), body
 
 
 @pytest.mark.parametrize(("key", "version"), NODES)

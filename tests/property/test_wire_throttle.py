@@ -26,15 +26,16 @@ def test_the_patched_response_is_the_same_but_for_the_throttle(
 ) -> None:
     value = data.draw(kio_values(key, version, response=True))
     frame = kio_response(value)
-    assert read_throttle(key, version, frame) == round(value.throttle_time / MILLISECOND)
-    patched = patch_throttle(key, version, frame, told)
+    at = throttle_offset(key, version, frame)
+    assert read_throttle(frame, at) == round(value.throttle_time / MILLISECOND)
+    patched = patch_throttle(frame, at, told)
     body = bytes(patched)[response_body_offset(key, version, patched) :]
     assert patched[:8] == frame[:8]
     assert kio_decode(key, version, True, body) == dataclasses.replace(
         value, throttle_time=told * MILLISECOND
     )
     in_place = bytearray(frame)
-    assert patch_throttle(key, version, in_place, told) is in_place
+    assert patch_throttle(in_place, at, told) is in_place
     assert in_place == patched
 
 
@@ -49,5 +50,5 @@ def test_a_response_without_the_field_is_left_alone(
 ) -> None:
     frame = kio_response(data.draw(kio_values(key, version, response=True)))
     assert throttle_offset(key, version, frame) is None
-    assert read_throttle(key, version, frame) == 0
-    assert patch_throttle(key, version, frame, 99) is frame
+    assert read_throttle(frame, None) == 0
+    assert patch_throttle(frame, None, 99) is frame

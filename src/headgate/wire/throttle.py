@@ -2,7 +2,8 @@
 Find, read and patch ``throttle_time_ms`` in a response.
 
 The field is the body's first int32 in all APIs but seven: Produce has it after the responses,
-ApiVersions after the keys, the delegation token calls and OffsetDelete where this module says.
+ApiVersions after the keys, the delegation token calls and OffsetDelete where this module says. It
+is found in steps, because a client may ask about a hundred thousand partitions or tokens.
 
 Source: Apache Kafka's ``*Response.json``; KIP-219 (the field is told before the mute).
 """
@@ -13,6 +14,7 @@ import struct
 from typing import Final
 
 from headgate.errors import RemoteProtocolError
+from headgate.steps import FEW, Work, finish
 from headgate.wire import apis
 from headgate.wire.apis import NEVER, THROTTLE_SINCE
 from headgate.wire.fields import (
@@ -60,8 +62,13 @@ def pack_throttle(ms: int) -> bytes:
 
 
 def throttle_offset(api_key: int, version: int, frame: Buffer) -> int | None:
+    """Return where the field is in a response frame, in one piece (``finding_throttle``)."""
+    return finish(finding_throttle(api_key, version, frame))
+
+
+def finding_throttle(api_key: int, version: int, frame: Buffer) -> Work[int | None]:
     """
-    Return where the field is in a response frame.
+    Find where the field is in a response frame, in steps.
 
     Args:
         api_key: of the request answered.
@@ -79,32 +86,29 @@ def throttle_offset(api_key: int, version: int, frame: Buffer) -> int | None:
         return None
     body = at = response_body_offset(api_key, version, frame)
     if api_key in NOT_FIRST:
-        at = _odd_offset(api_key, version, frame, at)
+        at = yield from _odd_offset(api_key, version, frame, at)
     if at < body or at + 4 > len(frame):
         raise RemoteProtocolError("the response ends before its throttle time")
     return at
 
 
-def read_throttle(api_key: int, version: int, frame: Buffer) -> int:
-    """Return the throttle a response tells, in ms; 0 where it has no such field."""
-    at = throttle_offset(api_key, version, frame)
+def read_throttle(frame: Buffer, at: int | None) -> int:
+    """Return the throttle a response tells at ``throttle_offset``, in ms; 0 at None."""
     return 0 if at is None else _unpack(frame, at)[0]
 
 
-def patch_throttle(api_key: int, version: int, frame: Buffer, ms: int) -> Buffer:
+def patch_throttle(frame: Buffer, at: int | None, ms: int) -> Buffer:
     """
     Write the throttle into a response.
 
     Args:
-        api_key: of the request answered.
-        version: of the request answered.
         frame: the response, or its first piece where that is enough (``throttle_offset``).
+        at: where the field is; None: it has none.
         ms: the delay in milliseconds; clamped to what the field can hold.
 
     Returns:
         The frame: the same object where it has no such field or could be written in place.
     """
-    at = throttle_offset(api_key, version, frame)
     return frame if at is None else overwrite(frame, at, pack_throttle(ms))
 
 
@@ -119,14 +123,14 @@ def overwrite(frame: Buffer, at: int, raw: bytes) -> Buffer:
     return frame
 
 
-def _odd_offset(api_key: int, version: int, frame: Buffer, at: int) -> int:
+def _odd_offset(api_key: int, version: int, frame: Buffer, at: int) -> Work[int]:
     if api_key == apis.PRODUCE:
         if version < 9:
             return len(frame) - 4
         # Only a zero throttle without tags ends so: a node endpoint's port is never 0.
         if frame[-5:] == _ZERO_TAIL:
             return len(frame) - 5
-        return skip_produce_responses(frame, at, version)
+        return (yield from _skip_produce_responses(frame, at, version))
     if api_key == apis.API_VERSIONS:
         return _after_api_keys(frame, at + 2, version)
     if api_key == apis.OFFSET_DELETE:
@@ -134,12 +138,10 @@ def _odd_offset(api_key: int, version: int, frame: Buffer, at: int) -> int:
     if api_key in (apis.RENEW_DELEGATION_TOKEN, apis.EXPIRE_DELEGATION_TOKEN):
         return at + 10  # error code, expiry time
     flexible = is_flexible(api_key, version)
+    requester = version >= 3
     if api_key == apis.CREATE_DELEGATION_TOKEN:
-        return _skip_token(frame, at + 2, flexible, requester=version >= 3, in_list=False)
-    count, at = read_array_length(frame, at + 2, flexible)
-    for _ in range(count):
-        at = _skip_token(frame, at, flexible, requester=version >= 3, in_list=True)
-    return at
+        return _skip_token(frame, at + 2, flexible, requester)
+    return (yield from _skip_tokens(frame, at + 2, flexible, requester))
 
 
 def _after_api_keys(frame: Buffer, at: int, version: int) -> int:
@@ -152,28 +154,47 @@ def _after_api_keys(frame: Buffer, at: int, version: int) -> int:
     return at
 
 
-def _skip_token(frame: Buffer, at: int, flexible: bool, *, requester: bool, in_list: bool) -> int:
-    """Skip a delegation token, alone (38) or in a list (41, which adds renewers)."""
+def _skip_token(frame: Buffer, at: int, flexible: bool, requester: bool) -> int:
+    """Skip a delegation token, as far as both calls that tell one have it."""
     for _ in range(4 if requester else 2):
         _, at = read_nullable_string(frame, at, flexible)
     at += 24  # issued, expires, at the latest
     _, at = read_nullable_string(frame, at, flexible)
     _, at = read_nullable_bytes(frame, at, flexible)
-    if not in_list:
-        return at
-    renewers, at = read_array_length(frame, at, flexible)
-    for _ in range(renewers):
-        for _ in range(2):
-            _, at = read_nullable_string(frame, at, flexible)
+    return at
+
+
+def _skip_tokens(frame: Buffer, at: int, flexible: bool, requester: bool) -> Work[int]:
+    """Skip a list of delegation tokens, each with those who may renew it."""
+    tokens, at = read_array_length(frame, at, flexible)
+    seen = 0
+    for _ in range(tokens):
+        seen += 1
+        if not seen % FEW:
+            yield
+        at = _skip_token(frame, at, flexible, requester)
+        renewers, at = read_array_length(frame, at, flexible)
+        for _ in range(renewers):
+            seen += 1
+            if not seen % FEW:
+                yield
+            for _ in range(2):
+                _, at = read_nullable_string(frame, at, flexible)
+            if flexible:
+                at = skip_tags(frame, at)
         if flexible:
             at = skip_tags(frame, at)
-    return skip_tags(frame, at) if flexible else at
+    return at
 
 
-def skip_produce_responses(frame: Buffer, at: int, version: int) -> int:
+def _skip_produce_responses(frame: Buffer, at: int, version: int) -> Work[int]:
     """Return the offset after the topics of a Produce response, version 9 or later."""
     topics, at = read_array_length(frame, at, True)
+    seen = 0
     for _ in range(topics):
+        seen += 1
+        if not seen % FEW:
+            yield
         if version >= 13:
             at += 16
         else:
@@ -181,9 +202,15 @@ def skip_produce_responses(frame: Buffer, at: int, version: int) -> int:
             at += max(size - 1, 0)
         partitions, at = read_array_length(frame, at, True)
         for _ in range(partitions):
+            seen += 1
+            if not seen % FEW:
+                yield
             # index, error, base offset, append time, log start offset
             errors, at = read_array_length(frame, at + 30, True)
             for _ in range(errors):
+                seen += 1
+                if not seen % FEW:
+                    yield
                 size, at = read_varint(frame, at + 4)
                 at = skip_tags(frame, at + max(size - 1, 0))
             size, at = read_varint(frame, at)

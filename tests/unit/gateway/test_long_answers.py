@@ -21,10 +21,10 @@ from headgate.steps import FEW, finish
 from headgate.wire import apis
 from headgate.wire.fields import write_varint
 from headgate.wire.header import build_request
-from headgate.wire.messages.addresses import REWRITERS
 from kit.playbook import START_MS
 
 from .conftest import Setup, StillFace, answer, beaten, frame, heartbeat
+from .enforcement_kit import Kept
 
 Make = Callable[..., Setup]
 MANY = STEPS_AT_ONCE * FEW + 1
@@ -50,11 +50,64 @@ def shared(count: int) -> bytes:
     return answer(1, b"\0" + bytes(6) + b"\0" + b"\x02" + topic + nodes + b"\0")
 
 
-def quorum(count: int) -> bytes:
-    """A DescribeQuorum v2 answer of ``count`` partitions in one topic."""
-    one = bytes(6) + b"\0" + bytes(16) + b"\x01\x01\0"
-    topic = b"\x02t" + write_varint(count + 1) + one * count + b"\0"
-    return answer(1, b"\0" + bytes(2) + b"\0" + b"\x02" + topic + b"\x01\0")
+def quorum(
+    topics: int = 0, partitions: int = 0, replicas: int = 0, nodes: bytes = b"\x01"
+) -> bytes:
+    """A DescribeQuorum v2 answer of as many topics, partitions of each and replicas of each."""
+    seen = (bytes(44) + b"\0") * replicas
+    one = bytes(6) + b"\0" + bytes(16) + write_varint(replicas + 1) + seen + b"\x01\0"
+    topic = b"\x02t" + write_varint(partitions + 1) + one * partitions + b"\0"
+    all_of_them = write_varint(topics + 1) + topic * topics
+    return answer(1, b"\0" + bytes(2) + b"\0" + all_of_them + nodes + b"\0")
+
+
+def controllers(count: int, listeners: int = 0) -> bytes:
+    """A DescribeQuorum v2 answer that names controllers, and where each listens."""
+    where = (b"\x02L" + b"\x02h" + b"\x23\x84" + b"\0") * listeners
+    one = bytes(4) + write_varint(listeners + 1) + where + b"\0"
+    return quorum(nodes=write_varint(count + 1) + one * count)
+
+
+PARTITION = struct.pack(
+    ">ihqqq", 0, 3, -1, -1, -1
+)  # of a Produce answer, up to its records' errors
+
+
+def produced(
+    topics: int,
+    partitions: int = 1,
+    errors: int = 0,
+    *,
+    version: int = 10,
+    throttle_ms: int = 0,
+    correlation: int = 1,
+) -> bytes:
+    """A Produce answer of as many topics, partitions of each, and bad records of each."""
+    one = PARTITION + write_varint(errors + 1) + (bytes(4) + b"\0\0") * errors + b"\0\0"
+    topic = b"\x02t" + write_varint(partitions + 1) + one * partitions + b"\0"
+    nodes = b"\x02" + THEIRS + b"\0\0"
+    tail = b"\x01\0" + write_varint(len(nodes)) + nodes if version >= 10 else b"\0"
+    told = struct.pack(">i", throttle_ms)
+    all_of_them = write_varint(topics + 1) + topic * topics
+    return answer(correlation, b"\0" + all_of_them + told + tail)
+
+
+def asks_to_produce(version: int, correlation: int = 1) -> bytes:
+    acks = struct.pack(">hi", 1, 1000)
+    return build_request(apis.PRODUCE, version, correlation, "app", b"\0" + acks + b"\x01\0")
+
+
+def tokens(count: int, renewers: int = 0, *, version: int = 3) -> bytes:
+    """A DescribeDelegationToken answer of as many tokens, and those who may renew each."""
+    user = b"\x05User\x06alice"
+    requester = user if version >= 3 else b""
+    who = write_varint(renewers + 1) + (user + b"\0") * renewers
+    one = user + requester + bytes(24) + b"\x03id" + b"\x03ab" + who + b"\0"
+    return answer(1, b"\0" + bytes(2) + write_varint(count + 1) + one * count + bytes(4) + b"\0")
+
+
+def asks_for_tokens(version: int = 3) -> bytes:
+    return build_request(apis.DESCRIBE_DELEGATION_TOKEN, version, 1, "app", b"\0\0")
 
 
 def cluster(count: int) -> bytes:
@@ -80,15 +133,31 @@ def share_fetched(count: int, acquired: int = 0) -> bytes:
         (apis.SHARE_ACKNOWLEDGE, 1, shared),
         (apis.SHARE_FETCH, 1, share_fetched),
         (apis.SHARE_FETCH, 1, lambda count: share_fetched(1, count)),
+        (apis.SHARE_FETCH, 1, lambda count: share_fetched(count // 64, 63)),
         (apis.DESCRIBE_QUORUM, 2, quorum),
+        (apis.DESCRIBE_QUORUM, 2, lambda count: quorum(1, count)),
+        (apis.DESCRIBE_QUORUM, 2, lambda count: quorum(count // 2, 1)),
+        (apis.DESCRIBE_QUORUM, 2, lambda count: quorum(1, 1, count)),
+        (apis.DESCRIBE_QUORUM, 2, lambda count: quorum(count // 64, 1, 62)),
+        (apis.DESCRIBE_QUORUM, 2, controllers),
+        (apis.DESCRIBE_QUORUM, 2, lambda count: controllers(1, count)),
+        (apis.DESCRIBE_QUORUM, 2, lambda count: controllers(count // 64, 63)),
         (apis.DESCRIBE_CLUSTER, 0, cluster),
+        (apis.PRODUCE, 10, lambda count: produced(1, count)),
+        (apis.PRODUCE, 10, lambda count: produced(count // 2)),
+        (apis.PRODUCE, 10, lambda count: produced(count // 64, 1, 62)),
+        (apis.PRODUCE, 9, lambda count: produced(1, count, version=9, throttle_ms=5)),
+        (apis.DESCRIBE_DELEGATION_TOKEN, 3, tokens),
+        (apis.DESCRIBE_DELEGATION_TOKEN, 2, lambda count: tokens(count, version=2)),
+        (apis.DESCRIBE_DELEGATION_TOKEN, 3, lambda count: tokens(1, count)),
+        (apis.DESCRIBE_DELEGATION_TOKEN, 3, lambda count: tokens(count // 64, 63)),
     ],
 )
 def test_an_answer_is_read_a_few_at_a_time(
     key: int, version: int, made: Callable[[int], bytes]
 ) -> None:
     for times in (1, 40):
-        steps = list(REWRITERS[key](made(times * FEW), version, OURS, []))
+        steps = list(rewriting(key, version, made(times * FEW), OURS))
         assert times <= len(steps) <= times + 2
 
 
@@ -179,6 +248,66 @@ def test_a_long_answer_is_charged_when_it_is_told(gateway: Make) -> None:
     throttle_ms = session.state.throttled_until_ms - START_MS
     assert throttle_ms > 0
     assert struct.unpack_from(">i", told, 9)[0] == throttle_ms
+
+
+@pytest.mark.parametrize(
+    ("asked", "long", "ends"),
+    [
+        (asks_to_produce(9), produced(1, MANY, version=9, throttle_ms=5), 5),
+        (asks_to_produce(10), produced(1, MANY, throttle_ms=5), 27),
+        (asks_for_tokens(), tokens(1, MANY), 5),
+        (asks_for_tokens(), tokens(MANY), 5),
+    ],
+    ids=("produced", "endpoints", "renewers", "tokens"),
+)
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_long_answer_is_walked_in_slices_to_its_throttle_time(
+    gateway: Make, asked: bytes, long: bytes, ends: int, limited: bool
+) -> None:
+    setup = gateway({QuotaEntity.of(user="alice"): {REQUEST: 1.0}} if limited else {})
+    session = setup.session
+    session.upstream_ready(START_MS)
+    session.client_data(memoryview(bytearray(asked)), START_MS)
+    session.account_client(10_000_000_000 if limited else 0)
+    session.broker_data(memoryview(bytearray(long)), START_MS)
+    rewrite = settled(session)
+    assert not session.to_client
+    session.rewritten(rewrite, finish(rewrite.work), START_MS)
+    told = b"".join(map(bytes, session.to_client))
+    at = len(long) - ends
+    throttle_ms = session.state.throttled_until_ms - START_MS
+    assert throttle_ms > 5 or not limited
+    assert told[at : at + 4] == (struct.pack(">i", throttle_ms) if limited else long[at : at + 4])
+    assert not session.state.unanswered
+
+
+def test_a_long_answer_is_walked_once(gateway: Make) -> None:
+    setup = gateway({QuotaEntity.of(user="alice"): {REQUEST: 1.0}})
+    session = setup.session
+    session.upstream_ready(START_MS)
+    session.client_data(memoryview(bytearray(asks_to_produce(10))), START_MS)
+    session.account_client(10_000_000_000)
+    session.broker_data(memoryview(bytearray(produced(1, MANY))), START_MS)
+    rewrite = settled(session)
+    found = finish(rewrite.work)
+    session.rewritten(rewrite, found._replace(throttle_at=20), START_MS)
+    told = b"".join(map(bytes, session.to_client))
+    assert struct.unpack_from(">i", told, 20)[0] == session.state.throttled_until_ms - START_MS
+
+
+def test_the_time_of_the_slices_is_not_the_brokers(gateway: Make) -> None:
+    kept = Kept()
+    setup = gateway({}, {"headgate.request.time": "upstream"}, journal=kept)
+    session = setup.session
+    session.upstream_ready(START_MS)
+    asked = asks_to_produce(10, 1) + asks_to_produce(10, 2)
+    session.client_data(memoryview(bytearray(asked)), START_MS)
+    session.broker_data(memoryview(bytearray(produced(1, MANY))), START_MS + 3)
+    rewrite = settled(session)
+    session.rewritten(rewrite, finish(rewrite.work), START_MS + 4_000)
+    assert kept.rows[-1][-2] == 3_000_000
+    session.broker_data(memoryview(bytearray(produced(1, correlation=2))), START_MS + 4_005)
+    assert kept.rows[-1][-2] == 5_000_000
 
 
 def test_a_client_that_leaves_meanwhile_is_charged_once(gateway: Make) -> None:

@@ -33,9 +33,10 @@ def test_every_api_with_addresses_is_rewritten_or_narrowed() -> None:
 
 def test_an_answer_without_addresses_is_the_same_object() -> None:
     frame = build_response(apis.PRODUCE, 9, 1, b"\x01\0\0\0\0\0")
-    assert rewrite(apis.PRODUCE, 9, frame, BOOK) == (frame, ())
+    assert rewrite(apis.PRODUCE, 9, frame, BOOK) == (frame, (), 10)
     assert rewrite(apis.PRODUCE, 9, frame, BOOK).frame is frame
-    assert rewrite(12, 4, b"anything", BOOK).frame == b"anything"
+    beaten = build_response(12, 4, 1, b"\0\0\0\5anything")
+    assert rewrite(12, 4, beaten, BOOK) == (beaten, (), 9)
 
 
 def test_an_unknown_broker_waits_unexposed_and_is_reported() -> None:

@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import RemoteProtocolError
-from headgate.gateway.charging.plans import NO_FIELD, Kind, Plan
+from headgate.gateway.charging.plans import Kind, Plan
 from headgate.gateway.session import authentication, fetch, produce, relay
 from headgate.gateway.session.commands import Ask, PauseBroker, ResumeBroker
 from headgate.gateway.session.in_flight import InFlight, told_before
@@ -18,7 +18,7 @@ from headgate.gateway.session.rewrite import Rewrite, Rewriter, Rewritten
 from headgate.wire import apis
 from headgate.wire.messages import api_versions
 from headgate.wire.messages.fetch import EndpointMasker
-from headgate.wire.throttle import patch_throttle, read_throttle
+from headgate.wire.throttle import patch_throttle, read_throttle, throttle_offset
 
 if TYPE_CHECKING:
     from headgate.gateway.session.interfaces import ClusterView
@@ -332,73 +332,72 @@ class AnswerReader:
 
         Returns:
             The answer as the client shall see it (None: as it came), and the throttle time that
-            begins now, ms; -1: its addresses are replaced in slices first.
+            begins now, ms; -1: it is read in slices first.
         """
         state = self._state
         asked = state.unanswered[0]
         plan, merge = asked[1], asked[5]
-        answer: Any = frame
-        if merge is not None:
+        if merge is None and plan.kind is not _KIND_VERSIONS:
+            read = self._rewriter.at_once(plan, frame, now_ms, owned=owned)
+            if isinstance(read, Rewrite):
+                state.retains = True
+                state.commands += PauseBroker(), read
+                return None, -1
             state.unanswered.popleft()
+            if plan.kind is _KIND_SASL:
+                authentication.answered(state, plan, frame)
+            return self._told(asked, frame, read, now_ms)
+        state.unanswered.popleft()
+        if merge is None:
+            answer: Any = api_versions.narrow_response(
+                bytes(frame), plan.version, self._pass_unknown, OWN_APIS
+            )
+        else:
             answer = merge(bytes(frame))
             if isinstance(answer, Ask):  # there is more to do first: ``Session.answer`` ends it
                 told_before(asked)
                 state.question = answer
                 return b"", 0
-        elif plan.addresses:
-            answer = self._rewriter.at_once(plan, frame, owned=owned)
-            if answer is None:
-                assert self._rewriter.pending is not None
-                state.retains = True
-                state.commands += PauseBroker(), self._rewriter.pending
-                return None, -1
-            state.unanswered.popleft()
-        else:
-            state.unanswered.popleft()
-            if plan.kind is _KIND_VERSIONS:
-                answer = api_versions.narrow_response(
-                    bytes(frame), plan.version, self._pass_unknown, OWN_APIS
-                )
-            elif plan.kind is _KIND_SASL:
-                authentication.answered(state, plan, frame)
-        return self._told(asked, frame, answer, now_ms)
+        at = throttle_offset(plan.key, plan.version, answer)
+        return self._told(asked, frame, Rewritten(answer, (), at), now_ms)
 
-    def _told(self, asked: InFlight, frame: Any, answer: Any, now_ms: int) -> tuple[Any, int]:
+    def _told(self, asked: InFlight, frame: Any, read: Rewritten, now_ms: int) -> tuple[Any, int]:
         """Charge a request, and tell the throttle time in its answer; result as for ``_whole``."""
-        state, plan = self._state, asked[1]
-        if plan.kind is _KIND_PRODUCE:
-            upstream, told, throttle = produce.answered(state, frame, answer, asked, now_ms)
+        state = self._state
+        answer: Any = self._rewriter.shown(read)
+        upstream = read_throttle(answer, read.throttle_at)
+        if asked[1].kind is _KIND_PRODUCE:
+            told, throttle = produce.answered(state, asked, upstream, now_ms)
         else:
-            upstream, told, throttle = self._charged(frame, answer, asked, now_ms)
-        if told > upstream and plan.throttle_at != NO_FIELD:
+            told, throttle = self._charged(asked, frame, upstream, now_ms)
+        if told > upstream:
             if isinstance(answer, bytes):
                 answer = bytearray(answer)
-            answer = patch_throttle(plan.key, plan.version, answer, told)
+            answer = patch_throttle(answer, read.throttle_at, told)
         state.answer_sent = state.rules.counts_requests
         return (None if answer is frame else answer), throttle
 
     def _charged(
-        self, frame: memoryview, answer: Any, asked: InFlight, now_ms: int
-    ) -> tuple[int, int, int]:
+        self, asked: InFlight, frame: memoryview, upstream: int, now_ms: int
+    ) -> tuple[int, int]:
         """Charge what isn't a Produce; result as for ``produce.answered``."""
         state = self._state
         _, plan, size, context, _, _, _ = asked
         at = plan.throttle_at
-        upstream = read_throttle(plan.key, plan.version, answer) if at != NO_FIELD else 0
         if plan.kind is _KIND_NEW_PRODUCER_ID and bytes(frame[at + 4 :][:2]) == b"\0\0":
             state.rules.producer_id(state, context, plan, size, upstream, now_ms)
         told = told_before(asked)
         if told is not None:
-            return upstream, told, 0
+            return told, 0
         if plan.kind is _KIND_SHARE_FETCH:
             throttle = fetch.charge_share(state, asked, len(frame), upstream, now_ms)
         else:
             throttle = state.charge(plan, context, size, upstream, now_ms)
-        return upstream, throttle, throttle
+        return throttle, throttle
 
     def rewritten(self, rewrite: Rewrite, result: Rewritten, now_ms: int) -> None:
         """
-        Pass on an answer whose addresses were replaced in slices, and read what came behind it.
+        Pass on an answer that was read in slices, and read what came behind it.
 
         Raises:
             RemoteProtocolError: the broker breaks the protocol.
@@ -409,10 +408,10 @@ class AnswerReader:
         self._rewriter.pending = None
         behind, self._head = self._head, b""
         state.commands.append(ResumeBroker())
-        answer = self._rewriter.shown(result)
-        told, throttle = self._told(state.unanswered.popleft(), rewrite.frame, answer, now_ms)
-        state.to_client.append(rewrite.frame if told is None else told)
-        state.asked_ms = now_ms
+        state.asked_ms += now_ms - rewrite.came_ms  # the slices' time isn't the broker's
+        asked = state.unanswered.popleft()
+        answer, throttle = self._told(asked, rewrite.frame, result, now_ms)
+        state.to_client.append(rewrite.frame if answer is None else answer)
         self._requests.answered(throttle, now_ms)
         if behind and state.closed is None:
             self.feed(memoryview(bytearray(behind)), now_ms)

@@ -19,13 +19,11 @@ from headgate.gateway.session.relay import (
 )
 from headgate.wire.header import parse_request_header
 from headgate.wire.messages import produce
-from headgate.wire.throttle import read_throttle
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.plans import Plan
     from headgate.gateway.session.in_flight import InFlight
     from headgate.gateway.session.state import SessionState
-    from headgate.wire.fields import Buffer
 
 MAX_HEAD_BYTES: Final = 66_560
 """Most bytes that are kept until a Produce's acks have come. Before them are a client id and a
@@ -38,7 +36,6 @@ _SHORT: Final = struct.Struct(">h").unpack_from
 _ACKS: Final = struct.Struct(">hh").unpack_from
 _TAIL: Final = struct.Struct(">iB").unpack_from
 """The end of a flexible Produce answer without tags: the throttle time, and how many tags."""
-_NO_THROTTLE: Final = b"\0\0\0\0\0"
 
 
 def on_request(
@@ -166,28 +163,22 @@ def answered_in_place(
     return throttle
 
 
-def answered(
-    state: SessionState, frame: memoryview, answer: Buffer, asked: InFlight, now_ms: int
-) -> tuple[int, int, int]:
+def answered(state: SessionState, asked: InFlight, upstream: int, now_ms: int) -> tuple[int, int]:
     """
     Charge a Produce whose answer was collected.
 
     Args:
         state: of the session.
-        frame: the answer as it came.
-        answer: the same, with the gateway's addresses.
         asked: the request.
+        upstream: the throttle time that the broker told, ms.
         now_ms: epoch ms.
 
     Returns:
-        The throttle time that the broker told, the one to be told, the one that begins now; ms.
+        The throttle time to be told, and the one that begins now; ms.
     """
-    _, plan, size, context, producer_ids, _, _ = asked
-    upstream = 0
-    if plan.version and bytes(frame[-5:]) != _NO_THROTTLE:
-        upstream = read_throttle(plan.key, plan.version, answer)
     told = told_before(asked)
     if told is not None:
-        return upstream, told, 0
+        return told, 0
+    _, plan, size, context, producer_ids, _, _ = asked
     throttle = state.rules.produce(state, context, plan, size, producer_ids, upstream, True, now_ms)
-    return upstream, throttle, throttle
+    return throttle, throttle

@@ -1,5 +1,5 @@
 """
-Which answers name brokers, and how their addresses are replaced.
+How answers that are taken whole are read: brokers' addresses are replaced, the throttle time found.
 
 A client learns brokers' addresses only from answers. So no client bypasses a gateway that rewrites
 every address. A broker whose id has no address here isn't shown to clients.
@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from headgate.steps import Work, begin, finish
 from headgate.wire.apis import NEVER
 from headgate.wire.fields import Buffer
+from headgate.wire.header import response_body_offset
 from headgate.wire.messages.addresses import REWRITERS, SINCE, Book, name_controller
+from headgate.wire.throttle import finding_throttle
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.plans import Plan
     from headgate.gateway.session.interfaces import ClusterView
 
 STEPS_AT_ONCE: Final = 2
-"""Steps of 256 brokers, coordinators or partitions that are done in one piece; of an answer that
-has more, all are done in slices."""
+"""Steps of 256 brokers, coordinators, partitions or tokens that are done in one piece; of an answer
+that has more, all are done in slices."""
 AddressBook = Book
 
 
@@ -44,15 +46,17 @@ class Rewritten(NamedTuple):
     Attributes:
         frame: the answer; the same object where nothing had to change.
         hidden: ids of brokers that it named and that are left out, in order.
+        throttle_at: where its throttle time is; None: it has none.
     """
 
     frame: Buffer
     hidden: tuple[int, ...]
+    throttle_at: int | None
 
 
 def rewriting(api_key: int, version: int, frame: Buffer, book: AddressBook) -> Work[Rewritten]:
     """
-    Replace every broker's address in an answer, in steps.
+    Find the throttle time in an answer and replace every broker's address, in steps.
 
     Args:
         api_key: of the request answered.
@@ -63,14 +67,16 @@ def rewriting(api_key: int, version: int, frame: Buffer, book: AddressBook) -> W
     Raises:
         RemoteProtocolError: the answer doesn't parse; it must not pass.
     """
+    throttle_at = yield from finding_throttle(api_key, version, frame)
     if version < SINCE.get(api_key, NEVER):
-        return Rewritten(frame, ())
+        return Rewritten(frame, (), throttle_at)
     hidden: list[int] = []
-    answer = yield from REWRITERS[api_key](frame, version, book, hidden)
+    at = response_body_offset(api_key, version, frame) if throttle_at is None else throttle_at + 4
+    answer = yield from REWRITERS[api_key](frame, at, version, book, hidden)
     if isinstance(book, Addresses) and book.any_controller:
         # Differs: in KRaft clients see one controller, so that one bucket counts mutations.
         answer = yield from name_controller(api_key, version, answer)
-    return Rewritten(answer, tuple(hidden))
+    return Rewritten(answer, tuple(hidden), throttle_at)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,16 +85,23 @@ class Rewrite:
     A command: do the work in slices, then call ``Session.rewritten`` with this very object.
 
     Others are served meanwhile, since an answer may name a hundred thousand coordinators.
+
+    Attributes:
+        plan: of the request.
+        frame: the answer.
+        work: what is to be done with it.
+        came_ms: when all of it had come, epoch ms.
     """
 
     plan: Plan
     frame: Any
     work: Work[Rewritten]
+    came_ms: int
 
 
 class Rewriter:
     """
-    Replaces the brokers' addresses in the answers that one client gets.
+    Reads the answers that one client gets: replaces addresses, finds where throttle times are.
 
     Args:
         cluster: the brokers, as the clients of its listener see them.
@@ -112,21 +125,24 @@ class Rewriter:
         """Return an answer with our addresses, in one piece: it is short."""
         return self.shown(finish(self._work(plan, frame)))
 
-    def at_once(self, plan: Plan, frame: Buffer, *, owned: bool) -> Buffer | None:
+    def at_once(
+        self, plan: Plan, frame: Buffer, now_ms: int, *, owned: bool
+    ) -> Rewritten | Rewrite:
         """
-        Return an answer with our addresses, or None if it is ``pending``.
+        Return an answer with our addresses, or what is now ``pending`` if it is long.
 
         Args:
             plan: of its request.
             frame: the answer.
+            now_ms: epoch ms.
             owned: whether it lies in the session's own memory.
         """
         rewritten = begin(self._work(plan, frame), STEPS_AT_ONCE)
         if rewritten is not None:
-            return self.shown(rewritten)
+            return rewritten
         own = frame if owned else memoryview(bytearray(frame))
-        self.pending = Rewrite(plan, own, self._work(plan, own))
-        return None
+        self.pending = Rewrite(plan, own, self._work(plan, own), now_ms)
+        return self.pending
 
     def shown(self, rewritten: Rewritten) -> Buffer:
         """Return the answer; report the brokers that are left out of it."""

@@ -1,10 +1,12 @@
 """
 Swap the addresses of brokers in answers: the only way a client learns where a broker is.
 
-Every function takes ``book``, broker id to (host, port), and ``hidden``, a list to which it appends
-the ids that aren't in the book. Those are left out of the answer: a client waits for a broker it
-isn't shown, it never goes past the gateway. Everything else is copied as it is. The functions work
-in steps, because a client may ask for a hundred thousand coordinators.
+Every function takes ``at``, where the answer goes on behind its throttle time, or its body begins
+if it has none; ``book``, broker id to (host, port); and ``hidden``, a list to which it appends the
+ids that aren't in the book. Those are left out of the answer: a client waits for a broker it isn't
+shown, it never goes past the gateway. Everything else is copied as it is; what is before ``at``
+stays where it was. The functions work in steps, because a client may ask for a hundred thousand
+coordinators.
 
 Source: ``Metadata``, ``FindCoordinator``, ``DescribeCluster``, ``DescribeQuorum``, ``Produce``,
 ``Fetch``, ``ShareFetch`` and ``ShareAcknowledge`` responses in Apache Kafka's message schemas.
@@ -36,12 +38,10 @@ from headgate.wire.fields import (
 )
 from headgate.wire.header import response_body_offset
 from headgate.wire.messages.fetch import tail_offset
-from headgate.wire.throttle import skip_produce_responses
 
 Book: TypeAlias = Mapping[int, tuple[str, int]]
 
 _ENDPOINTS_TAG: Final = 0
-_ZERO_TAIL: Final = b"\x00" * 5
 _CONTROLLERS: Final = 2  # DescribeCluster's EndpointType
 
 
@@ -88,19 +88,17 @@ def _nodes(
     return write_array_length(len(kept), flexible) + b"".join(kept), at
 
 
-def metadata(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
+def metadata(frame: Buffer, at: int, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
     """Rewrite a Metadata response, version 0 to 13; topics are copied, not read."""
-    begin = response_body_offset(apis.METADATA, version, frame) + (4 if version >= 3 else 0)
-    raw, end = yield from _nodes(
-        frame, begin, book, hidden, flexible=version >= 9, rack=version >= 1
-    )
-    return _splice(frame, begin, end, raw)
+    raw, end = yield from _nodes(frame, at, book, hidden, flexible=version >= 9, rack=version >= 1)
+    return _splice(frame, at, end, raw)
 
 
-def describe_cluster(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
+def describe_cluster(
+    frame: Buffer, at: int, version: int, book: Book, hidden: list[int]
+) -> Work[Buffer]:
     """Rewrite a DescribeCluster response, version 0 to 2; controllers' addresses are left out."""
-    at = response_body_offset(apis.DESCRIBE_CLUSTER, version, frame) + 6  # throttle, error
-    _, at = read_nullable_string(frame, at, True)
+    _, at = read_nullable_string(frame, at + 2, True)  # error
     if version >= 1:
         kind, at = read_int8(frame, at)
         if kind == _CONTROLLERS:
@@ -142,7 +140,9 @@ def name_controller(api_key: int, version: int, frame: Buffer) -> Work[Buffer]:
     return b"".join((frame[:at], INT32.pack(min(listed)), frame[at + 4 :]))
 
 
-def describe_quorum(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
+def describe_quorum(
+    frame: Buffer, at: int, version: int, book: Book, hidden: list[int]
+) -> Work[Buffer]:
     """
     Rewrite a DescribeQuorum response; version 2 says where controllers listen.
 
@@ -150,31 +150,22 @@ def describe_quorum(frame: Buffer, version: int, book: Book, hidden: list[int]) 
     """
     if version < 2:
         return frame
-    at = response_body_offset(apis.DESCRIBE_QUORUM, version, frame) + 2  # error
-    _, at = read_nullable_string(frame, at, True)
-    topics, at = read_array_length(frame, at, True)
-    for _ in range(topics):
-        _, at = read_string(frame, at, True)
-        partitions, at = read_array_length(frame, at, True)
-        for number in range(1, partitions + 1):
-            if not number % FEW:
-                yield
-            _, at = read_nullable_string(frame, at + 6, True)  # index, error
-            at += 16  # leader, its epoch, high watermark
-            for _ in range(2):  # voters, observers
-                replicas, at = read_array_length(frame, at, True)
-                for _ in range(replicas):
-                    at = skip_tags(frame, at + 44)  # id, directory, end offset, two timestamps
-            at = skip_tags(frame, at)
-        at = skip_tags(frame, at)
-    begin = at
+    _, at = read_nullable_string(frame, at + 2, True)  # error
+    begin = at = yield from _quorum_topics(frame, at)
     count, at = read_array_length(frame, at, True)
     # Differs: DescribeQuorum names controllers without their addresses.
     nodes = [write_array_length(count, True)]
+    seen = 0
     for _ in range(count):
+        seen += 1
+        if not seen % FEW:
+            yield
         node_id, at = read_int32(frame, at)
         listeners, at = read_array_length(frame, at, True)
         for _ in range(listeners):
+            seen += 1
+            if not seen % FEW:
+                yield
             _, at = read_string(frame, at, True)
             _, at = read_string(frame, at, True)
             at = skip_tags(frame, at + 2)  # port
@@ -184,7 +175,36 @@ def describe_quorum(frame: Buffer, version: int, book: Book, hidden: list[int]) 
     return _splice(frame, begin, at, b"".join(nodes))
 
 
-def find_coordinator(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
+def _quorum_topics(frame: Buffer, at: int) -> Work[int]:
+    topics, at = read_array_length(frame, at, True)
+    seen = 0
+    for _ in range(topics):
+        seen += 1
+        if not seen % FEW:
+            yield
+        _, at = read_string(frame, at, True)
+        partitions, at = read_array_length(frame, at, True)
+        for _ in range(partitions):
+            seen += 1
+            if not seen % FEW:
+                yield
+            _, at = read_nullable_string(frame, at + 6, True)  # index, error
+            at += 16  # leader, its epoch, high watermark
+            for _ in range(2):  # voters, observers
+                replicas, at = read_array_length(frame, at, True)
+                for _ in range(replicas):
+                    seen += 1
+                    if not seen % FEW:
+                        yield
+                    at = skip_tags(frame, at + 44)  # id, directory, end offset, two timestamps
+            at = skip_tags(frame, at)
+        at = skip_tags(frame, at)
+    return at
+
+
+def find_coordinator(
+    frame: Buffer, at: int, version: int, book: Book, hidden: list[int]
+) -> Work[Buffer]:
     """
     Rewrite a FindCoordinator response, version 0 to 6.
 
@@ -192,7 +212,6 @@ def find_coordinator(frame: Buffer, version: int, book: Book, hidden: list[int])
     try again.
     """
     flexible = version >= 3
-    at = response_body_offset(apis.FIND_COORDINATOR, version, frame) + (4 if version >= 1 else 0)
     if version >= 4:
         begin = at
         count, at = read_array_length(frame, at, True)
@@ -269,37 +288,37 @@ def _endpoints_tag(frame: Buffer, at: int, book: Book, hidden: list[int]) -> Wor
     return _splice(frame, at, end, write_tags(tags))
 
 
-def produce(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
+def produce(frame: Buffer, at: int, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
     """Rewrite a Produce response; version 10 and later name brokers when a leader moved."""
-    if version < 10 or frame[-5:] == _ZERO_TAIL:
+    if version < 10:
         return frame
-    at = response_body_offset(apis.PRODUCE, version, frame)
-    at = skip_produce_responses(frame, at, version) + 4
     if at >= len(frame):
         raise RemoteProtocolError("the Produce response ends before its tail")
     return (yield from _endpoints_tag(frame, at, book, hidden))
 
 
-def fetch(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
+def fetch(frame: Buffer, at: int, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
     """Rewrite a Fetch response; only version 16 and later name brokers."""
     if version < 16:
         return frame
     return (yield from _endpoints_tag(frame, tail_offset(frame, version), book, hidden))
 
 
-def share_fetch(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
+def share_fetch(
+    frame: Buffer, at: int, version: int, book: Book, hidden: list[int]
+) -> Work[Buffer]:
     """Rewrite a ShareFetch response, version 1 or 2."""
-    at = response_body_offset(apis.SHARE_FETCH, version, frame) + 6  # throttle, error
-    _, at = read_nullable_string(frame, at, True)
+    _, at = read_nullable_string(frame, at + 2, True)  # error
     begin = yield from _share_topics(frame, at + 4, records=True)  # acquisition lock timeout
     raw, end = yield from _nodes(frame, begin, book, hidden, flexible=True)
     return _splice(frame, begin, end, raw)
 
 
-def share_acknowledge(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
+def share_acknowledge(
+    frame: Buffer, at: int, version: int, book: Book, hidden: list[int]
+) -> Work[Buffer]:
     """Rewrite a ShareAcknowledge response, version 1 or 2."""
-    at = response_body_offset(apis.SHARE_ACKNOWLEDGE, version, frame) + 6
-    _, at = read_nullable_string(frame, at, True)
+    _, at = read_nullable_string(frame, at + 2, True)  # error
     begin = yield from _share_topics(frame, at + (4 if version >= 2 else 0), records=False)
     raw, end = yield from _nodes(frame, begin, book, hidden, flexible=True)
     return _splice(frame, begin, end, raw)
@@ -325,8 +344,9 @@ def _share_topics(frame: Buffer, at: int, *, records: bool) -> Work[int]:
                 size, at = read_array_length(frame, at, True)
                 at += max(size, 0)
                 acquired, at = read_array_length(frame, at, True)
-                for number in range(1, acquired + 1):
-                    if not number % FEW:
+                for _ in range(acquired):
+                    seen += 1
+                    if not seen % FEW:
                         yield
                     at = skip_tags(frame, at + 18)
             at = skip_tags(frame, at)
