@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from headgate.gateway.loop.memory import Memory
-from headgate.gateway.session.rewrite import rewrite_response
+from headgate.gateway.session.rewrite import rewriting
 from headgate.gateway.usage.usage_journal import UsageJournal
 from headgate.quota.key import PRODUCER
+from headgate.steps import finish
 from headgate.throttle.registry import Throttle
 from headgate.usage.writer import JournalWriter
 from headgate.wire.fields import write_nullable_string, write_varint
 from headgate.wire.header import build_request, build_response, parse_request_header
 from headgate.wire.messages import fetch, produce
-from headgate.wire.throttle import patch_throttle, read_throttle
+from headgate.wire.throttle import patch_throttle, read_throttle, throttle_offset
 
 EVENTS = 20_000
 RUNS = 9
@@ -125,11 +126,17 @@ def main() -> None:
             "producer ids of a Produce, 4 partitions of 16 KB",
             least_us(lambda: produce.producer_ids(request, 9, body)),
         ),
-        ("throttle of a Produce answer read", least_us(lambda: read_throttle(0, 9, answer))),
-        ("the same written, in a copy", least_us(lambda: patch_throttle(0, 9, answer, 9))),
+        (
+            "throttle of a Produce answer read",
+            least_us(lambda: read_throttle(answer, throttle_offset(0, 9, answer))),
+        ),
+        (
+            "the same written, in a copy",
+            least_us(lambda: patch_throttle(answer, throttle_offset(0, 9, answer), 9)),
+        ),
         (
             "throttle of a small answer, in place",
-            least_us(lambda: patch_throttle(12, 4, writable, 9)),
+            least_us(lambda: patch_throttle(writable, throttle_offset(12, 4, writable), 9)),
         ),
         (
             "fetch limits capped, nothing to do",
@@ -137,7 +144,7 @@ def main() -> None:
         ),
         (
             "Metadata, 500 topics, rewritten",
-            least_us(lambda: rewrite_response(3, 12, metadata, book)),
+            least_us(lambda: finish(rewriting(3, 12, metadata, book))),
         ),
     ]
     packed, written, on_disk = journal_costs()

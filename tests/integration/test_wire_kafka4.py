@@ -14,6 +14,7 @@ import pytest
 
 from headgate.client.log_dirs import log_dirs
 from headgate.embedded import EmbeddedKafka
+from headgate.gateway.session.rewrite import rewriting
 from headgate.steps import finish
 from headgate.usage.format import Event, Origin
 from headgate.usage.reader import Gap, find_gaps
@@ -23,7 +24,6 @@ from headgate.wire.fields import write_nullable_string
 from headgate.wire.header import build_request, correlation_id, is_flexible
 from headgate.wire.messages import (
     REQUESTS,
-    addresses,
     api_versions,
     configs,
     decode_response,
@@ -166,11 +166,10 @@ def test_metadata_shows_the_gateway_only(
     if flexible:
         body += b"\0"
     frame = broker.ask(apis.METADATA, version, body)
-    hidden: list[int] = []
-    _no_upstream(kafka4, bytes(finish(addresses.metadata(frame, version, BOOK, hidden))), BOOK)
-    assert hidden == []
-    finish(addresses.metadata(frame, version, {}, hidden))
-    assert sorted(hidden) == [1, 2]
+    shown = finish(rewriting(apis.METADATA, version, frame, BOOK))
+    _no_upstream(kafka4, bytes(shown.frame), BOOK)
+    assert shown.hidden == ()
+    assert sorted(finish(rewriting(apis.METADATA, version, frame, {})).hidden) == [1, 2]
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -179,8 +178,8 @@ def test_describe_cluster_shows_the_gateway_only(
 ) -> None:
     body = b"\0" + (b"\x01" if version >= 1 else b"") + (b"\0" if version >= 2 else b"") + b"\0"
     frame = broker.ask(apis.DESCRIBE_CLUSTER, version, body)
-    out = finish(addresses.describe_cluster(frame, version, BOOK, []))
-    _no_upstream(kafka4, bytes(out), BOOK)
+    shown = finish(rewriting(apis.DESCRIBE_CLUSTER, version, frame, BOOK))
+    _no_upstream(kafka4, bytes(shown.frame), BOOK)
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -198,15 +197,14 @@ def test_find_coordinator_shows_the_gateway_only(
         body += b"\0"
     for _ in range(60):
         frame = broker.ask(apis.FIND_COORDINATOR, version, body)
-        hidden: list[int] = []
-        out = bytes(finish(addresses.find_coordinator(frame, version, {}, hidden)))
-        if hidden:  # there is a coordinator: the book's absence hid it
+        without = finish(rewriting(apis.FIND_COORDINATOR, version, frame, {}))
+        if without.hidden:  # there is a coordinator: the book's absence hid it
             break
         time.sleep(0.5)
-    assert len(hidden) == 1
-    _no_upstream(kafka4, out, {})
-    out = bytes(finish(addresses.find_coordinator(frame, version, BOOK, [])))
-    _no_upstream(kafka4, out, {1: BOOK[1]})
+    assert len(without.hidden) == 1
+    _no_upstream(kafka4, bytes(without.frame), {})
+    shown = finish(rewriting(apis.FIND_COORDINATOR, version, frame, BOOK))
+    _no_upstream(kafka4, bytes(shown.frame), {1: BOOK[1]})
 
 
 @pytest.mark.parametrize("version", [0, 1])
