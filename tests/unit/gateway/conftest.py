@@ -20,6 +20,7 @@ from headgate.gateway.loop.log_limit import LogLimit
 from headgate.gateway.loop.slices import Slices
 from headgate.gateway.loop.tasks import Threads
 from headgate.gateway.own_answers.answers import Answers
+from headgate.gateway.session.commands import Continue
 from headgate.gateway.session.rewrite import AddressBook
 from headgate.gateway.session.session import Session
 from headgate.quota.entity import QuotaEntity
@@ -101,6 +102,16 @@ def heartbeat(correlation: int = 1, client: str = "app") -> bytes:
 def beaten(correlation: int = 1, throttle_ms: int = 0) -> bytes:
     """Its answer."""
     return answer(correlation, struct.pack(">ih", throttle_ms, 0))
+
+
+def gone_on(session: Session) -> int:
+    """Have a session go on as long as it asks for later callbacks; return how many it took."""
+    callbacks = 0
+    while any(isinstance(command, Continue) for command in session.commands):
+        session.commands.clear()
+        session.go_on(START_MS)
+        callbacks += 1
+    return callbacks
 
 
 @dataclass

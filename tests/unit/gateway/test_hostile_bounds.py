@@ -12,7 +12,6 @@ from headgate.gateway.session import produce as produce_handler
 from headgate.gateway.session.commands import Continue
 from headgate.gateway.session.held_bytes import HELD_BYTES
 from headgate.gateway.session.in_flight import Collecting
-from headgate.gateway.session.session import Session
 from headgate.gateway.session.state import BUDGET
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_IDS
@@ -21,7 +20,7 @@ from headgate.wire.header import RequestHeader, build_request, parse_request_hea
 from headgate.wire.messages.produce import MOST_EMPTY
 from kit.playbook import START_MS
 
-from .conftest import Setup, beaten, heartbeat, request, string
+from .conftest import Setup, beaten, gone_on, heartbeat, request, string
 
 Make = Callable[..., Setup]
 
@@ -87,16 +86,6 @@ def test_a_question_that_is_too_large_to_read_is_refused(
     session.client_data(memoryview(bytearray(frame[:65_536])), START_MS)
     assert session.state.closed is not None
     assert session.state.closed.reason == "oversized"
-
-
-def gone_on(session: Session) -> int:
-    """Have a session go on as long as it asks for later callbacks; return how many it took."""
-    callbacks = 0
-    while any(isinstance(command, Continue) for command in session.commands):
-        session.commands.clear()
-        session.go_on(START_MS)
-        callbacks += 1
-    return callbacks
 
 
 def ids(count: int, version: int = 7) -> bytearray:

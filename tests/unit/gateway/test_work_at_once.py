@@ -23,7 +23,7 @@ from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS
 from kit.playbook import START_MS
 
-from .conftest import Setup, StillFace, StillIdentity, fetch, plans, produce, produced
+from .conftest import Setup, StillFace, StillIdentity, fetch, gone_on, plans, produce, produced
 from .enforcement_kit import T0, Client
 
 Make = Callable[..., Setup]
@@ -85,6 +85,7 @@ def test_beyond_the_bound_a_connection_goes_on_when_its_requests_are_answered(
     session = session_of(setup)
     said = b"".join(produce(70, n) for n in range(1, 1_201))
     reads(session, said)
+    gone_on(session)
     seen = []
     answered = 0
     while session.state.unanswered:
@@ -92,6 +93,7 @@ def test_beyond_the_bound_a_connection_goes_on_when_its_requests_are_answered(
         for _ in range(seen[-1]):
             answered += 1
             session.broker_data(memoryview(bytearray(produced(answered))), START_MS)
+            gone_on(session)
     assert seen == [MOST_EARLY, MOST_EARLY, 200]
     assert b"".join(map(bytes, session.to_broker)) == said
     allowance = setup.rules.context("alice", "app").headroom.bytes[0]  # type: ignore[union-attr]

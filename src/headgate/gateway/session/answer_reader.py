@@ -84,7 +84,7 @@ class AnswerReader:
         self._state = state
         self._requests = requests
         self._pass_unknown = pass_unknown
-        self._head = b""  # of an answer whose first bytes aren't all here
+        self._head = bytearray()  # of an answer whose first bytes aren't all here
         self._left = 0  # bytes that are still to come of the answer that has begun
         self._untouched = False  # the rest of that answer passes as it comes
         self._collected: bytearray | None = None  # an answer that is taken whole
@@ -174,8 +174,9 @@ class AnswerReader:
         if self._left:
             run, pos = self._continue(data, now_ms)
         elif self._head:
-            data = memoryview(bytearray(self._head) + data)
-            self._head = b""
+            head, self._head = self._head, bytearray()
+            head += data
+            data = memoryview(head)
         end = len(data)
         while pos < end and state.closed is None and state.budget > 0:
             avail = end - pos
@@ -202,7 +203,7 @@ class AnswerReader:
                         break
                     answer, throttle = self._whole(data[pos : pos + frame_bytes], now_ms)
                     if throttle < 0:
-                        self._head = bytes(data[pos + frame_bytes :])
+                        self._head = bytearray(data[pos + frame_bytes :])
                         end = pos
                         break
                 else:
@@ -239,15 +240,15 @@ class AnswerReader:
 
     def _keep_head(self, head: memoryview) -> None:
         """Keep what can't be read yet: too little, or too much for one callback."""
-        self._head = bytes(head)
+        self._head = bytearray(head)
         if self._state.budget <= 0:
             self._state.go_on_later()
 
     def go_on(self, now_ms: int) -> None:
         """Read on in what came before, where a callback had done enough."""
         if self._head and self._rewriter.pending is None and self._kept is None:
-            head, self._head = self._head, b""
-            self.feed(memoryview(bytearray(head)), now_ms)
+            head, self._head = self._head, bytearray()
+            self.feed(memoryview(head), now_ms)
 
     def _continue(self, data: memoryview, now_ms: int) -> tuple[int, int]:
         """Go on with the answer that has begun; return ``run`` and ``pos``."""
@@ -262,7 +263,7 @@ class AnswerReader:
                 self._collected = None
                 answer, throttle = self._whole(memoryview(collected), now_ms, owned=True)
                 if throttle < 0:
-                    self._head = bytes(data[pos:])
+                    self._head = bytearray(data[pos:])
                     return len(data), len(data)
                 out.append(collected if answer is None else answer)
                 self._requests.answered(throttle, now_ms)
@@ -406,7 +407,7 @@ class AnswerReader:
         if rewrite is not self._rewriter.pending:
             return
         self._rewriter.pending = None
-        behind, self._head = self._head, b""
+        behind, self._head = self._head, bytearray()
         state.commands.append(ResumeBroker())
         state.asked_ms += now_ms - rewrite.came_ms  # the slices' time isn't the broker's
         asked = state.unanswered.popleft()
@@ -414,7 +415,7 @@ class AnswerReader:
         state.to_client.append(rewrite.frame if answer is None else answer)
         self._requests.answered(throttle, now_ms)
         if behind and state.closed is None:
-            self.feed(memoryview(bytearray(behind)), now_ms)
+            self.feed(memoryview(behind), now_ms)
 
     def _masked(self, plan: Plan, piece: memoryview, frame_bytes: int) -> Any:
         """Return a Fetch's answer, or its first piece, without the brokers' own addresses."""
