@@ -44,18 +44,19 @@ def set_bob(store: QuotaStore, rate: float | None = 7.0) -> None:
 class Host:
     """A gateway's folder, on which gateways are started one after the other."""
 
-    def __init__(self, folder: Path, upstream: Upstream) -> None:
+    def __init__(self, folder: Path, upstream: Upstream, url: str = "") -> None:
         self.folder = folder
         self.db = folder / "quotas.db"
+        self.url = url or f"sqlite:{self.db}"
         self.properties = {
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "headgate.upstream": f"127.0.0.1:{upstream.port}",
             "headgate.broker.id.min": "1",
             "headgate.broker.id.max": "1",
             "headgate.data.dir": str(folder),
-            "headgate.store": f"sqlite:{self.db}",
+            "headgate.store": self.url,
             "headgate.usage": "none",
-            "headgate.lease.ttl.ms": "1000",
+            "headgate.lease.ttl.ms": "10000" if url.startswith("kafka") else "1000",
         }
         self.config = folder / "headgate.properties"
         self.config.write_text("".join(f"{k}={v}\n" for k, v in self.properties.items()))
@@ -77,7 +78,7 @@ class Host:
                 each.close()
 
     def store(self) -> Any:
-        return contextlib.closing(open_store(f"sqlite:{self.db}"))
+        return contextlib.closing(open_store(self.url))
 
     def remove(self) -> None:
         for path in self.folder.glob("quotas.db*"):
@@ -213,6 +214,17 @@ def test_a_store_deleted_while_it_is_used_takes_no_changes(host: Host) -> None:
         host.bring_back(copy)
         wait_for(lambda: store.identity() is not None, "the copy")
         wait_for(lambda: gateway.call(gateway.gateway.not_ready) is not None, "not ready")
+
+
+def test_what_was_in_force_when_the_store_went_is_in_force_at_the_next_start(host: Host) -> None:
+    with host.gateway() as gateway:
+        with host.store() as store:
+            set_slow(store)
+            wait_for(lambda: len(gateway.gateway.table) == 1, "the quota")
+        host.remove()  # before the snapshot was written
+    assert host.kept() == QuotaTable.of(SLOW)
+    with host.gateway() as gateway:
+        assert told_ms(gateway) >= 3_000
 
 
 def test_an_older_copy_of_the_store_is_not_let_in(host: Host) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -95,6 +95,16 @@ class StoreGuard:
         with self._saving:
             table, brokers = store.snapshot(), store.broker_configs()
             save_snapshot(self._settings, Snapshot(table, brokers, store.identify()))
+
+    def keep(self, table: QuotaTable, brokers: Mapping[str, Mapping[str, str]]) -> None:
+        """
+        Keep what is in force where the store doesn't say what it holds; it goes on being awaited.
+
+        Raises:
+            OSError: the place can't be written.
+        """
+        with self._saving:
+            save_snapshot(self._settings, Snapshot(table, brokers, self.last().identity))
 
     def _why_not(self, store: QuotaStore, found: StoreIdentity | None) -> str | None:
         """Say why a store mustn't be let in, or None."""

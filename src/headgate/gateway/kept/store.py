@@ -209,7 +209,15 @@ class KeptStore:
         store = self._in_force.store
         with self._save_lock:
             if store is not None and not self._ended:
-                self.guard.save(store)
+                self._save_or_keep(store)
+
+    def _save_or_keep(self, store: QuotaStore) -> None:
+        """Save what the store says; if it says nothing, what is in force, or a restart lifts it."""
+        try:
+            self.guard.save(store)
+        except StoreError:
+            self.guard.keep(self._in_force.coming, self._in_force.broker_configs)
+            raise
 
     async def close(self) -> None:
         """Keep what the store says now, since a watch may be late; stop watching."""
@@ -229,7 +237,7 @@ class KeptStore:
     def _save_last(self, store: QuotaStore) -> None:
         with self._save_lock:
             self._ended = True  # what waits to be saved is older
-            self.guard.save(store)
+            self._save_or_keep(store)
 
     def _not_kept(self, error: Exception) -> None:
         log.error(
