@@ -40,6 +40,18 @@ from headgate.embedded import EmbeddedKafka  # noqa: E402
 RECORD_BYTES = 1_000
 
 
+def serve(folder: Path, settings: Mapping[str, str], port: int) -> subprocess.Popen[bytes]:
+    """``headgate serve`` with these settings, when it answers at the port."""
+    config = folder / "headgate.properties"
+    config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    process = subprocess.Popen(
+        [Path(sys.executable).parent / "headgate", "serve", "--config", config],
+        stderr=(folder / "log").open("wb"),
+    )
+    wait_for(port, process, folder / "log")
+    return process
+
+
 def gateway(
     folder: Path,
     upstream: str,
@@ -50,7 +62,6 @@ def gateway(
     """``headgate serve`` with a quota on everybody (``user=<default>``) or on others only."""
     folder.mkdir()
     port = free_port()
-    config = folder / "headgate.properties"
     lines = {
         "listeners": f"PLAINTEXT://127.0.0.1:{port}",
         "headgate.upstream": upstream,
@@ -62,19 +73,13 @@ def gateway(
         "super.users": "User:ANONYMOUS",
         **(settings or {}),
     }
-    config.write_text("".join(f"{k}={v}\n" for k, v in lines.items()))
     entity = ["--entity-type", "users", *quota.split()]
     subprocess.run(
         [Path(sys.executable).parent / "kafka-configs", "--store", lines["headgate.store"],
          "--alter", "--add-config", rates, *entity],
         check=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip
-    process = subprocess.Popen(
-        [Path(sys.executable).parent / "headgate", "serve", "--config", config],
-        stderr=(folder / "log").open("wb"),
-    )
-    wait_for(port, process, folder / "log")
-    return process, port
+    return serve(folder, lines, port), port
 
 
 def produce(port: int, topic: str, count: int) -> None:

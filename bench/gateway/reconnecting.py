@@ -40,7 +40,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
-from neighbours import free_port, wait_for  # noqa: E402
+from neighbours import free_port  # noqa: E402
+from real_broker import serve  # noqa: E402
 
 from headgate.embedded import EmbeddedKafka  # noqa: E402
 from headgate.quota.alteration import Op, QuotaAlteration  # noqa: E402
@@ -190,14 +191,7 @@ def gateway(
         op = Op(group.key, float(quota))
         store.alter([QuotaAlteration.of(QuotaEntity.of(client_id=group.client), (op,))])
     store.close()
-    config = folder / "headgate.properties"
-    config.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-    process = subprocess.Popen(
-        [Path(sys.executable).parent / "headgate", "serve", "--config", config],
-        stderr=(folder / "log").open("wb"),
-    )
-    wait_for(port, process, folder / "log")
-    return process, port
+    return serve(folder, lines, port), port
 
 
 def fill(bootstrap: str, size: int) -> None:

@@ -23,6 +23,7 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.quota.table import QuotaTable
 from headgate.store import QuotaStore, open_store
+from headgate.store.identity import StoreIdentity
 
 from .gateway_kit import wait_for
 from .scripted_upstream import SLOW, Upstream, connect, produce, read_answer
@@ -132,6 +133,17 @@ def refusal(gateway: GatewayThread) -> str:
     return str(result.error)
 
 
+def another_is_named(host: Host, gateway: GatewayThread) -> StoreIdentity:
+    """Make another store; see that it is named and not let in. Return which it is."""
+    with host.store() as other:
+        set_bob(other)
+        identity: StoreIdentity = other.identify()
+    wait_for(lambda: identity.id in not_ready(gateway), "/readyz names the other store")
+    assert identity.id in refusal(gateway)
+    assert told_ms(gateway) >= 3_000
+    return identity
+
+
 def test_a_store_that_is_gone_at_the_start_lifts_no_quota(host: Host) -> None:
     with host.gateway() as gateway, host.store() as store:
         set_slow(store)
@@ -199,12 +211,7 @@ def test_a_store_deleted_while_it_is_used_takes_no_changes(host: Host) -> None:
         assert "removed" in refusal(gateway) or "none there" in refusal(gateway)
         wait_for(lambda: "none there" in not_ready(gateway), "not ready")
         assert told_ms(gateway) >= 3_000
-        with host.store() as other:
-            set_bob(other)
-            identity = other.identify()
-        wait_for(lambda: identity.id in not_ready(gateway), "/readyz names the other store")
-        assert identity.id in refusal(gateway)
-        assert told_ms(gateway) >= 3_000
+        identity = another_is_named(host, gateway)
         assert store_command(["accept", identity.id, "--config", str(host.config)]) == 0
         until_ready(gateway)
         wait_for(

@@ -346,9 +346,13 @@ class Link:
         asyncio.get_running_loop().call_soon(self._look_again)
 
     def _look_again(self) -> None:
+        self._have(self.session.nudged)
+
+    def _have(self, go_on: Callable[..., None], *more: int) -> None:
+        """Have the session go on in a callback that brings no bytes."""
         if self.closed is None:
             with self._buffer.watcher.watching():
-                self.session.nudged(now_ms())
+                go_on(now_ms(), *more)
                 self.settle()
 
     def stalled(self, on: bool) -> None:
@@ -361,10 +365,8 @@ class Link:
 
     def _continue(self) -> None:
         self._continuing = False
+        self._have(self.session.go_on)
         if self.closed is None:
-            with self._buffer.watcher.watching():
-                self.session.go_on(now_ms())
-                self.settle()
             self.client_reading()
             self.broker_reading(not self.client.full)
 
@@ -374,11 +376,8 @@ class Link:
         asyncio.get_running_loop().call_later(max(delay_ms, 1) / 1000, self._wake, t_ms)
 
     def _wake(self, t_ms: int) -> None:
-        if self.closed is None:
-            with self._buffer.watcher.watching():
-                # The loop's own clock is never set and has counted the whole delay.
-                self.session.wake(now_ms(), t_ms)
-                self.settle()
+        # The loop's own clock is never set and has counted the whole delay.
+        self._have(self.session.wake, t_ms)
 
     def lost(self, side: object, exc: Exception | None) -> None:
         """One side's connection has gone."""

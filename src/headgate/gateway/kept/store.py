@@ -71,6 +71,7 @@ class KeptStore:
         self._saving = False
         self._save_lock = threading.Lock()
         self._ended = False
+        self._kept: tuple[object, object] = (None, None)  # what was kept without the store's word
 
     def trouble(self) -> str | None:
         """Say why quotas can't be read or changed now, while the last known stay in force."""
@@ -216,7 +217,10 @@ class KeptStore:
         try:
             self.guard.save(store)
         except StoreError:
-            self.guard.keep(self._in_force.coming, self._in_force.broker_configs)
+            table, brokers = self._in_force.coming, self._in_force.broker_configs
+            if table is not self._kept[0] or brokers is not self._kept[1]:  # it is tried often
+                self.guard.keep(table, brokers)
+                self._kept = (table, brokers)
             raise
 
     async def close(self) -> None:

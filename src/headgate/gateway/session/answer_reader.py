@@ -245,7 +245,7 @@ class AnswerReader:
             self._state.go_on_later()
 
     def go_on(self, now_ms: int) -> None:
-        """Read on in what came before, where a callback had done enough."""
+        """Read on in what came before and had to wait."""
         if self._head and self._rewriter.pending is None and self._kept is None:
             head, self._head = self._head, bytearray()
             self.feed(memoryview(head), now_ms)
@@ -407,15 +407,14 @@ class AnswerReader:
         if rewrite is not self._rewriter.pending:
             return
         self._rewriter.pending = None
-        behind, self._head = self._head, bytearray()
         state.commands.append(ResumeBroker())
         state.asked_ms += now_ms - rewrite.came_ms  # the slices' time isn't the broker's
         asked = state.unanswered.popleft()
         answer, throttle = self._told(asked, rewrite.frame, result, now_ms)
         state.to_client.append(rewrite.frame if answer is None else answer)
         self._requests.answered(throttle, now_ms)
-        if behind and state.closed is None:
-            self.feed(memoryview(behind), now_ms)
+        if state.closed is None:
+            self.go_on(now_ms)
 
     def _masked(self, plan: Plan, piece: memoryview, frame_bytes: int) -> Any:
         """Return a Fetch's answer, or its first piece, without the brokers' own addresses."""

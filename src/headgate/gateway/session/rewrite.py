@@ -137,11 +137,14 @@ class Rewriter:
             now_ms: epoch ms.
             owned: whether it lies in the session's own memory.
         """
-        rewritten = begin(self._work(plan, frame), STEPS_AT_ONCE)
+        work = self._work(plan, frame)
+        rewritten = begin(work, STEPS_AT_ONCE)
         if rewritten is not None:
             return rewritten
-        own = frame if owned else memoryview(bytearray(frame))
-        self.pending = Rewrite(plan, own, self._work(plan, own), now_ms)
+        if not owned:  # the work begins again, in a copy
+            frame = memoryview(bytearray(frame))
+            work = self._work(plan, frame)
+        self.pending = Rewrite(plan, frame, work, now_ms)
         return self.pending
 
     def shown(self, rewritten: Rewritten) -> Buffer:

@@ -2,8 +2,8 @@
 One client connection and its upstream connection, without sockets: bytes and wake-ups in, bytes
 out.
 
-The shell calls ``client_data``, ``broker_data``, ``upstream_ready``, ``wake``, ``answer`` and
-``forward``, and after each call writes ``to_broker`` and ``to_client`` and does ``commands``.
+The shell calls ``client_data``, ``broker_data``, ``upstream_ready`` and ``wake``, and what commands
+ask for. After each call it writes ``to_broker`` and ``to_client`` and does ``commands``.
 
 Slices in ``to_broker`` and ``to_client`` are good until the next call; what is kept longer is
 copied. A frame is collected only when its plan says so (``charging.plans``).
