@@ -77,6 +77,11 @@ def start(role: str, port: int, *more: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             [sys.executable, str(HERE / "peers.py"), role, "--port", str(port), *more]
         )
+    return reached(process, port)
+
+
+def reached(process: subprocess.Popen[bytes], port: int) -> subprocess.Popen[bytes]:
+    """Return the process when its port can be reached."""
     until = time.monotonic() + 40
     while time.monotonic() < until:
         try:
@@ -85,7 +90,7 @@ def start(role: str, port: int, *more: str) -> subprocess.Popen[bytes]:
         except OSError:
             time.sleep(0.05)
     process.kill()
-    raise RuntimeError(f"{role} didn't start")
+    raise RuntimeError(f"nobody listens at port {port}")
 
 
 def run(role: str, port: int, *more: str) -> dict[str, float]:
