@@ -76,13 +76,16 @@ def serve(port: int, http: int, target: int, ids: int, pipe: Any) -> None:
     gc.callbacks.append(look)
     pipe.send("ready")
     value = 1e9
-    while pipe.recv() != "end":
-        value += 1
-        table, delta = table.apply(
-            QuotaAlteration.of(QuotaEntity.of(client_id=f"other-{n:06}"), (Op(PRODUCER, value),))
-            for n in range(CHANGED)
-        )
-        thread.call(lambda t=table, d=delta: gateway.quotas.changed(t, d))
+    while (asked := pipe.recv()) != "end":
+        if asked == "change":
+            value += 1
+            table, delta = table.apply(
+                QuotaAlteration.of(
+                    QuotaEntity.of(client_id=f"other-{n:06}"), (Op(PRODUCER, value),)
+                )
+                for n in range(CHANGED)
+            )
+            thread.call(lambda t=table, d=delta: gateway.quotas.changed(t, d))
         pipe.send((gateway.work.watcher.longest_ms, gateway.work.watcher.slow, looks[1]))
     thread.stop(0)
 
@@ -129,7 +132,7 @@ def measure(ids: int, seconds: float, modes: list[str], rounds: int) -> dict[str
     )
     gate.start()
     took: dict[str, list[float]] = {"alone": [], **{mode: [] for mode in modes}}
-    size, longest = 0, (0.0, 0, 0.0)
+    size = 0
     try:
         ours.recv()
         lone = Lone(port)
@@ -140,20 +143,22 @@ def measure(ids: int, seconds: float, modes: list[str], rounds: int) -> dict[str
                 done = threading.Event()
 
                 def beside(what: str = what, done: threading.Event = done) -> None:
-                    nonlocal size, longest
+                    nonlocal size
                     while not done.wait(1.0):
                         if what == "scraped":
                             url = f"http://127.0.0.1:{http}/metrics"
                             size = len(urllib.request.urlopen(url, timeout=60).read())
                         elif what == "changed":
                             ours.send("change")
-                            longest = ours.recv()
+                            ours.recv()
 
                 thread = threading.Thread(target=beside)
                 thread.start()
                 times += lone.ask(seconds)
                 done.set()
                 thread.join()
+        ours.send("tell")
+        longest = ours.recv()
     finally:
         ours.send("end")
         gate.join(10)

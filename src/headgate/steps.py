@@ -4,6 +4,7 @@ Work in steps: wherever it yields, its caller may pause it and serve others mean
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Generator, Iterable, Iterator
 from heapq import merge
 from typing import Any, Final, Generic, TypeVar
@@ -105,3 +106,15 @@ def sorting(items: Iterable[T], key: Callable[[T], Any]) -> Work[list[T]]:
         if not len(ordered) % FEW:
             yield
     return ordered
+
+
+def look_at_young() -> None:
+    """
+    Have the garbage collector look at what was made since its last look, unless it is switched off.
+
+    Work that replaces many objects calls it now and then. The collector takes one off its count of
+    new objects for each object that is freed, old or new. So by itself it would look late, and then
+    at all the new ones at once.
+    """
+    if gc.isenabled():
+        gc.collect(1)

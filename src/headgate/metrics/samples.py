@@ -18,6 +18,7 @@ from headgate.metrics.meters import Meters
 from headgate.metrics.table import BY_NAME, prometheus_name
 from headgate.quota.key import QuotaKey, QuotaType
 from headgate.quota.sanitizer import sanitize
+from headgate.steps import one_by_one
 from headgate.throttle.java import UNLIMITED
 
 
@@ -188,11 +189,11 @@ def _choose(
     meters = view.meters
     chosen = meters.chosen[quota_type]
     everybody = [(key, manager, manager.sensors()) for key, manager in managers]
-    told = list(meters.throttled[quota_type].items())
-    if sum(manager.num_sensors for _, manager in managers) + len(told) <= view.most:
+    throttled = meters.throttled[quota_type]
+    if sum(manager.num_sensors for _, manager in managers) + len(throttled) <= view.most:
         shown = {(s.user_tag, s.client_tag) for *_, sensors in everybody for s in sensors}
         chosen.ranked_ms, chosen.rest_rates, chosen.rest_ids = None, {}, 0
-        _seat(meters, quota_type, frozenset(shown.union(tags for tags, _ in told)))
+        _seat(meters, quota_type, frozenset(shown.union(throttled)))
         return
     if not chosen.due(clock()):
         return
@@ -212,24 +213,36 @@ def _choose(
             if manager.named(tags):
                 named.add(tags)
             yield None
-    for tags, counts in told:
-        _, most, busiest = seen.get(tags, (False, 0.0, 0.0))
-        seen[tags] = (counts.ms > counts.ranked_ms, most, busiest)
-        counts.ranked_ms = counts.ms
+    for tags in one_by_one(throttled):
+        counts = throttled.get(tags)
+        if counts is not None:
+            _, most, busiest = seen.get(tags, (False, 0.0, 0.0))
+            seen[tags] = (counts.ms > counts.ranked_ms, most, busiest)
+            counts.ranked_ms = counts.ms
         yield None
-    shown_before = chosen.shown
-    shown_now = yield from choose(
-        ((tags, score, tags in named) for tags, score in seen.items()), view.most, shown_before
-    )
+    count = len(seen)
+    shown_now = yield from choose(_candidates(seen, named), view.most, chosen.shown)
     chosen.ranked_ms = clock()
-    chosen.rest_ids = len(seen) - len(shown_now)
+    chosen.rest_ids = count - len(shown_now)
     chosen.rest_rates = dict.fromkeys(rates, 0.0)
     for units, of_key in rates.items():
-        for tags, rate in of_key.items():
+        while of_key:
+            tags, rate = of_key.popitem()
             if tags not in shown_now:
                 chosen.rest_rates[units] += rate
             yield None
     _seat(meters, quota_type, shown_now)
+
+
+def _candidates(
+    seen: dict[Tags, tuple[bool, float, float]], named: set[Tags]
+) -> Iterator[tuple[Tags, tuple[bool, float, float], bool]]:
+    """Take each quota-id out of both: to free 50,000 at once takes 8 ms."""
+    while seen:
+        tags, score = seen.popitem()
+        by_name = tags in named
+        named.discard(tags)
+        yield tags, score, by_name
 
 
 def _seat(meters: Meters, quota_type: QuotaType, shown: frozenset[Tags]) -> None:

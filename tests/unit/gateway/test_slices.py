@@ -9,8 +9,8 @@ from collections.abc import Generator
 
 import pytest
 
-from headgate.gateway.loop.memory import look_at_young
 from headgate.gateway.loop.slices import Slices
+from headgate.steps import look_at_young
 
 
 def ticking() -> Slices:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections import Counter
 
 import pytest
@@ -183,6 +184,19 @@ def test_many_quota_ids_are_read_in_small_steps_and_sensors_may_come_and_go_mean
             manager._sensors.pop(("", f"c{steps}"), None)
         assert step is None
     assert steps > 3_000  # none of them reads more than one sensor, or writes more than one line
+
+
+def test_no_step_frees_what_all_quota_ids_together_took() -> None:
+    """A step that let go of 50,000 at once took 8 to 11 ms."""
+    manager, meters = by_client_id(), Meters()
+    for n in range(20_000):
+        manager.record("u", f"c{n}", n, T0)
+        meters.throttle(KIND, "", f"c{n}", 5, T0)
+    before, freed = sys.getallocatedblocks(), 0
+    for _ in draw(sample_steps(view(manager, meters), lambda: T0)):
+        now = sys.getallocatedblocks()
+        freed, before = max(freed, before - now), now
+    assert freed < 2_000
 
 
 def test_a_scrape_of_one_names_values_as_prometheus_reads_them() -> None:

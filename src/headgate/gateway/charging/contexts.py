@@ -21,11 +21,10 @@ from headgate.gateway.charging.headroom import (
 )
 from headgate.gateway.charging.managers import FETCHING, PRODUCING, Managers
 from headgate.quota.key import PRODUCER_IDS, REQUEST, QuotaKey
-from headgate.steps import one_by_one
+from headgate.steps import Work, look_at_young, one_by_one
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
-    from headgate.steps import Work
     from headgate.throttle.overrides import Tags
 
 MOST_CONTEXTS: Final = 1 << 16
@@ -33,8 +32,11 @@ MOST_CONTEXTS: Final = 1 << 16
 MOST_NAMED: Final = 1 << 24
 """Characters in the names of the contexts kept: a client-id may have 32,767 bytes."""
 
-_FREED_AT_ONCE: Final = 256
-"""Objects that are freed in one step, in a quarter of a millisecond."""
+_FREED_AT_ONCE: Final = 16
+"""Objects that are freed in one step, in 20 µs: a read may bring hundreds of new client-ids, and
+each of them makes a step."""
+_LOOKED_AT: Final = 64
+"""New contexts after which the garbage collector looks at them: with each, old ones are freed."""
 _SETTLED_AT_ONCE: Final = 512
 """What is settled in one step, in half a millisecond: requests and connections, and 16 for each
 allowance. The last may have as much as an allowance can have (``headroom``)."""
@@ -69,6 +71,7 @@ class Contexts:
         self._used: dict[Allowance, None] = {}  # those to be settled before a quota changes
         self._changes = Changes()
         self._tidying: Iterator[None] = iter(())
+        self._made = 0
         # Those of earlier epochs: what is claimed still counts, and freeing them takes time.
         self._old_contexts: dict[tuple[str, str], Context] = {}
         self._old_headrooms: dict[tuple[tuple[QuotaKey, Tags], ...], Headroom] = {}
@@ -86,6 +89,9 @@ class Contexts:
                 self._tidying = self.tidy()
             self._named += len(principal) + len(client_id)
             next(self._tidying, None)  # far more of the old ones go than new ones come
+            self._made += 1
+            if not self._made % _LOOKED_AT:
+                look_at_young()
             found = self._make(principal, client_id)
             self._contexts[principal, client_id] = found
         return found

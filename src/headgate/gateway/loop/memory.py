@@ -38,17 +38,6 @@ _LOOK_S: Final = 10.0
 _STATM: Final = Path("/proc/self/statm")
 
 
-def look_at_young() -> None:
-    """
-    Look at what was made since the last look, unless the collector is switched off.
-
-    Work that replaces many objects, as a changed default quota does, calls it now and then. By its
-    own count (``YOUNG``) the collector would look late, and then at all the new objects at once.
-    """
-    if gc.isenabled():
-        gc.collect(1)
-
-
 def resident_bytes() -> int | None:
     """Return how much memory this process has; None where the system doesn't say."""
     try:

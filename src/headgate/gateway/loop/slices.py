@@ -15,9 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from headgate.gateway.loop.memory import look_at_young
 from headgate.gateway.loop.watcher import Watcher
-from headgate.steps import Work
+from headgate.steps import Work, look_at_young
 
 SLICE_NS: Final = 250_000
 """The longest slice: it ends with the step that reaches this. No step may take much longer."""
