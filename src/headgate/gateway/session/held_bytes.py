@@ -54,8 +54,12 @@ class HeldBytes:
         Args:
             data: the bytes.
             owned: whether they lie in the session's own memory. Others are copied, because the
-                read buffer they lie in is about to be used again.
+                read buffer they lie in is about to be used again. The end of a much longer piece is
+                copied too: it would keep all of that piece, a hundred megabytes at most, and nobody
+                would count them.
         """
+        if owned and data.nbytes < memoryview(data.obj).nbytes // 2:
+            owned = False
         self.pieces.appendleft(data if owned else memoryview(bytearray(data)))
         self._grown(len(data))
 
