@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from headgate.gateway.session.state import SessionState
     from headgate.wire.fields import Buffer
 
+MAX_REQUEST_BYTES: Final = 524_288
+"""Longest request or bare token that is taken, after login too: it is copied and read in one piece.
+A client that isn't known yet may send no more either (``SessionState.max_bytes``)."""
 MAX_TOKEN_ANSWER_BYTES: Final = 1_048_576
 """Largest answer to a bare SASL token: far above what any mechanism says."""
 _INT: Final = struct.Struct(">i").unpack_from
@@ -40,7 +43,14 @@ def on_request(
 
     Arguments and result as for ``relay.on_request``.
     """
-    return wait_for_answers(state) if state.unanswered else COLLECT
+    if state.unanswered:
+        return wait_for_answers(state)
+    if size > MAX_REQUEST_BYTES:
+        # Differs: a SASL request of more than 512 KiB closes after login, too, and without SASL.
+        raise RemoteProtocolError(
+            f"{plan.name} of {size} bytes; at most {MAX_REQUEST_BYTES} are read", reason="oversized"
+        )
+    return COLLECT
 
 
 def take(state: SessionState, plan: Plan, frame: memoryview, now_ms: int) -> None:

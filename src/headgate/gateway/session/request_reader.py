@@ -327,7 +327,7 @@ class RequestReader:
             self._state.partial_since_ms = now_ms
             return len(data)
         size = _INT(data)[0]
-        if not 0 <= size <= self._state.max_bytes:
+        if not 0 <= size <= min(self._state.max_bytes, authentication.MAX_REQUEST_BYTES):
             raise RemoteProtocolError(f"a SASL token of {size} bytes", reason="oversized")
         return self._collect(RAW_TOKEN, data, 0, size + 4, now_ms)
 
