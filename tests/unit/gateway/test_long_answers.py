@@ -158,7 +158,7 @@ def test_an_answer_is_read_a_few_at_a_time(
 ) -> None:
     for times in (1, 40):
         steps = list(rewriting(key, version, made(times * FEW), OURS))
-        assert times <= len(steps) <= times + 2
+        assert times <= len(steps) <= times + 4  # a long one is copied in steps, too
 
 
 def settled(session: Session) -> Rewrite:

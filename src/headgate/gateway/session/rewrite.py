@@ -118,8 +118,8 @@ class Rewriter:
 
     @property
     def pending_bytes(self) -> int:
-        """Size of the pending answer."""
-        return 0 if self.pending is None else len(self.pending.frame)
+        """Size of the pending answer, and of the copy that is made of it."""
+        return 0 if self.pending is None else 2 * len(self.pending.frame)
 
     def whole(self, plan: Plan, frame: Buffer) -> Buffer:
         """Return an answer with our addresses, in one piece: it is short."""
