@@ -98,7 +98,7 @@ class Following:
                 broker.clients.closes.tell()
             try:
                 answers.tell()
-                pool.expire(time.monotonic_ns() // 1_000_000)
+                await self._slices.run(pool.expire(time.monotonic_ns() // 1_000_000))
                 splits.watch(now)
             except Exception as error:
                 self._tasks.log_failure("closing connections that block the pool", error)

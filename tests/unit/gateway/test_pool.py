@@ -16,6 +16,7 @@ from headgate.gateway.connection.transports import ReadBuffer
 from headgate.gateway.session.session import Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_IDS
+from headgate.steps import finish
 
 from .conftest import Nobody, Setup, StillFace, StillIdentity, answer, produce, request
 
@@ -130,7 +131,7 @@ class House:
     def wait(self, ms: int) -> None:
         for _ in range(ms // 1_000):
             self.now_ms += 1_000
-            self.pool.expire(self.now_ms)
+            finish(self.pool.expire(self.now_ms))
 
     def check(self) -> None:
         held = [peer.held for peer in self.peers]
@@ -306,7 +307,7 @@ def test_a_byte_now_and_then_is_no_progress() -> None:
     for second in range(1, 7):
         pool.hold(slow, 900_000 + second, Kind.KNOWN, second * 1_000)
         pool.hold(quick, 50_000 + second * 70_000, Kind.KNOWN, second * 1_000)
-        pool.expire(second * 1_000)
+        finish(pool.expire(second * 1_000))
     assert closed == ["slow"]
 
 
@@ -314,5 +315,5 @@ def test_nobody_is_closed_while_nobody_waits() -> None:
     pool = Pool(1_000_000)
     closed: list[int] = []
     pool.hold(Account(lambda: None, lambda: closed.append(1)), 990_000, Kind.KNOWN, 0)
-    pool.expire(3_600_000)
+    finish(pool.expire(3_600_000))
     assert not closed

@@ -19,12 +19,20 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Final
+from heapq import nsmallest
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from headgate.steps import Work
 
 MINIMUM_BYTES: Final = 8_192
 """What each connection has besides the pool, for SASL tokens and small requests."""
 STUCK_MS: Final = 5_000
 PROGRESS_BYTES: Final = 65_536
+WOKEN_AT_ONCE: Final = 64
+"""Connections that go on in one piece of work. The next ones do so when these give bytes back, or
+after a second (``expire``)."""
 
 
 class Kind(enum.IntEnum):
@@ -81,13 +89,14 @@ class Pool:
         self.closed = 0
         self._of = [0, 0, 0]
         self._holders: set[Account] = set()
-        self._waiting: dict[Account, None] = {}
+        self._waiting: tuple[dict[Account, None], ...] = tuple({} for _ in Kind)
         self._full = False
+        self._closing = False  # nobody is woken meanwhile
 
     @property
     def waiting(self) -> int:
         """How many connections wait for room."""
-        return len(self._waiting)
+        return sum(map(len, self._waiting))
 
     def hold(self, account: Account, size: int, kind: Kind, now_ms: int) -> bool:
         """
@@ -108,7 +117,9 @@ class Pool:
         self._of[account._kind] -= before
         self._of[kind] += over
         self.used += over - before
-        account._kind = kind
+        if kind is not account._kind:
+            self._waiting[account._kind].pop(account, None)
+            account._kind = kind
         if over > before:
             account._granted += over - before
             if not before:
@@ -121,10 +132,10 @@ class Pool:
                 self._holders.discard(account)
         self._look()
         if over and not self._room(kind):
-            self._waiting[account] = None
+            self._waiting[kind][account] = None
             return False
-        self._waiting.pop(account, None)
-        if over < before and self._waiting:
+        self._waiting[kind].pop(account, None)
+        if over < before:
             self._wake()
         return True
 
@@ -134,15 +145,20 @@ class Pool:
 
     def forget(self, account: Account) -> None:
         """The connection has closed: what it held is free."""
-        self._waiting.pop(account, None)
+        self._waiting[account._kind].pop(account, None)
         if account._over:
             self.hold(account, 0, account._kind, 0)
         account.size = 0
 
-    def expire(self, now_ms: int) -> None:
-        """Close connections without progress while others wait for space, the largest first."""
+    def expire(self, now_ms: int) -> Work[None]:
+        """
+        Close connections without progress while others wait for space, the largest first.
+
+        A step closes one, since thousands of unknown clients may each hold little. Those that wait
+        are woken when it is done: to look at all of them for each that is closed takes a second.
+        """
         self._wake()
-        kinds = {waiting._kind for waiting in self._waiting}
+        kinds = {kind for kind in Kind if self._waiting[kind]}
         if self.used < self._enough(self.limit):
             # Only a kind's own part is full. Connections that we make wait are never closed here.
             kinds &= {Kind.UNKNOWN}
@@ -154,12 +170,19 @@ class Pool:
             if holder._kind in kinds and now_ms - holder._moved_ms >= STUCK_MS
         ]
         stuck.sort(key=lambda holder: holder._over, reverse=True)
-        for holder in stuck:
-            self.closed += 1
-            holder.give_up()
-            self.forget(holder)
-            if all(self._of_bound(kind) <= 7 / 8 for kind in kinds):
-                return
+        self._closing = True
+        try:
+            for holder in stuck:
+                if all(self._of_bound(kind) <= 7 / 8 for kind in kinds):
+                    break
+                if holder in self._holders and now_ms - holder._moved_ms >= STUCK_MS:
+                    self.closed += 1
+                    holder.give_up()
+                    self.forget(holder)
+                yield
+        finally:
+            self._closing = False
+        self._wake()
 
     def _bound(self, kind: Kind) -> int:
         if kind == Kind.KNOWN:
@@ -190,14 +213,16 @@ class Pool:
     def _wake(self) -> None:
         """Let as many connections go on as there is room for, the smallest first."""
         left = self._enough(self.limit) - self.used
-        if left <= 0:
+        if left <= 0 or self._closing:
             return
         rooms = [self._enough(self._bound(kind)) - self._of[kind] for kind in Kind]
-        for account in sorted(self._waiting, key=lambda account: account._over):
-            if left <= 0:
-                return
-            if rooms[account._kind] > 0:
-                left -= MINIMUM_BYTES
-                rooms[account._kind] -= MINIMUM_BYTES
-                del self._waiting[account]
+        waiting = [wait for wait, room in zip(self._waiting, rooms, strict=True) if room > 0]
+        if not any(waiting):
+            return
+        most = min(-(-left // MINIMUM_BYTES), WOKEN_AT_ONCE)
+        for account in nsmallest(most, chain(*waiting), key=lambda account: account._over):
+            kind = account._kind
+            if rooms[kind] > 0:
+                rooms[kind] -= MINIMUM_BYTES
+                self._waiting[kind].pop(account, None)
                 account.go_on()
