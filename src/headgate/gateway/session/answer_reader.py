@@ -214,6 +214,7 @@ class AnswerReader:
                             end = pos
                             break
                         if plan.mask and answer is None:
+                            unanswered[0] = (*asked[:6], 0)  # charged, even if it doesn't parse
                             answer = self._masked(plan, data[pos : pos + frame_bytes], frame_bytes)
                     elif rules.counts_requests or asked[6] is not None:
                         throttle = relay.answered(state, data, pos, size, asked, now_ms)
@@ -344,11 +345,11 @@ class AnswerReader:
                 state.retains = True
                 state.commands += PauseBroker(), read
                 return None, -1
-            state.unanswered.popleft()
             if plan.kind is _KIND_SASL:
                 authentication.answered(state, plan, frame)
+            state.unanswered.popleft()
             return self._told(asked, frame, read, now_ms)
-        state.unanswered.popleft()
+        # What doesn't parse is an error, and its request is still due to be charged then.
         if merge is None:
             answer: Any = api_versions.narrow_response(
                 bytes(frame), plan.version, self._pass_unknown, OWN_APIS
@@ -356,10 +357,12 @@ class AnswerReader:
         else:
             answer = merge(bytes(frame))
             if isinstance(answer, Ask):  # there is more to do first: ``Session.answer`` ends it
+                state.unanswered.popleft()
                 told_before(asked)
                 state.question = answer
                 return b"", 0
         at = throttle_offset(plan.key, plan.version, answer)
+        state.unanswered.popleft()
         return self._told(asked, frame, Rewritten(answer, (), at), now_ms)
 
     def _told(self, asked: InFlight, frame: Any, read: Rewritten, now_ms: int) -> tuple[Any, int]:
