@@ -32,6 +32,8 @@ _WHOLE: Final = {
     "producer_ids": 9,
 }
 _PLACES: Final = ROW // 8
+MOST_NAMED: Final = 1 << 22
+"""Characters of the names in some rows, or in a batch of them: a client-id may have 32,767 bytes."""
 _COUNTING: Final = pa.array(range(4_096), pa.int64())
 
 
@@ -49,9 +51,11 @@ class Rows:
         end: an event that would begin here or later goes to other rows.
         token: marks the origins that have their place in these rows.
         done: events already written; only the writing thread moves it.
+        named: characters in its origins' names.
+        longest: the same of the one with the most.
     """
 
-    __slots__ = ("at", "buffer", "done", "end", "gap", "origins", "token")
+    __slots__ = ("at", "buffer", "done", "end", "gap", "longest", "named", "origins", "token")
 
     def __init__(self, room: int, gap: int = 0) -> None:
         self.buffer = bytearray(room * ROW)
@@ -60,7 +64,7 @@ class Rows:
         self.gap = gap
         self.token = object()
         self.origins: list[Origin] = []
-        self.done = 0
+        self.done = self.named = self.longest = 0
 
     @property
     def count(self) -> int:
@@ -72,6 +76,11 @@ class Rows:
         origin.index = len(self.origins)
         self.origins.append(origin)
         origin.token = self.token
+        named = len(origin.client_id or "") + len(origin.quota_id or "")
+        self.longest = max(self.longest, named)
+        self.named += named
+        if self.named > MOST_NAMED:
+            self.end = 0  # the next event goes to other rows
 
     def append(self, event: tuple[Any, ...]) -> None:
         """

@@ -34,7 +34,7 @@ from headgate.usage import files
 from headgate.usage.disk import OpenFile, Recovered, recover
 from headgate.usage.format import Event, Origin
 from headgate.usage.retention import note_number, noted_number
-from headgate.usage.rows import MALFORMED, Rows, batch_of
+from headgate.usage.rows import MALFORMED, MOST_NAMED, Rows, batch_of
 
 log = logging.getLogger("headgate.usage")
 
@@ -44,6 +44,8 @@ MAX_PENDING: Final = 200_000
 # Rows of one batch: bounds the memory of a conversion and how long it holds the interpreter (about
 # 1 ms), since the event loop waits meanwhile.
 MAX_BATCH_ROWS: Final = 4_096
+MAX_NAMED: Final = 64 * MOST_NAMED
+"""Characters of names held at most, as ``MAX_PENDING`` is of events."""
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 MAX_FILE_MS: Final = 300_000
 
@@ -113,7 +115,7 @@ class EventWriter(ABC):
         rows = self.rows
         if rows.at >= rows.end:
             room = min(self._limit - self.waiting, MAX_BATCH_ROWS)
-            if room <= 0:
+            if room <= 0 or sum(some.named for some in tuple(self._chunks)) > MAX_NAMED:
                 self._lost += 1
                 self.dropped += 1
                 return
@@ -197,7 +199,9 @@ class EventWriter(ABC):
                 log.error("journal %s: %d events were dropped", self.worker_id, rows.gap)
                 rows.gap = 0
             last = rows is self.rows  # asked first: earlier rows don't change any more
-            until = min(rows.count, rows.done + MAX_BATCH_ROWS)
+            # A batch has each event's names, so those of long names are made into many batches.
+            most = min(MAX_BATCH_ROWS, max(MOST_NAMED // (rows.longest or 1), 1))
+            until = min(rows.count, rows.done + most)
             if until == rows.done:
                 if last:
                     break

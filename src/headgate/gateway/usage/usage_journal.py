@@ -41,6 +41,8 @@ _NO_ANSWER: Final = (None,) * 5
 _NONE_SEEN: Final = (None,) * 6
 _MOST_ORIGINS: Final = 256
 """Origins a session keeps; a client that changes its client id all the time makes new ones."""
+_LONG: Final = 1_024
+"""Characters of a client id, of which only the last one is kept: it may have 32,767."""
 _MOST_SHARED: Final = 4_096
 """What connections have in common is kept for this many clients, and this many addresses."""
 
@@ -120,7 +122,7 @@ class UsageJournal(Journal):
             origin = origins.get(key)
             if origin is None:
                 origin = self._of(client, key)
-                if len(origins) >= _MOST_ORIGINS:
+                if len(origins) >= _MOST_ORIGINS or len(context.client_id) > _LONG:
                     origins.clear()
                 origins[key] = origin
             if bound >= UNLIMITED:
@@ -172,6 +174,8 @@ class UsageJournal(Journal):
         origin = client.origins.get(key)
         if origin is None:
             origin = self._make(client, context, None, "record", quota_type, user, client_id)
+            if len(client.origins) >= _MOST_ORIGINS or len(context.client_id) > _LONG:
+                client.origins.clear()
             client.origins[key] = origin
         self._append((origin, t_ms, amount, _limit(decision), None, *_NO_ANSWER))
 
@@ -300,7 +304,8 @@ class UsageJournal(Journal):
             if len(self._shared) >= _MOST_SHARED:
                 self._shared.clear()
             shared = self._columns(made)
-            self._shared[client.broker_id, client.listener, key] = shared
+            if len(context.client_id) <= _LONG:
+                self._shared[client.broker_id, client.listener, key] = shared
         columns = [*shared[:at], client.client_ip, client.connection, *shared[at + 2 :]]
         return self._origin(*columns)
 
