@@ -259,7 +259,7 @@ NAMES = "1,000 series a family, names of 256 characters; a sensor an hour for ea
 ATTACKS: tuple[Attack, ...] = (
     Attack(many_names, NAMES, EACH),
     Attack(long_names, NAMES, EACH),
-    Attack(names_without_quota, "16 M characters of contexts, 64 M in the journal"),
+    Attack(names_without_quota, "16 M characters of contexts, 256 M in the journal"),
     Attack(share_fetches, POOL),
     Attack(share_fetches_and_more, POOL),
     Attack(strangers, IDENTIFIED, sasl=True),

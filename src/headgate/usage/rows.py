@@ -33,7 +33,7 @@ _WHOLE: Final = {
 }
 _PLACES: Final = ROW // 8
 MOST_NAMED: Final = 1 << 22
-"""Characters of the names in some rows, or in a batch of them: a client-id may have 32,767 bytes."""
+"""Characters of the names in some rows, or in a batch of them: a client-id has 32,767 at most."""
 _COUNTING: Final = pa.array(range(4_096), pa.int64())
 
 
