@@ -9,16 +9,20 @@ import pytest
 
 from headgate.gateway.connection.pool import MINIMUM_BYTES, STUCK_MS, Account, Kind, Pool
 from headgate.gateway.session.rewrite import Addresses, rewriting
+from headgate.gateway.usage.usage_journal import UsageJournal
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import REQUEST
 from headgate.steps import finish
+from headgate.usage.format import Origin
+from headgate.usage.rows import MOST_NAMED, Rows
 from headgate.wire import apis
 from headgate.wire.fields import write_varint
 from headgate.wire.header import build_request, build_response
 from headgate.wire.messages.addresses import COPIED
 from kit.playbook import START_MS
 
-from .conftest import Setup, gone_on, heartbeat
+from .conftest import Setup, gone_on, heartbeat, produce, produced
+from .test_journal import Kept
 
 Make = Callable[..., Setup]
 READ = 262_144
@@ -146,3 +150,27 @@ def test_a_request_whose_answer_does_not_parse_claims_nothing_any_more(
     assert session.state.closed is not None
     assert headroom.idle
     assert all(allowance.requests == 0 for allowance in headroom.all)
+
+
+def test_a_connection_keeps_few_long_client_ids_in_the_journal(gateway: Make) -> None:
+    journal = UsageJournal(Kept(), 11, 1_000)  # type: ignore[arg-type]
+    setup = gateway(journal=journal)
+    session = setup.session
+    session.upstream_ready(START_MS)
+    for n in range(1, 100):
+        said(setup, produce(33_000, n, client=f"{n:032000}"))
+        session.broker_data(memoryview(bytearray(produced(n))), START_MS)
+        session.to_client.clear()
+    kept = session.state.origins.values()
+    assert 0 < sum(len(origin.client_id) for origin in kept) <= 64_000
+    assert not journal._shared
+
+
+def test_rows_end_when_their_names_are_long() -> None:
+    rows = Rows(4_096)
+    for n in range(4_096):
+        if rows.at >= rows.end:
+            break
+        origin = Origin("record", client_id=f"{n:032000}")
+        rows.append((origin, 0.0, 1.0, None, None, None, None, None, None, None))
+    assert rows.count == MOST_NAMED // 32_000 + 1
