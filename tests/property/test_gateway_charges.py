@@ -21,6 +21,7 @@ from headgate.config import Settings
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.session.commands import Continue
 from headgate.gateway.session.session import Session
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
@@ -206,6 +207,11 @@ class Gateway(RuleBasedStateMachine):
             session = client.session
             data = b"".join(bytes(piece) for piece in session.to_broker)
             session.to_broker.clear()
+            while any(isinstance(command, Continue) for command in session.commands):
+                session.commands.clear()
+                session.go_on(self.now)
+                data += b"".join(bytes(piece) for piece in session.to_broker)
+                session.to_broker.clear()
             session.to_client.clear()
             session.commands.clear()
             before = len(client.upstream.requests)
