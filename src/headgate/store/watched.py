@@ -51,6 +51,8 @@ class QuotaStore(abc.ABC):
 
     #: Set by the home.
     _leases: LeaseTaker
+    #: Whether nothing in the home changes without its revision: no tools of Kafka's write there.
+    counts_every_change = False
 
     def __init__(
         self,

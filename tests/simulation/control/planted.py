@@ -63,13 +63,13 @@ def lost_fsync() -> Iterator[None]:
         yield
 
 
-@plant("a lease is renewed after another took it", 6, "two active gateways")
+@plant("a lease is renewed after another took it", 16, "two active gateways")
 def renewed_after_expiry() -> Iterator[None]:
     with _instead(leases.Lease, "_mine", lambda self, held: True):
         yield
 
 
-@plant("a lease is kept beyond its end while a renewal hangs", 367, "two active gateways")
+@plant("a lease is kept beyond its end while a renewal hangs", 163, "two active gateways")
 def kept_beyond_its_end() -> Iterator[None]:
     with _instead(Leases, "_stop_in_time", lambda self, broker_id, lease: None):
         yield

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,12 +24,15 @@ from headgate.gateway.kept.guard import StoreGuard, accept_store
 from headgate.gateway.kept.store import KeptStore
 from headgate.gateway.loop.tasks import OwnWork, Tasks, Threads
 from headgate.gateway.loop.watcher import Watcher
+from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.quota.table import QuotaTable
+from headgate.store import open_store
 from headgate.store.identity import StoreIdentity, replaced
 
 ALICE = QuotaEntity.of(user="alice")
+ZOE = QuotaEntity.of(user="zoe")
 
 
 class Fronted:
@@ -182,6 +188,66 @@ def test_quotas_of_one_store_are_never_kept_as_those_of_another(tmp_path: Path) 
     kept.save(saving)
     assert kept.last().identity == other
     assert kept.last().table.get(ALICE, PRODUCER) == 5.0
+
+
+_KILLED = """
+import os, signal, sys
+from headgate.config import Settings
+from headgate.gateway.kept.guard import StoreGuard
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import PRODUCER
+from headgate.store import open_store
+store = open_store(sys.argv[1])
+store.alter([QuotaAlteration.of(QuotaEntity.of(user="zoe"), [Op(PRODUCER, float(sys.argv[3]))])])
+settings = {"headgate.upstream": "embedded", "headgate.data.dir": sys.argv[2]}
+StoreGuard(Settings.from_properties(settings)).admit(store)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_copy_put_beside_the_wal_of_a_killed_gateway_lifts_nothing(tmp_path: Path) -> None:
+    """Found by an attack: the WAL holds the latest revision, the copy the quotas of before."""
+    file, copy, url = tmp_path / "q.db", tmp_path / "copy.db", f"sqlite:{tmp_path}/q.db"
+    users = [QuotaEntity.of(user=f"user-{number:04}") for number in range(400)]
+    with open_store(url) as store:
+        store.alter([QuotaAlteration.of(u, [Op(PRODUCER, 1e9)]) for u in (*users, ZOE)])
+    shutil.copy(file, copy)
+    with open_store(url) as store:
+        store.alter([QuotaAlteration.of(users[0], [Op(PRODUCER, 1.0)])])
+    subprocess.run([sys.executable, "-c", _KILLED, url, str(tmp_path), "2"], check=False)
+    settings = Settings.from_properties(
+        {"headgate.upstream": "embedded", "headgate.data.dir": str(tmp_path)}
+    )
+    with open_store(url) as store:  # what was killed comes back: its own file is let in
+        StoreGuard(settings).admit(store)
+    subprocess.run([sys.executable, "-c", _KILLED, url, str(tmp_path), "3"], check=False)
+    shutil.copy(copy, file)
+    with open_store(url) as store:
+        kept = StoreGuard(settings)
+        with pytest.raises(StoreReplaced, match="mixed with an older copy"):
+            kept.admit(store)
+        assert kept.last().table.get(users[0], PRODUCER) == 1.0
+
+
+def test_what_changed_between_two_readings_is_of_a_later_revision(tmp_path: Path) -> None:
+    settings = Settings.from_properties(
+        {"headgate.upstream": "embedded", "headgate.data.dir": str(tmp_path)}
+    )
+    with open_store(f"sqlite:{tmp_path}/q.db") as store:
+        kept, snapshot = StoreGuard(settings), store.snapshot
+
+        def late() -> QuotaTable:
+            table = snapshot()
+            store.alter([QuotaAlteration.of(ALICE, [Op(PRODUCER, 1.0)])])
+            return table
+
+        kept.save(store)
+        store.snapshot = late  # type: ignore[method-assign]
+        kept.save(store)
+        store.snapshot = snapshot  # type: ignore[method-assign]
+        kept.admit(store)
+        assert kept.last().table.get(ALICE, PRODUCER) == 1.0
 
 
 def kept_in(folder: Path, store: Any, why: str | None = None) -> tuple[KeptStore, Tasks, Threads]:

@@ -93,8 +93,11 @@ class StoreGuard:
             OSError: the place can't be written.
         """
         with self._saving:
+            # Read before what it holds: a change that comes between is of a later revision.
+            found = store.identify()
             table, brokers = store.snapshot(), store.broker_configs()
-            save_snapshot(self._settings, Snapshot(table, brokers, store.identify()))
+            store.identify()  # or what was read is another store's
+            save_snapshot(self._settings, Snapshot(table, brokers, found))
 
     def keep(self, table: QuotaTable, brokers: Mapping[str, Mapping[str, str]]) -> None:
         """
@@ -127,7 +130,7 @@ class StoreGuard:
             )
         if found is None or not found.follows(known.identity):
             return str(replaced(store.url, known.identity, found))
-        return None
+        return _changed_without_count(store, known, found)
 
     def _is_accepted(self, found: StoreIdentity) -> bool:
         """Return whether a store is accepted, and use its acceptance up."""
@@ -166,6 +169,29 @@ def accept_store(settings: Settings, identity: StoreIdentity) -> None:
         OSError: the place can't be written.
     """
     write_whole(acceptance_path(settings), json.dumps({"store": identity.id}))
+
+
+def _changed_without_count(store: QuotaStore, known: Snapshot, found: StoreIdentity) -> str | None:
+    """
+    Say that a store holds other quotas or settings than it did at the same revision, or None.
+
+    A copy of a SQLite file put in its place beside the ``-wal`` that a killed gateway left: SQLite
+    lays the latest pages over it, the revision's among them, and the file looks sound.
+    """
+    assert known.identity is not None
+    same = (found.id, found.revision) == (known.identity.id, known.identity.revision)
+    if not same or not store.counts_every_change:
+        return None
+    if store.snapshot().entities == known.table.entities and (
+        store.broker_configs() == known.brokers
+    ):
+        return None
+    return (
+        f"{store.url} is at revision {found.revision}, as it was, and holds other quotas or "
+        "settings: it was mixed with an older copy (one that was put beside a -wal file of it), or "
+        "changed by other means. Bring the store back, or accept what is there "
+        "(headgate store accept)"
+    )
 
 
 def led_to(known: QuotaTable, now: QuotaTable, history: Sequence[HistoryEntry]) -> bool:

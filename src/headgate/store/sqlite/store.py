@@ -64,6 +64,8 @@ class SqliteStore(QuotaStore):
         resolve: whether a host name of an ip entity resolves.
     """
 
+    counts_every_change = True
+
     def __init__(
         self,
         path: str | Path,
