@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+import time
 
 import pytest
 
 from headgate.gateway import GatewayThread
+from headgate.gateway import http as http_listener
 from headgate.gateway.http import MOST_CONNECTIONS
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONNECTION, PRODUCER
@@ -35,6 +37,9 @@ def get(path: str, *, method: str = "GET", more: str = "") -> bytes:
     return f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{more}\r\n".encode()
 
 
+CHUNKED = b"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
 @pytest.mark.parametrize(
     ("raw", "status"),
     [
@@ -49,6 +54,8 @@ def get(path: str, *, method: str = "GET", more: str = "") -> bytes:
         (b"GET /healthz HTTP/1.1\r\n\r\n", b"400"),
         (b"GET /healthz HTTP/1.1\r\nHost: x\r\nA: " + b"b" * 300_000, b"400"),
         (b"GET /" + b"a" * 300_000, b"400"),
+        (b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"a:\r\n" * 15_000 + b"\r\n", b"400"),
+        (CHUNKED + b"1\r\na\r\n" * 40_000, b"400"),
     ],
     ids=lambda value: repr(value[:24]),
 )
@@ -70,6 +77,27 @@ def test_questions_that_never_end_keep_nobody_else_out(start: Start) -> None:
         client.sendall(b"GET /heal")
     assert ask(gateway, get("/readyz")).endswith(b"\r\n\r\nready\n")
     for client in half:
+        client.close()
+
+
+def test_answers_that_are_never_read_keep_nobody_else_out(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_listener, "page", lambda _: b"#" * 200_000)
+    gateway = start(headgate__http__listener="127.0.0.1:0")
+    http = gateway.gateway.http
+    assert http is not None
+    deaf: list[socket.socket] = []
+    for _ in range(MOST_CONNECTIONS):
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        client.connect(http.address)
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
+        deaf.append(client)
+    time.sleep(0.5)  # until every buffer is full
+    for _ in range(20):
+        assert ask(gateway, get("/healthz")).endswith(b"\r\n\r\nok\n")
+    for client in deaf:
         client.close()
 
 

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 MOST_CONNECTIONS: Final = 100
 """Monitoring needs a few; each is a descriptor that clients don't get."""
+MOST_BYTES: Final = 8_192
+"""Of a request, with what is sent before its answer. Scrapers and probes send some hundred."""
+MOST_LINES: Final = 200
+"""Of the same: each header and each chunk of a body takes h11 some microseconds."""
 _LAST_ANSWERS_S: Final = 1
 """How long answers may still be read when a gateway ends: a drain mustn't wait for a scraper."""
 
@@ -44,8 +48,10 @@ class _Quiet(uvicorn.Server):
 
 class _Few(H11Protocol):
     """
-    One of a bounded number of connections. A further one closes the oldest idle one, or itself if
-    none is idle.
+    One of a bounded number of connections.
+
+    A further one closes the oldest idle one. If none is idle it closes the oldest: clients that
+    don't read their answers must keep no probe out.
     """
 
     _numbers = itertools.count()
@@ -53,12 +59,33 @@ class _Few(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.number = next(self._numbers)
+        self._bytes = self._lines = 0
         if len(self.connections) > MOST_CONNECTIONS:
-            few = [
-                c for c in self.connections if isinstance(c, _Few) and not c.transport.is_closing()
-            ]
-            idle = [c for c in few if c.cycle is None or c.cycle.response_complete]
-            min(idle, key=lambda c: c.number, default=self).transport.abort()
+            others = [c for c in self.connections if isinstance(c, _Few) and c is not self]
+            held = [c for c in others if c._holds_out]
+            idle = [c for c in held if c.cycle is None or c.cycle.response_complete]
+            min(idle or held, key=lambda c: c.number, default=self).transport.abort()
+
+    @property
+    def _holds_out(self) -> bool:
+        """Whether it is open; one that closes when its answer has been read counts."""
+        transport = self.transport
+        return not transport.is_closing() or transport.get_write_buffer_size() > 0
+
+    def data_received(self, data: bytes) -> None:
+        """Take what was sent; refuse more than a question that is answered here can have."""
+        self._bytes += len(data)
+        self._lines += data.count(b"\n")
+        if self._bytes <= MOST_BYTES and self._lines <= MOST_LINES:
+            super().data_received(data)
+        elif not self.transport.is_closing():
+            self.send_400_response("That is too much for a question.")
+
+    def on_response_complete(self) -> None:
+        """Count from 0 again; what came with an answered request is counted with the next."""
+        left = self.conn.trailing_data[0]
+        self._bytes, self._lines = len(left), left.count(b"\n")
+        super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what isn't HTTP; just hang up where an answer is under way already."""
