@@ -4,8 +4,9 @@ Broker settings that a store keeps for gateways: which they are, and what values
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from headgate.errors import ApiError, KafkaError, invalid_request
 from headgate.store.base import AuditEvent
@@ -96,6 +97,35 @@ def validate_broker_configs(
     return kept
 
 
+def as_applied(
+    stored: Mapping[str, str], unreadable: Callable[[str, str], None] = lambda name, value: None
+) -> dict[str, str]:
+    """
+    Return a broker's settings as gateways apply them.
+
+    Others than Headgate may have written them: Kafka's tools keep ``+5`` as it is, and nobody
+    checks what is put into a znode or a topic. A value that isn't one is left out, as in Kafka.
+
+    Args:
+        stored: a store's settings of one broker.
+        unreadable: called with the name and value of each setting that is left out.
+
+    Source: DynamicBrokerConfig.processReconfiguration in Apache Kafka.
+    """
+    applied: dict[str, str] = {}
+    for name, value in stored.items():
+        if base_setting(name) not in BROKER_SETTINGS:
+            continue
+        try:
+            if BROKER_SETTINGS[base_setting(name)] is None:
+                applied[name] = _checked_overrides(name, value)
+            else:
+                applied[name] = str(_checked_int(name, value))
+        except ApiError:
+            unreadable(name, value)
+    return applied
+
+
 def _check_addresses(
     broker: str, ops: Mapping[str, str | None], stored: Mapping[str, Mapping[str, str]]
 ) -> None:
@@ -135,6 +165,7 @@ def _checked_int(name: str, value: str) -> int:
     return number
 
 
+@functools.lru_cache(8)
 def _checked_overrides(name: str, value: str) -> str:
     parts = []
     for part in filter(None, (p.strip() for p in value.split(","))):

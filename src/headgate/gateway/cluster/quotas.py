@@ -5,6 +5,7 @@ Quotas and settings of brokers, put in force on every broker that is fronted, as
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headgate.clock import now_ms
@@ -13,6 +14,7 @@ from headgate.gateway.connection.hosts import Hosts
 from headgate.gateway.kept.limits import connection_limits, ip_rates
 from headgate.gateway.log import get_logger
 from headgate.quota.key import CONNECTION, CONSUMER_SHARES, PRODUCER_SHARES
+from headgate.store.broker_rules import as_applied
 
 if TYPE_CHECKING:
     from headgate.gateway.broker.broker import Broker
@@ -26,6 +28,8 @@ log = get_logger("headgate.gateway")
 _SHARES: Final = (PRODUCER_SHARES, CONSUMER_SHARES)
 _MOST_SAID: Final = 20
 """How many changes of quotas that come together are logged one by one, at most."""
+_MOST_TEXT: Final = 100
+"""Characters of a value that is logged because it can't be read."""
 
 
 class Quotas:
@@ -140,7 +144,18 @@ class Quotas:
         if configs != self._in_force.broker_configs:
             self._in_force.broker_configs = configs
             self._save_soon()
+        for broker, stored in configs.items():
+            as_applied(stored, partial(self._say_unreadable, broker))
         self.limit_connections()
+
+    @staticmethod
+    def _say_unreadable(broker: str, name: str, value: str) -> None:
+        log.error(
+            "a setting of brokers in the store can't be read; it isn't in force",
+            broker=broker or "all",
+            setting=name,
+            value=value[:_MOST_TEXT],
+        )
 
     def limit_connections(self) -> None:
         """Put the limits of connections in force that the file and the store set."""

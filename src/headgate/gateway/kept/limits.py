@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.config import LONG_MAX
 from headgate.quota.key import CONNECTION, CONSUMER, PRODUCER, QuotaKey
+from headgate.store.broker_rules import as_applied
 from headgate.throttle.connection import (
     COUNT_CONFIG,
     PER_IP_CONFIG,
@@ -75,8 +76,8 @@ def connection_limits(
         broker_id: the broker's.
     """
     limits = static_limits(settings)
-    limits.update(configs.get("", {}))
-    limits.update(configs.get(str(broker_id), {}))
+    limits.update(as_applied(configs.get("", {})))
+    limits.update(as_applied(configs.get(str(broker_id), {})))
     return limits
 
 

@@ -25,6 +25,7 @@ from headgate.gateway.own_answers import broker_settings, draft_answers, mutatio
 from headgate.gateway.own_answers.attempts import attempted
 from headgate.gateway.own_answers.denials import SMALL_BYTES, Denials
 from headgate.quota.alteration import AlterResult, QuotaAlteration
+from headgate.quota.entity import KNOWN_TYPES
 from headgate.quota.filter import matches, validate_filter
 from headgate.quota.table import QuotaTable
 from headgate.steps import Work, finish
@@ -306,7 +307,8 @@ def describe(table: QuotaTable, request: Any) -> Work[tuple[quotas.DescribedEntr
     Raises:
         ApiError: the filter isn't valid; with Kafka's text.
     """
-    components = [component_of(component) for component in request.components]
+    # One more than there are types already has a fault, so that no other has to be looked at.
+    components = [component_of(found) for found in request.components[: len(KNOWN_TYPES) + 1]]
     validate_filter(components)
     found = []
     for entity, values in table.entities.items():
