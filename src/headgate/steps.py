@@ -113,7 +113,7 @@ def look_at_young() -> None:
     Have the garbage collector look at what was made since its last look, unless it is switched off.
 
     Work that replaces many objects calls it now and then. The collector takes one off its count of
-    new objects for each object that is freed, old or new. So by itself it would look late, and then
+    new objects for each object that is freed, old or new. So alone it would look late, and then
     at all the new ones at once.
     """
     if gc.isenabled():

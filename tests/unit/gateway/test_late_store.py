@@ -306,6 +306,24 @@ async def test_a_store_that_was_accepted_is_kept_on_disk_though_its_quotas_are_t
     threads.close()
 
 
+async def test_what_the_store_said_is_kept_though_it_fails_before_that_is_in_force(
+    tmp_path: Path,
+) -> None:
+    """A watch may be later than what another change of this gateway had saved."""
+    store: Any = SomeStore()
+    store.here = store.accepted = StoreIdentity("b" * 16, 7)  # it says 5; nothing is in force yet
+    kept, _, threads = kept_in(tmp_path, store)
+    await threads.run(kept._save)
+    store.here = StoreIdentity("c" * 16, 0)
+    for in_force, then in ((QuotaTable(), 5.0), (QuotaTable.of({ALICE: {PRODUCER: 7.0}}), 7.0)):
+        if len(in_force):
+            kept._in_force.coming = in_force
+        with pytest.raises(StoreReplaced):
+            await threads.run(kept._save)
+        assert kept.guard.last().table.get(ALICE, PRODUCER) == then
+    threads.close()
+
+
 class Watched:
     """A store whose second watch fails once."""
 

@@ -71,7 +71,7 @@ class KeptStore:
         self._saving = False
         self._save_lock = threading.Lock()
         self._ended = False
-        self._kept: tuple[object, object] = (None, None)  # what was kept without the store's word
+        self._kept: tuple[object, object] = (None, None)  # what was in force when it was last kept
 
     def trouble(self) -> str | None:
         """Say why quotas can't be read or changed now, while the last known stay in force."""
@@ -214,14 +214,20 @@ class KeptStore:
 
     def _save_or_keep(self, store: QuotaStore) -> None:
         """Save what the store says; if it says nothing, what is in force, or a restart lifts it."""
+        before = self._what_is_in_force()
         try:
             self.guard.save(store)
         except StoreError:
-            table, brokers = self._in_force.coming, self._in_force.broker_configs
-            if table is not self._kept[0] or brokers is not self._kept[1]:  # it is tried often
-                self.guard.keep(table, brokers)
-                self._kept = (table, brokers)
+            now = self._what_is_in_force()
+            # What was saved since is as new as what was in force then, or newer.
+            if any(one is not other for one, other in zip(now, self._kept, strict=True)):
+                self.guard.keep(*now)
+                self._kept = now
             raise
+        self._kept = before
+
+    def _what_is_in_force(self) -> tuple[QuotaTable, Mapping[str, Mapping[str, str]]]:
+        return self._in_force.coming, self._in_force.broker_configs
 
     async def close(self) -> None:
         """Keep what the store says now, since a watch may be late; stop watching."""

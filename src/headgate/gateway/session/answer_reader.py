@@ -214,8 +214,7 @@ class AnswerReader:
                             end = pos
                             break
                         if plan.mask and answer is None:
-                            unanswered[0] = (*asked[:6], 0)  # charged, even if it doesn't parse
-                            answer = self._masked(plan, data[pos : pos + frame_bytes], frame_bytes)
+                            answer = self._masked(asked, data[pos : pos + frame_bytes], frame_bytes)
                     elif rules.counts_requests or asked[6] is not None:
                         throttle = relay.answered(state, data, pos, size, asked, now_ms)
                     else:
@@ -419,8 +418,10 @@ class AnswerReader:
         if state.closed is None:
             self.go_on(now_ms)
 
-    def _masked(self, plan: Plan, piece: memoryview, frame_bytes: int) -> Any:
+    def _masked(self, asked: InFlight, piece: memoryview, frame_bytes: int) -> Any:
         """Return a Fetch's answer, or its first piece, without the brokers' own addresses."""
+        plan = asked[1]
+        self._state.unanswered[0] = (*asked[:6], 0)  # charged, even if the answer doesn't parse
         if len(piece) == frame_bytes <= SMALL_ANSWER_BYTES:
             return self._rewriter.whole(plan, piece)
         masker = EndpointMasker(plan.version)
