@@ -5,6 +5,7 @@ A home of quotas: an open store, or servers (brokers or gateways).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from headgate.errors import ApiError, ConfigError, HeadgateError, StoreError
@@ -22,6 +23,7 @@ _TIMEOUT_MS: Final = 60_000
 Refused = list[tuple[QuotaEntity, Exception]]
 
 
+@dataclass(eq=False)
 class OpenHome:
     """
     A store or servers; a context manager that closes them.
@@ -35,30 +37,21 @@ class OpenHome:
         open_store: opens the store that servers may keep their history in, by its URL.
     """
 
-    def __init__(
-        self,
-        name: str,
-        tool: str,
-        *,
-        store: QuotaStore | None = None,
-        client: AdminClient | None = None,
-        servers: str = "",
-        open_store: Callable[[str], QuotaStore] | None = None,
-    ) -> None:
-        self.name = name
-        self._tool = tool
-        self.store = store
-        self._client = client
-        self._servers = servers
-        self._open_store = open_store
+    name: str
+    tool: str
+    _: KW_ONLY
+    store: QuotaStore | None = None
+    client: AdminClient | None = None
+    servers: str = ""
+    open_store: Callable[[str], QuotaStore] | None = None
 
     def table(self) -> QuotaTable:
         """Return all quotas."""
         if self.store is not None:
             return self.store.snapshot()
-        if self._client is None:
+        if self.client is None:
             return QuotaTable()
-        return QuotaTable(self._client.describe_quotas().entities().result(_TIMEOUT_MS / 1000))
+        return QuotaTable(self.client.describe_quotas().entities().result(_TIMEOUT_MS / 1000))
 
     def identity(self) -> StoreIdentity | None:
         """Return the store's identity; None for servers, which have none."""
@@ -74,13 +67,13 @@ class OpenHome:
             StoreError: the servers keep none.
         """
         if self.store is None:
-            if self._open_store is None:
+            if self.open_store is None:
                 raise StoreError(f"{self.name} keeps no history")
-            store = self._open_store(f"kafka://{self._servers}")
+            store = self.open_store(f"kafka://{self.servers}")
             try:
                 if store.identity() is None and not store.history(limit=1):
                     raise StoreError(
-                        f"{self._servers} keeps no history: there is no topic of a Headgate store. "
+                        f"{self.servers} keeps no history: there is no topic of a Headgate store. "
                         "If it is a gateway whose quotas are elsewhere, give its headgate.store as "
                         "--store"
                     )
@@ -173,7 +166,7 @@ class OpenHome:
         who: str = "",
     ) -> Refused:
         found: list[tuple[QuotaAlteration, ApiError]] = []
-        if self.store is None and self._client is None:
+        if self.store is None and self.client is None:
             from headgate.store.base import resolvable
 
             results = validate(alterations, resolvable=resolvable)[0]
@@ -185,7 +178,7 @@ class OpenHome:
                 alterations,
                 validate_only=validate_only,
                 who=who or principal(),
-                tool=self._tool,
+                tool=self.tool,
                 message=message,
                 at_revision=at_revision,
             )
@@ -204,9 +197,9 @@ class OpenHome:
     ) -> list[tuple[QuotaAlteration, ApiError]]:
         from headgate.admin.api import AlterQuotasOptions
 
-        assert self._client is not None
+        assert self.client is not None
         options = AlterQuotasOptions(validate_only=validate_only, timeout_ms=_TIMEOUT_MS)
-        futures = self._client.alter_quotas(alterations, options).values()
+        futures = self.client.alter_quotas(alterations, options).values()
         found: list[tuple[QuotaAlteration, ApiError]] = []
         for alteration in alterations:
             try:
@@ -219,8 +212,8 @@ class OpenHome:
         """Close the store, or the connections to the servers."""
         if self.store is not None:
             self.store.close()
-        if self._client is not None:
-            self._client.close()
+        if self.client is not None:
+            self.client.close()
 
     def __enter__(self) -> Self:
         return self

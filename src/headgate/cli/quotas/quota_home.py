@@ -73,7 +73,7 @@ class QuotaHome(OpenHome):
         elif arguments.store is not None:
             self.store = open_quota_store(arguments.store, config_file, create=create)
         else:
-            self._client = open_client(
+            self.client = open_client(
                 servers=arguments.bootstrap_server,
                 store=None,
                 config_file=config_file,

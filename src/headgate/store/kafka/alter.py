@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from headgate.client.quota_messages import Values, cut, entity_of
@@ -74,6 +75,7 @@ class _Held:
         return state.turn is not None and state.turn.id == self.turn.id
 
 
+@dataclass(eq=False)
 class KafkaAlterer:
     """
     Changes quotas in Kafka and in the topic.
@@ -87,21 +89,12 @@ class KafkaAlterer:
         turn_s: how long another process's turn is waited for.
     """
 
-    def __init__(
-        self,
-        url: str,
-        client: KafkaClient,
-        topic: QuotaTopic,
-        write: Callable[[Decide], None],
-        clock_ms: Callable[[], int],
-        turn_s: float = TURN_S,
-    ) -> None:
-        self._url = url
-        self._client = client
-        self._topic = topic
-        self._write = write
-        self._clock_ms = clock_ms
-        self._turn_s = turn_s
+    url: str
+    client: KafkaClient
+    topic: QuotaTopic
+    write: Callable[[Decide], None]
+    clock_ms: Callable[[], int]
+    turn_s: float = TURN_S
 
     def alter(
         self,
@@ -131,7 +124,7 @@ class KafkaAlterer:
         if not in_kafka:
             self._alter_topic(in_topic, origin, at_revision)
             return {}
-        turn = _Held(Turn.of(new_id(), self._clock_ms(), origin, in_kafka, known))
+        turn = _Held(Turn.of(new_id(), self.clock_ms(), origin, in_kafka, known))
         self._take_turn(turn, at_revision)
         try:
             values = self._settled(in_kafka)
@@ -143,7 +136,7 @@ class KafkaAlterer:
         except StoreError:
             self._give_up(turn.turn)
             raise
-        stamp = (self._clock_ms(), origin)
+        stamp = (self.clock_ms(), origin)
         ids = [new_id() for _ in [*foreign, *done, *in_topic]]
         overtaken = False
 
@@ -156,7 +149,7 @@ class KafkaAlterer:
                 return []
             history: list[Record] = []
             for (entity, key, before, after), id_ in zip(foreign, ids, strict=False):
-                told = (self._clock_ms(), FOREIGN)
+                told = (self.clock_ms(), FOREIGN)
                 history.append(history_record(id_, told, entity, [(key, before, after)]))
             for (entity, ops), id_ in zip(done, ids[len(foreign) :], strict=False):
                 changes = [(key, values.get((entity, key)), value) for key, value in ops]
@@ -167,7 +160,7 @@ class KafkaAlterer:
             history += told_of
             return [*records, *history, *state.trimmed(len(history), 0), turn_record(None)]
 
-        self._write(decide)
+        self.write(decide)
         if overtaken and ids:
             raise self._overtaken()
         return errors
@@ -176,7 +169,7 @@ class KafkaAlterer:
         self, in_topic: Sequence[QuotaAlteration], origin: Origin, at_revision: int | None
     ) -> None:
         """Change quotas that the topic keeps."""
-        stamp = (self._clock_ms(), origin)
+        stamp = (self.clock_ms(), origin)
         ids = [new_id() for _ in in_topic]
 
         def decide(state: TopicState) -> list[Record]:
@@ -192,7 +185,7 @@ class KafkaAlterer:
     def _check_revision(self, state: TopicState, expected: int | None) -> None:
         found = state.identity
         if expected is not None and (found is None or found.revision != expected):
-            raise moved_on(self._url, expected, found)
+            raise moved_on(self.url, expected, found)
 
     # --- turns
 
@@ -209,14 +202,14 @@ class KafkaAlterer:
         """
         seen, since = "", 0.0
         while True:
-            self._topic.read_to_end()
-            with self._topic.locked() as state:
+            self.topic.read_to_end()
+            with self.topic.locked() as state:
                 held = state.turn
             now = time.monotonic()
             if held is not None and held.id != seen:
                 seen, since = held.id, now
-            if held is not None and now - since < self._turn_s:
-                self._topic.wait_until(_given_back(seen), self._turn_s - (now - since))
+            if held is not None and now - since < self.turn_s:
+                self.topic.wait_until(_given_back(seen), self.turn_s - (now - since))
                 continue
             if held is not None:
                 self._settle(held)
@@ -229,7 +222,7 @@ class KafkaAlterer:
                 # Else another process took the turn first. If ``taken``, only the answer was lost.
                 return decide(state) if state.turn is None else []
 
-            self._write(free)
+            self.write(free)
             if done:
                 return
 
@@ -242,7 +235,7 @@ class KafkaAlterer:
                 return []
             return [*left, turn_record(None)]
 
-        self._write(decide)
+        self.write(decide)
 
     def _take_turn(self, mine: _Held, at_revision: int | None) -> None:
         """Wait until nobody else is changing Kafka's quotas, and take the turn."""
@@ -261,7 +254,7 @@ class KafkaAlterer:
         Raises:
             StoreError: one did.
         """
-        if time.monotonic() - mine.since < self._turn_s / 4:
+        if time.monotonic() - mine.since < self.turn_s / 4:
             return
         before, mine.turn = mine.turn.id, mine.turn._replace(id=new_id())
         mine.since = time.monotonic()
@@ -273,11 +266,11 @@ class KafkaAlterer:
                 raise self._overtaken()
             return [turn_record(mine.turn)]
 
-        self._write(decide)
+        self.write(decide)
 
     def _overtaken(self) -> StoreError:
         return StoreError(
-            f"{self._url}: the change took so long that another process went on without it; the "
+            f"{self.url}: the change took so long that another process went on without it; the "
             "history tells whether it was made",
             retriable=True,
         )
@@ -287,10 +280,10 @@ class KafkaAlterer:
         if not dead.ops:
             return []
         log.warning("%s: a change by %s was cut short; its history is written now",
-                    self._url, dead.origin.who or "somebody")  # fmt: skip
+                    self.url, dead.origin.who or "somebody")  # fmt: skip
         entities = list(dict.fromkeys(at[0] for at in dead.ops))
         found = self._look_up(entities)
-        with self._topic.locked() as state:
+        with self.topic.locked() as state:
             last = {at: state.last.get(at, before) for at, (before, _) in dead.ops.items()}
         return [
             history_record(new_id(), (dead.t_ms, dead.origin), at[0], [(at[1], last[at], after)])
@@ -303,7 +296,7 @@ class KafkaAlterer:
         try:
             self._settle(turn)
         except StoreError as exc:
-            log.warning("%s: a change was cut short and couldn't be settled: %s", self._url, exc)
+            log.warning("%s: a change was cut short and couldn't be settled: %s", self.url, exc)
 
     # --- Kafka's own quotas
 
@@ -314,7 +307,7 @@ class KafkaAlterer:
         while ats:
             found = self._look_up([a.entity for a in alterations])
             values = {(e, k): found.get(e, {}).get(k) for e, k in ats}
-            with self._topic.locked() as state:
+            with self.topic.locked() as state:
                 agree = all(state.last.get(at, value) == value for at, value in values.items())
             if agree or time.monotonic() > deadline:
                 return values
@@ -325,7 +318,7 @@ class KafkaAlterer:
         self, alterations: Sequence[QuotaAlteration], values: Mapping[At, float | None]
     ) -> list[tuple[QuotaEntity, QuotaKey, float | None, float | None]]:
         """Return the changes that Kafka shows and the history doesn't record."""
-        with self._topic.locked() as state:
+        with self.topic.locked() as state:
             return [
                 (entity, key, state.last[entity, key], value)
                 for (entity, key), value in values.items()
@@ -352,7 +345,7 @@ class KafkaAlterer:
             for entry in self._answered(part, validate_only, ready):
                 if entry.error_code in RETRIABLE:
                     raise StoreError(
-                        f"{self._url}: {entry.error_message or KafkaError(entry.error_code).name}",
+                        f"{self.url}: {entry.error_message or KafkaError(entry.error_code).name}",
                         retriable=True,
                     )
                 if entry.error_code:
@@ -368,8 +361,8 @@ class KafkaAlterer:
         while True:
             ready()
             try:
-                return self._client.alter(
-                    part, validate_only=validate_only, within_s=self._turn_s / 2
+                return self.client.alter(
+                    part, validate_only=validate_only, within_s=self.turn_s / 2
                 )
             except StoreError as exc:
                 if not exc.retriable or time.monotonic() > deadline:
@@ -386,7 +379,7 @@ class KafkaAlterer:
             if left and time.monotonic() > deadline:
                 log.warning(
                     "%s: a broker doesn't show what the controller acknowledged for %s",
-                    self._url,
+                    self.url,
                     left[0].entity,
                 )
                 return
@@ -396,11 +389,11 @@ class KafkaAlterer:
 
     def _look_up(self, entities: Sequence[QuotaEntity]) -> dict[QuotaEntity, Values]:
         if len(entities) > FEW:
-            return by_entity(self._client.describe())
+            return by_entity(self.client.describe())
         found: dict[QuotaEntity, Values] = {}
         for entity in entities:
             components = [FilterComponent.of_name(kind, name) for kind, name in entity]
-            found.update(by_entity(self._client.describe(components, strict=True)))
+            found.update(by_entity(self.client.describe(components, strict=True)))
         return found
 
 

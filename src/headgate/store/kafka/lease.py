@@ -5,6 +5,7 @@ Leases in the Kafka home: a record each, changed by the topic's one writer at a 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from headgate.store.kafka.state import Record, TopicState, lease_record
 from headgate.store.kafka.topic import Decide as DecideRecords
@@ -12,6 +13,7 @@ from headgate.store.kafka.topic import QuotaTopic
 from headgate.store.leases import NOBODYS, Decide, LeaseRecord
 
 
+@dataclass(frozen=True, eq=False)
 class KafkaLeases:
     """
     The topic's records of leases.
@@ -22,20 +24,14 @@ class KafkaLeases:
         clock_ms: the wall clock: earlier releases read a lease's mark as the time of its end.
     """
 
-    def __init__(
-        self,
-        topic: QuotaTopic,
-        write: Callable[[DecideRecords], None],
-        clock_ms: Callable[[], int],
-    ) -> None:
-        self._topic = topic
-        self._write = write
-        self._clock_ms = clock_ms
+    topic: QuotaTopic
+    write: Callable[[DecideRecords], None]
+    clock_ms: Callable[[], int]
 
     def look(self, name: str) -> LeaseRecord:
         """Return a lease as of now."""
-        self._topic.read_to_end()
-        with self._topic.locked() as state:
+        self.topic.read_to_end()
+        with self.topic.locked() as state:
             return state.leases.get(name, NOBODYS)
 
     def change(self, name: str, decide: Decide) -> bool:
@@ -50,8 +46,8 @@ class KafkaLeases:
             if wanted is None:
                 return []
             owner, epoch, ttl_ms = wanted
-            mark = max(self._clock_ms() + ttl_ms, held.mark + 1)
+            mark = max(self.clock_ms() + ttl_ms, held.mark + 1)
             return [lease_record(name, LeaseRecord(owner, epoch, mark, ttl_ms))]
 
-        self._write(records)
+        self.write(records)
         return kept

@@ -7,10 +7,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from headgate.store.leases import NOBODYS, Decide, LeaseRecord
 
 
+@dataclass(frozen=True, eq=False)
 class SqliteLeases:
     """
     The rows of leases.
@@ -20,27 +22,22 @@ class SqliteLeases:
         clock_ms: the wall clock: earlier releases read a lease's mark as the time of its end.
     """
 
-    def __init__(
-        self,
-        transaction: Callable[[], AbstractContextManager[sqlite3.Connection]],
-        clock_ms: Callable[[], int],
-    ) -> None:
-        self._transaction = transaction
-        self._clock_ms = clock_ms
+    transaction: Callable[[], AbstractContextManager[sqlite3.Connection]]
+    clock_ms: Callable[[], int]
 
     def look(self, name: str) -> LeaseRecord:
         """Return a lease as of now."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             return self._read(db, name)
 
     def change(self, name: str, decide: Decide) -> bool:
         """Keep what ``decide`` returns for a lease as it is now."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             held = self._read(db, name)
             wanted = decide(held)
             if wanted is not None:
                 owner, epoch, ttl_ms = wanted
-                mark = max(self._clock_ms() + ttl_ms, held.mark + 1)
+                mark = max(self.clock_ms() + ttl_ms, held.mark + 1)
                 db.execute(
                     "INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?)", (name, owner, epoch, mark)
                 )

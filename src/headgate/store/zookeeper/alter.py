@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from headgate.errors import InvalidQuota, StoreError
 from headgate.quota.alteration import QuotaAlteration
@@ -36,6 +37,7 @@ def insist(failed: str, check_same: Callable[[], None], tried: Callable[[], bool
             raise StoreError(failed, retriable=True)
 
 
+@dataclass(eq=False)
 class ZkAlterer:
     """
     One call of ``alter``.
@@ -46,31 +48,20 @@ class ZkAlterer:
         history: shows whether a transaction happened; truncated where it is too long.
         clock_ms: for the history.
         check_same: raises where another store has taken the place of this one.
-        id_: the store's id.
+        id: the store's id.
         origin: where the changes come from.
         at_revision: the revision that they are based on; None: any.
     """
 
-    def __init__(
-        self,
-        url: str,
-        client: ZkClient,
-        history: ZkHistory,
-        clock_ms: Callable[[], int],
-        check_same: Callable[[], None],
-        id_: str,
-        origin: Origin,
-        at_revision: int | None,
-    ) -> None:
-        self._url = url
-        self._client = client
-        self._history = history
-        self._clock_ms = clock_ms
-        self._check_same = check_same
-        self._id = id_
-        self._origin = origin
-        self._at_revision = at_revision
-        self._done = 0  # transactions that happened
+    url: str
+    client: ZkClient
+    history: ZkHistory
+    clock_ms: Callable[[], int]
+    check_same: Callable[[], None]
+    id: str
+    origin: Origin
+    at_revision: int | None
+    _done: int = 0  # transactions that happened
 
     def alter(self, batch: Sequence[QuotaAlteration]) -> None:
         """
@@ -86,9 +77,9 @@ class ZkAlterer:
         while True:
             todo, version = self._decide(pending)
             versions = self._versions(len(todo), version)
-            outcomes = self._client.commit(
+            outcomes = self.client.commit(
                 [
-                    [*steps, count_step(self._id, version)]
+                    [*steps, count_step(self.id, version)]
                     for (_, steps), version in zip(todo, versions, strict=True)
                 ]
             )
@@ -102,7 +93,7 @@ class ZkAlterer:
                 return
             if time.monotonic() > deadline:
                 raise StoreError(
-                    f"{self._url}: {len(pending)} of {len(batch)} entities couldn't be altered in "
+                    f"{self.url}: {len(pending)} of {len(batch)} entities couldn't be altered in "
                     f"{PATIENCE_S:.0f} s, the first is {pending[0].entity}; try again",
                     retriable=True,
                 )
@@ -119,31 +110,31 @@ class ZkAlterer:
         """
         if not isinstance(outcome, Interrupted):
             return False
-        return self._history.holds(alteration.entity.path, self._origin.change)
+        return self.history.holds(alteration.entity.path, self.origin.change)
 
     def _decide(self, pending: Sequence[QuotaAlteration]) -> tuple[list[_Todo], int]:
         """Return the transactions still to be made, and the revision when they were decided."""
-        counter = node_of(self._id)
-        nodes = self._client.nodes([counter, *(path for a in pending for path in reads_of(a))])
+        counter = node_of(self.id)
+        nodes = self.client.nodes([counter, *(path for a in pending for path in reads_of(a))])
         count = nodes[counter]
         if count is None:
-            self._check_same()
-            raise StoreError(f"{self._url}: its identity can't be read", retriable=True)
-        self._history.prune(nodes)
+            self.check_same()
+            raise StoreError(f"{self.url}: its identity can't be read", retriable=True)
+        self.history.prune(nodes)
         try:
             decided = [
-                (a, decide(a, nodes, t_ms=self._clock_ms(), origin=self._origin).steps)
+                (a, decide(a, nodes, t_ms=self.clock_ms(), origin=self.origin).steps)
                 for a in pending
             ]
         except InvalidQuota as exc:
-            raise StoreError(f"{self._url}: a znode is {exc}; fix it first") from exc
+            raise StoreError(f"{self.url}: a znode is {exc}; fix it first") from exc
         return [(a, steps) for a, steps in decided if steps], count.version
 
     def _versions(self, count: int, version: int) -> list[int]:
         """Return the revision that each transaction requires; -1: any."""
-        if self._at_revision is None or not count:
+        if self.at_revision is None or not count:
             return [-1] * count
-        if version != self._at_revision + self._done:
-            found = StoreIdentity(self._id, version)
-            raise moved_on(self._url, self._at_revision, found, self._done)
+        if version != self.at_revision + self._done:
+            found = StoreIdentity(self.id, version)
+            raise moved_on(self.url, self.at_revision, found, self._done)
         return [version + number for number in range(count)]
