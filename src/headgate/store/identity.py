@@ -54,6 +54,17 @@ def succeeded(previous: StoreIdentity) -> tuple[tuple[str, int], ...]:
     return ((previous.id, previous.revision), *previous.succeeds)[:MOST_SUCCEEDED]
 
 
+def check_revision(url: str, expected: int | None, found: StoreIdentity | None) -> None:
+    """
+    Refuse a change that is based on another revision than the store's; None: on any.
+
+    Raises:
+        StoreMovedOn: nothing was changed.
+    """
+    if expected is not None and (found is None or found.revision != expected):
+        raise moved_on(url, expected, found)
+
+
 def moved_on(url: str, expected: int, found: StoreIdentity | None, done: int = 0) -> StoreMovedOn:
     """Return the error of a store whose revision isn't the one that a change is based on."""
     at = "has no identity" if found is None else f"is at revision {found.revision}"

@@ -187,6 +187,17 @@ class QuotaStore(abc.ABC):
             raise replaced(self.url, known, found)
         self._identity = found
 
+    def _check_same_store(self, found: StoreIdentity | None) -> None:
+        """
+        See that a home which is written to is the known store; reads check its revision.
+
+        Raises:
+            StoreReplaced: it is another one, or nothing.
+        """
+        known = self._identity
+        if known is not None and (found is None or not found.follows(known._replace(revision=0))):
+            raise replaced(self.url, known, found)
+
     def _prepare(self) -> None:
         """Prepare the home for a change, once. Calls that only read don't do this."""
         self._check_open()

@@ -24,7 +24,7 @@ from headgate.quota.filter import FilterComponent
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable
 from headgate.store.base import FOREIGN, Origin
-from headgate.store.identity import moved_on
+from headgate.store.identity import check_revision
 from headgate.store.kafka.client import CALL_TIMEOUT_S, RETRIABLE, KafkaClient
 from headgate.store.kafka.codec import by_entity
 from headgate.store.kafka.state import (
@@ -177,15 +177,10 @@ class KafkaAlterer:
                 return []  # it was committed; only the answer was lost
             records, history = _topic_changes(state, in_topic, stamp, ids)
             if history:
-                self._check_revision(state, at_revision)
+                check_revision(self.url, at_revision, state.identity)
             return [*records, *history, *state.trimmed(len(history), 0)]
 
         self.between_turns(decide)
-
-    def _check_revision(self, state: TopicState, expected: int | None) -> None:
-        found = state.identity
-        if expected is not None and (found is None or found.revision != expected):
-            raise moved_on(self.url, expected, found)
 
     # --- turns
 
@@ -241,7 +236,7 @@ class KafkaAlterer:
         """Wait until nobody else is changing Kafka's quotas, and take the turn."""
 
         def decide(state: TopicState) -> list[Record]:
-            self._check_revision(state, at_revision)
+            check_revision(self.url, at_revision, state.identity)
             mine.since = time.monotonic()
             return [turn_record(mine.turn)]
 

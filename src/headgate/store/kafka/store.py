@@ -32,7 +32,7 @@ from headgate.store.base import (
     resolvable,
 )
 from headgate.store.broker_rules import broker_event
-from headgate.store.identity import StoreIdentity, new_identity, replaced
+from headgate.store.identity import StoreIdentity, new_identity
 from headgate.store.kafka.alter import TURN_S, KafkaAlterer, new_id
 from headgate.store.kafka.client import KafkaClient, as_store_error
 from headgate.store.kafka.codec import by_entity, merged, two_homes
@@ -231,11 +231,7 @@ class KafkaStore(QuotaStore):
         """Commit to the topic if it still is this store's."""
 
         def checked(state: TopicState) -> list[Record]:
-            known, found = self._identity, state.identity
-            if known is not None and (
-                found is None or not found.follows(known._replace(revision=0))
-            ):
-                raise replaced(self.url, known, found)
+            self._check_same_store(state.identity)
             return decide(state)
 
         self._topic.write(checked)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from typing import Final
 
 from headgate.quota.alteration import Op, QuotaAlteration
@@ -192,15 +193,7 @@ def add_audit(db: sqlite3.Connection, event: AuditEvent, t_ms: int) -> None:
     db.execute(
         "INSERT INTO audit (t_ms, who, tool, action, outcome, subject, detail)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (
-            event.t_ms or t_ms,
-            event.who,
-            event.tool,
-            event.action,
-            event.outcome,
-            event.subject,
-            event.detail,
-        ),
+        (event.t_ms or t_ms, *astuple(event)[:-1]),
     )
     db.execute("DELETE FROM audit WHERE seq <= last_insert_rowid() - ?", (KEEP_AUDIT,))
 

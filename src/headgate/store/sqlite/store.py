@@ -30,8 +30,8 @@ from headgate.store.base import (
     resolvable,
 )
 from headgate.store.broker_rules import broker_event
-from headgate.store.identity import StoreIdentity, moved_on, replaced
-from headgate.store.leases import Lease, LeaseTaker
+from headgate.store.identity import StoreIdentity, check_revision, replaced
+from headgate.store.leases import LeaseTaker
 from headgate.store.sqlite import rows
 from headgate.store.sqlite.file import OpenFile, free_bytes, translated
 from headgate.store.sqlite.lease import SqliteLeases
@@ -289,7 +289,7 @@ class SqliteStore(QuotaStore):
             db = self._writer.db
             db.execute("BEGIN IMMEDIATE")
             try:
-                self._check_same(db)
+                self._check_same_store(self._identity_in(db))
                 yield db
                 self._writer.check()
                 db.execute("COMMIT")
@@ -312,13 +312,6 @@ class SqliteStore(QuotaStore):
             self._full = str(exc)
             raise
 
-    def _check_same(self, db: sqlite3.Connection) -> None:
-        """See that the file still is the store that was opened; reads check its revision."""
-        known = self._identity
-        found = self._identity_in(db)
-        if known is not None and (found is None or not found.follows(known._replace(revision=0))):
-            raise replaced(self.url, known, found)
-
     def _alter(
         self, checked: Validated, origin: Origin, *, validate_only: bool, at_revision: int | None
     ) -> list[AlterResult]:
@@ -329,10 +322,7 @@ class SqliteStore(QuotaStore):
         t_ms = self._clock_ms()
         changed = False
         with self._noting_trouble(), self._transaction() as db:
-            if at_revision is not None:
-                found = self._identity_in(db)
-                if found is None or found.revision != at_revision:
-                    raise moved_on(self.url, at_revision, found)
+            check_revision(self.url, at_revision, self._identity_in(db))
             for entity, ops in accepted:
                 path = entity.path
                 for key, value in ops:
@@ -367,10 +357,6 @@ class SqliteStore(QuotaStore):
         """
         with self._transaction() as db:
             return rows.prune(db, keep)
-
-    def lease(self, name: str, owner: str, ttl_ms: int) -> Lease | None:
-        """Take a lease, or None while somebody else may hold it; each transaction prepares."""
-        return self._leases.take(name, owner, ttl_ms)
 
     # --- the end
 

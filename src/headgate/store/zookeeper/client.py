@@ -180,23 +180,13 @@ class ZkClient:
 
     def nodes(self, paths: Iterable[str]) -> dict[str, Node | None]:
         """Return znodes by path, None where there is none."""
-        found: dict[str, Node | None] = {}
-        listed = list(dict.fromkeys(paths))
-        for first in range(0, len(listed), PIPELINE):
-            part = listed[first : first + PIPELINE]
-            for path, answer in self._ask(self._kazoo.get_async, part).items():
-                found[path] = None if answer is None else _node(*answer)
-        return found
+        found = self._ask_each(self._kazoo.get_async, paths)
+        return {path: None if told is None else _node(*told) for path, told in found.items()}
 
     def children(self, paths: Iterable[str]) -> dict[str, list[str]]:
         """Return the names below each path, sorted; none where there is no such znode."""
-        found: dict[str, list[str]] = {}
-        listed = list(dict.fromkeys(paths))
-        for first in range(0, len(listed), PIPELINE):
-            part = listed[first : first + PIPELINE]
-            for path, answer in self._ask(self._kazoo.get_children_async, part).items():
-                found[path] = sorted(answer or ())
-        return found
+        found = self._ask_each(self._kazoo.get_children_async, paths)
+        return {path: sorted(told or ()) for path, told in found.items()}
 
     def watch_children(self, path: str, fired: Callable[[Any], None]) -> tuple[list[str], int]:
         """Return the names below a path and its pzxid; ``fired`` is called when they change."""
@@ -265,6 +255,14 @@ class ZkClient:
             for outcome in self.commit([[Step("create", path)]]):
                 if isinstance(outcome, Interrupted):
                     raise StoreError(f"ZooKeeper {self.hosts} was lost", retriable=True)
+
+    def _ask_each(self, call: Callable[[str], Any], paths: Iterable[str]) -> dict[str, Any]:
+        """Ask about any number of paths, ``PIPELINE`` of them at once."""
+        found: dict[str, Any] = {}
+        listed = list(dict.fromkeys(paths))
+        for first in range(0, len(listed), PIPELINE):
+            found |= self._ask(call, listed[first : first + PIPELINE])
+        return found
 
     def _ask(self, call: Callable[[str], Any], paths: list[str]) -> dict[str, Any]:
         """
