@@ -8,9 +8,8 @@ import argparse
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from headgate.embedded.jars import VERSIONS, ensure_jars
+from headgate.embedded.jars import VERSIONS, ensure_jars, to_stderr
 from headgate.embedded.java import find_java, java_home
-from headgate.embedded.kafka import print_progress
 from headgate.errors import HeadgateError
 
 
@@ -31,13 +30,13 @@ def main(argv: list[str] | None = None) -> int:
     try:
         java = find_java()
         java_home(java)  # the shim for Spark, where one is needed
-        print_progress(str(java))
+        to_stderr(str(java))
         # Ivy mostly waits for answers, so the versions come side by side.
         with ThreadPoolExecutor() as pool:
             for version, path in zip(versions, pool.map(ensure_jars, versions), strict=True):
-                print_progress(f"Kafka {version}: {path}")
+                to_stderr(f"Kafka {version}: {path}")
     except HeadgateError as error:
-        print_progress(f"error: {error}")
+        to_stderr(f"error: {error}")
         return 1
     return 0
 

@@ -9,24 +9,14 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from headgate.embedded import properties
-from headgate.embedded.jars import ensure_jars
-from headgate.embedded.java import find_java
 from headgate.embedded.process import Child, EmbeddedError, accepts
 from headgate.embedded.properties import Ports
-from headgate.embedded.tools import run_tool
+from headgate.embedded.tools import java_command, run_tool
 from headgate.errors import RemoteProtocolError
 from headgate.wire.messages.metadata import build_metadata_request, read_metadata_response
 
 # Measured: 2.7-6 s; 15 s on a loaded machine. The rest is room for a very loaded one.
 _READY_TIMEOUT_S = 180.0
-_JAVA_OPTIONS = (
-    "-Xmx384m",
-    "-Xms128m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:-UsePerfData",
-    "-Djava.awt.headless=true",
-)
 
 
 class Broker:
@@ -110,17 +100,13 @@ class Broker:
             java_options: further ones.
             keep_open: descriptors that stay open as long as it lives.
         """
+        settings = str(self.folder / "server.properties")
+        logging = properties.logging_options(self.folder, kraft=self.kraft)
+        options = ("-Xms128m", "-Djava.awt.headless=true", *java_options, *logging)
         self._child = Child(
-            [
-                find_java().executable,
-                *_JAVA_OPTIONS,
-                *java_options,
-                *properties.logging_options(self.folder, kraft=self.kraft),
-                "-cp",
-                f"{ensure_jars(self.version)}/*",
-                "kafka.Kafka",
-                self.folder / "server.properties",
-            ],
+            java_command(
+                "kafka.Kafka", settings, version=self.version, heap="384m", options=options
+            ),
             name=f"broker {self.id} (Kafka {self.version})",
             output=self.folder / "log" / "stdout.log",
             log=self.folder / "log" / "server.log",

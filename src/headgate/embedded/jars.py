@@ -132,7 +132,7 @@ def classpath(version: str = KAFKA_4) -> str:
 
 
 def to_stderr(text: str) -> None:
-    """Print a line of progress."""
+    """Print a line of progress; a ready ``progress`` for commands."""
     print(text, file=sys.stderr, flush=True)  # noqa: T201 - progress of a fetch that takes a minute
 
 

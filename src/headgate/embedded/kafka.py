@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -378,13 +377,3 @@ class EmbeddedKafka:
         if done.returncode != 0:
             raise EmbeddedError(f"{main_class} ended with {done.returncode}:\n{done.stderr}")
         return done.stdout
-
-
-def print_progress(text: str) -> None:
-    """
-    Write a progress line to stderr; a ready ``progress`` for commands.
-
-    Args:
-        text: the line.
-    """
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 - that is its purpose

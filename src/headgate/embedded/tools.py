@@ -26,6 +26,24 @@ TIMEOUT_S = 180.0
 _LOGGING = Path(__file__).parent / "logging"
 
 
+def java_command(
+    main_class: str, *args: str, version: str, heap: str, options: Sequence[str]
+) -> list[str]:
+    """
+    Return the command line of a program in a Kafka's jars, in a Java that starts soon.
+
+    Args:
+        main_class: the program's.
+        args: its arguments.
+        version: the Kafka that it is of.
+        heap: the most memory that its objects take, as Java writes it.
+        options: further ones for Java.
+    """
+    quick = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+    java = (str(find_java().executable), f"-Xmx{heap}", *quick, *options)
+    return [*java, "-cp", classpath(version), main_class, *args]
+
+
 def tool_command(
     main_class: str,
     args: Sequence[str],
@@ -47,19 +65,8 @@ def tool_command(
         if version < "4"
         else f"-Dlog4j2.configurationFile={(_LOGGING / 'tools-log4j2.xml').as_uri()}"
     )
-    return [
-        str(find_java().executable),
-        "-Xmx256m",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        "-XX:-UsePerfData",
-        logging,
-        *java_options,
-        "-cp",
-        classpath(version),
-        main_class,
-        *args,
-    ]
+    options = (logging, *java_options)
+    return java_command(main_class, *args, version=version, heap="256m", options=options)
 
 
 def run_tool(

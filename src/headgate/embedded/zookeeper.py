@@ -18,8 +18,8 @@ from urllib.parse import quote
 from headgate.embedded import properties
 from headgate.embedded.cache import hold, temporary_folder
 from headgate.embedded.jars import KAFKA_3, ensure_jars
-from headgate.embedded.java import find_java
 from headgate.embedded.process import Child, EmbeddedError, free_ports
+from headgate.embedded.tools import java_command
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -101,18 +101,18 @@ class EmbeddedZooKeeper:
         """
         if self.running:
             raise EmbeddedError("the embedded ZooKeeper runs already")
-        jars = ensure_jars(KAFKA_3, progress=self._progress)
+        ensure_jars(KAFKA_3, progress=self._progress)
         if self._dir is None:
             self._dir = temporary_folder("zookeeper")
         try:
             if self._port is None:
                 self._port = free_ports(1)[0]
-            self._launch(self._dir, self._port, jars)
+            self._launch(self._dir, self._port)
         except BaseException:
             self.stop()
             raise
 
-    def _launch(self, folder: Path, port: int, jars: Path) -> None:
+    def _launch(self, folder: Path, port: int) -> None:
         (folder / "log").mkdir(parents=True, exist_ok=True)
         lock = hold(folder, "embedded ZooKeeper")
         settings = {
@@ -128,19 +128,13 @@ class EmbeddedZooKeeper:
         (folder / "zookeeper.properties").write_text(properties.as_text(settings))
         properties.write_reload4j(folder, request_level="WARN")
         self._child = child = Child(
-            [
-                find_java().executable,
-                "-Xmx192m",
-                "-XX:+UseSerialGC",
-                "-XX:TieredStopAtLevel=1",
-                "-XX:-UsePerfData",
-                *self._java_options,
-                *properties.logging_options(folder, kraft=False),
-                "-cp",
-                f"{jars}/*",
+            java_command(
                 "org.apache.zookeeper.server.quorum.QuorumPeerMain",
-                folder / "zookeeper.properties",
-            ],
+                str(folder / "zookeeper.properties"),
+                version=KAFKA_3,
+                heap="192m",
+                options=(*self._java_options, *properties.logging_options(folder, kraft=False)),
+            ),
             name="ZooKeeper",
             output=folder / "log" / "stdout.log",
             log=folder / "log" / "server.log",
