@@ -13,7 +13,6 @@ from headgate.cli.pipeline.bill import add_bill, read_bill, tell_bill, write_bil
 from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, add_by_day, parser
 from headgate.cli.pipeline.print import closing_table, number, share, sized, utc
-from headgate.cli.pipeline.reading import print_bad_lines
 from headgate.cli.pipeline.stream import Sums, add_growing, run_answer
 from headgate.cli.results import Storms, Tables
 from headgate.quota.key import QuotaKey
@@ -33,7 +32,6 @@ def chargeback_parser() -> Parser:
         "chargeback",
         "Sum up what each principal used per hour, day or month, and price it.",
         "--prices prices.yaml --period month",
-        topics=True,
     )
     made.add_argument("--prices", metavar="FILE", help="price file (see docs/reference/pipeline)")
     made.add_argument("--period", choices=("hour", "day", "month"), default="day")
@@ -80,7 +78,6 @@ def _chargeback(arguments: argparse.Namespace) -> Tables:
         )
         if given:
             tell_bill(on, given)
-        print_bad_lines(on)
 
     tables = ("chargeback", *(given.tables if given else ()))
     return run_answer(arguments, Sums("chargeback", write, tell, tables))
@@ -103,7 +100,6 @@ def storms_parser() -> Parser:
         "Find connection storms by address and listener, producer-id storms by user, request "
         "storms by client, with the quota that would have held them.",
         "--connections-per-second 20",
-        topics=True,
     )
     group = made.add_argument_group("what counts as a storm")
     group.add_argument("--connections-per-second", type=float, default=10.0, metavar="N")
@@ -152,7 +148,6 @@ def _storms(arguments: argparse.Namespace) -> Tables:
             most=50,
             table="storms",
         )
-        print_bad_lines(on)
 
     made = run_answer(arguments, Sums("storms", write, tell, ("storms",), connections=True))
     found = {figure.name: figure.value for figure in made.figures}.get("storms")
@@ -174,7 +169,6 @@ def effective_parser() -> Parser:
         "configured quotas nobody matched.",
         "--quotas quotas.yaml",
         quotas_required=True,
-        topics=True,
     )
     add_growing(made)
     return made
@@ -221,6 +215,5 @@ def _effective(arguments: argparse.Namespace) -> Tables:
         )
         if len(shown) < len(rows):
             print(f"{len(rows) - len(shown)} rows of clients and types without a limit are there.")
-        print_bad_lines(on)
 
     return run_answer(arguments, Sums("effective", write, tell, ("effective",)))

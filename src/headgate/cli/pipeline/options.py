@@ -47,7 +47,6 @@ def parser(
     example: str,
     *,
     quotas_required: bool = False,
-    topics: bool = False,
 ) -> Parser:
     """
     Return a parser with the flags that every pipeline command takes.
@@ -57,7 +56,6 @@ def parser(
         description: one or two sentences, for --help.
         example: flags that its example has besides --requests and --out.
         quotas_required: the command makes no sense without --quotas or --store.
-        topics: the command can follow a topic instead of reading files.
     """
     made = Parser(
         f"headgate {name}",
@@ -69,7 +67,6 @@ def parser(
     source.add_argument(
         "--requests",
         nargs="+",
-        required=not topics,
         default=[],
         metavar="PATH",
         help="request logs (plain, .gz, .zst, ...) and gateway usage journals (.arrow, .parquet): "

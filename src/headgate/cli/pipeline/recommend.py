@@ -12,7 +12,7 @@ from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, add_windows, parser
 from headgate.cli.pipeline.print import closing_table, number, sized
-from headgate.cli.pipeline.reading import charged_of, pack, print_bad_lines
+from headgate.cli.pipeline.reading import charged_of, pack
 from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
 from headgate.cli.results import Tables
 from headgate.pipeline.answers.advice import (
@@ -39,7 +39,6 @@ def recommend_parser() -> Parser:
         "Propose a quota per entity from what was used, with what it would have throttled in the "
         "same data, and entities better merged, split, given a default, or removed.",
         "--quotas quotas.yaml --headroom 1.5",
-        topics=True,
     )
     group = made.add_argument_group("how figures are made")
     group.add_argument("--percentile", type=float, default=95.0, metavar="P", help="default: 95")
@@ -171,7 +170,6 @@ def _tell(on: Opened) -> None:
             f"wait: of {waiting} too little was seen. Give logs of a longer time, or take less: "
             "--min-history-s, --min-active-s."
         )
-    print_bad_lines(on)
 
 
 def _recommended(row: Row) -> str:

@@ -12,7 +12,7 @@ from headgate.cli.contract import Parser
 from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, add_by_day, add_windows, parser
 from headgate.cli.pipeline.print import closing_table, number, share
-from headgate.cli.pipeline.reading import exchange, finish, pack_once, parts_of, print_bad_lines
+from headgate.cli.pipeline.reading import exchange, finish, pack_once, parts_of
 from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
 from headgate.cli.results import Tables
 
@@ -36,7 +36,6 @@ def replay_parser() -> Parser:
         "gateway's journal the decisions are identical; a broker's log holds estimates of the "
         "moments, so its replay is near, and the closing table says how near.",
         "--quotas quotas.yaml",
-        topics=True,
     )
     add_windows(made)
     add_growing(made)
@@ -130,7 +129,6 @@ def _tell(on: Opened) -> None:
         "A log's time stamps are rounded, and the moment of a charge is estimated from them; "
         "a journal's are exact."
     )
-    print_bad_lines(on)
 
 
 _SHARE_NOTES: Final = {

@@ -12,7 +12,6 @@ from headgate.cli.contract import Parser
 from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, add_by_day, parser
 from headgate.cli.pipeline.print import closing_table, number, sized
-from headgate.cli.pipeline.reading import print_bad_lines
 from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
 from headgate.cli.results import Tables
 
@@ -32,7 +31,6 @@ def requests_parser() -> Parser:
         "Write request logs and usage journals as a table: one row per request (of a journal, per "
         "charge). Other commands, and other programs, read it quicker than the logs.",
         "",
-        topics=True,
     )
     add_growing(made)
     add_by_day(made)
@@ -86,4 +84,3 @@ def _tell(on: Opened) -> None:
         ),
         found,
     )
-    print_bad_lines(on)

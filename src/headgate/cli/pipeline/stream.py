@@ -28,6 +28,7 @@ from headgate.cli.pipeline.places import unwritable
 from headgate.cli.pipeline.print import progress_console
 from headgate.cli.pipeline.reading import (
     finish_bad_lines,
+    print_bad_lines,
     read_activity,
     refuse_nothing,
     write_bad_lines,
@@ -201,10 +202,13 @@ def _refuse_modes(arguments: argparse.Namespace) -> None:
 
 def _told(on: Opened, answer: Answer) -> Tables:
     """
-    Print the closing table, unless ``--json`` is given (it costs Spark jobs); return the tables.
+    Print the closing table and which lines couldn't be read; return the tables.
+
+    With ``--json`` nothing is printed: it costs Spark jobs.
     """
     if not on.arguments.json:
         answer.tell(on)
+        print_bad_lines(on)
     last = {f.name: f for f in on.run.figures}.values()
     figures = [Figure(f.name, finite(f.value), f.text, f.unit, f.note) for f in last]
     names = (*answer.tables, "bad_lines", "summary")

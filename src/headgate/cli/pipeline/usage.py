@@ -12,7 +12,7 @@ from headgate.cli.contract import Parser
 from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, add_by_day, parser
 from headgate.cli.pipeline.print import closing_table, number, sized
-from headgate.cli.pipeline.reading import exchange, finish, parts_of, print_bad_lines
+from headgate.cli.pipeline.reading import exchange, finish, parts_of
 from headgate.cli.pipeline.stream import Sums, add_growing, run_answer
 from headgate.cli.results import Tables
 
@@ -34,7 +34,6 @@ def usage_parser() -> Parser:
         "Sum up bytes, requests, thread time and throttle time per quota-id, broker and second, "
         "with peaks and percentiles per hour and day.",
         "--quotas quotas.yaml",
-        topics=True,
     )
     add_growing(made)
     add_by_day(made)
@@ -106,7 +105,6 @@ def _tell(on: Opened) -> None:
         ),
         top,
     )
-    print_bad_lines(on)
 
 
 def _busiest(on: Opened) -> list[Row]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +15,7 @@ from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.demand import tell_demand, write_demand
 from headgate.cli.pipeline.options import Opened, add_windows, parser
 from headgate.cli.pipeline.print import closing_table, number, share
-from headgate.cli.pipeline.reading import pack_once, print_bad_lines
+from headgate.cli.pipeline.reading import pack_once
 from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
 from headgate.cli.results import Tables
 from headgate.quota.key import CONSUMER_SHARES, PRODUCER_SHARES
@@ -40,7 +40,6 @@ def what_if_parser() -> Parser:
         "what share of their traffic. All plans go through one pass. Open-loop: a throttled "
         "client would have sent later.",
         "--quotas quotas.yaml --plan twice.yaml",
-        topics=True,
     )
     made.add_argument(
         "--plan",
@@ -132,8 +131,7 @@ def _what_if(arguments: argparse.Namespace) -> Tables:
         if arguments.closed_loop:
             tell_demand(on)
         _tell_withheld(table, bool(given))
-        _tell_left_out(tried, tuple(capacities.items()))
-        print_bad_lines(on)
+        _tell_left_out(tried, capacities)
 
     tables = ("what_if", "demand") if arguments.closed_loop else ("what_if",)
     return run_answer(arguments, Replays("what-if", write, tell, tables))
@@ -316,12 +314,11 @@ def _seconds_under(plan: str, row: Row) -> str:
     return "-" if least is None else seconds_between(least, row[f"{plan}_most"])
 
 
-def _tell_left_out(plans: Sequence[Quotas], capacities: Sequence[tuple[str, float]]) -> None:
+def _tell_left_out(plans: Sequence[Quotas], capacities: Mapping[str, float]) -> None:
     """Say which shares weren't tried, because no capacity was given."""
-    known = dict(capacities)
     for direction, key in (("producer", PRODUCER_SHARES), ("consumer", CONSUMER_SHARES)):
         named = [p.name for p in plans if any(t.for_key(key) for t in p.tables)]
-        if named and f"{direction}_byte_rate" not in known:
+        if named and f"{direction}_byte_rate" not in capacities:
             print(
                 f"{key.name} of {', '.join(named)} weren't tried: give each broker's capacity by "
                 f"--capacity-{direction}-byte-rate."
