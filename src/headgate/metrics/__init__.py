@@ -12,7 +12,7 @@ The metrics of a gateway: Kafka's own quota metrics under one naming rule, and a
 from __future__ import annotations
 
 from headgate.metrics.meters import ListenerMeters, Meters
-from headgate.metrics.samples import BrokerView, Sample, read_samples
+from headgate.metrics.samples import BrokerView, Sample
 from headgate.metrics.table import BY_NAME, METRICS, Metric, prometheus_name
 
 __all__ = [
@@ -24,5 +24,4 @@ __all__ = [
     "Metric",
     "Sample",
     "prometheus_name",
-    "read_samples",
 ]

@@ -8,14 +8,14 @@ gets None or a sample, and continue later.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import nan
 from typing import Any, Final, NamedTuple
 
 from headgate.metrics.chosen import MOST, Tags, choose
 from headgate.metrics.meters import Meters
-from headgate.metrics.table import BY_NAME, prometheus_name
+from headgate.metrics.table import prometheus_name
 from headgate.quota.key import QuotaKey, QuotaType
 from headgate.quota.sanitizer import sanitize
 from headgate.steps import one_by_one
@@ -76,21 +76,6 @@ class BrokerView:
     other_addresses: tuple[int, float] = (0, 0.0)
 
 
-def read_samples(view: BrokerView, now_ms: int) -> list[Sample]:
-    """
-    Return the series of one worker at a moment.
-
-    Args:
-        view: the worker's.
-        now_ms: epoch ms.
-
-    Returns:
-        Samples in the table's order of families; those without a value are left out.
-    """
-    found = sample_steps(view, lambda: now_ms)
-    return in_table_order(sample for sample in found if sample is not None)
-
-
 def sample_steps(view: BrokerView, clock: Callable[[], int]) -> Iterator[Sample | None]:
     """Yield the series of one worker in no order; None at steps that give no sample."""
     broker = ("broker", str(view.broker_id))
@@ -107,12 +92,6 @@ def sample_steps(view: BrokerView, clock: Callable[[], int]) -> Iterator[Sample 
     view.meters.drawings += 1
 
 
-def in_table_order(samples: Iterable[Sample]) -> list[Sample]:
-    """Return samples, as of several workers, in the table's order of families."""
-    return sorted(samples, key=lambda sample: _ORDER[sample.name])
-
-
-_ORDER: Final = {name: place for place, name in enumerate(BY_NAME)}
 _Row = tuple[str, tuple[tuple[str, str], ...], float]
 _Rows = Iterator[_Row | None]
 _Clock = Callable[[], int]

@@ -12,12 +12,13 @@ from headgate.gateway.charging.journal import NO_JOURNAL
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.session import Session
 from headgate.gateway.splits.local import LocalSplits, share_out
-from headgate.metrics import BrokerView, read_samples
+from headgate.metrics import BrokerView
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_SHARES
 from headgate.quota.table import QuotaTable
 from headgate.steps import finish
 from kit.playbook import START_MS
+from kit.samples import read_samples
 
 from .conftest import Setup, StillFace, StillIdentity, produce, produced
 

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.metrics import BrokerView, Meters, Sample, read_samples
+from headgate.metrics import BrokerView, Meters, Sample
 from headgate.metrics.chosen import RANK_MS, Tags, choose
 from headgate.metrics.expose import draw, page
 from headgate.metrics.samples import MOST_NAME, sample_steps, shortened
@@ -17,6 +17,7 @@ from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, QuotaType
 from headgate.steps import finish
 from headgate.throttle.manager import ClientQuotaManager
+from kit.samples import read_samples
 
 T0 = 1_795_262_069_485
 KIND = QuotaType.PRODUCER_BYTE_RATE

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.metrics import BY_NAME, METRICS, BrokerView, Meters, prometheus_name, read_samples
+from headgate.metrics import BY_NAME, METRICS, BrokerView, Meters, prometheus_name
 from headgate.metrics.expose import draw, page
 from headgate.metrics.meters import BlockedMeter, Mean
 from headgate.quota.entity import DEFAULT, QuotaEntity
@@ -32,6 +32,7 @@ from headgate.throttle.producer_id import ProducerIdQuotaManager
 from headgate.throttle.request import RequestQuotaManager
 from headgate.throttle.shares import SharesQuotaManager
 from kit.metrics_page import metrics_page
+from kit.samples import read_samples
 
 ROOT = Path(__file__).parents[3]
 T0 = 1_795_262_069_485

@@ -9,13 +9,14 @@ import pytest
 
 import kip_55
 from headgate.cli.kafka_configs import kafka_configs
-from headgate.metrics import BrokerView, read_samples
+from headgate.metrics import BrokerView
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, QuotaKey, QuotaType
 from headgate.quota.precedence import STATIC_DEFAULT, Source, level_matches, resolve
 from headgate.quota.table import QuotaTable
 from headgate.store import open_store
 from headgate.throttle.manager import ClientQuotaManager
+from kit.samples import read_samples
 
 T0 = 1_700_000_000_000
 
