@@ -66,6 +66,11 @@ class Database:
                 raise
             self._connection.execute("COMMIT")
 
+    def change(self, statement: str, values: Sequence[object]) -> None:
+        """Carry out one statement, in a transaction of its own."""
+        with self.transaction() as connection:
+            connection.execute(statement, values)
+
     def rows(self, query: str, values: Sequence[object] = ()) -> list[sqlite3.Row]:
         """Return what a query finds; it changes nothing."""
         with self._lock:

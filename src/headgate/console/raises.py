@@ -182,14 +182,13 @@ class Raises:
         The caller has checked ``is_room``, and lets no other ask be added in between.
         """
         number = drawn()
-        with self._database.transaction() as connection:
-            connection.execute(
-                f"INSERT INTO raises (id, {_COLUMNS}) VALUES ({', '.join('?' * 14)})",
-                (
-                    number, asked.tenant, asked.who, asked.t_ms, asked.entity.path, asked.key.name,
-                    asked.value, asked.reason, msgspec.json.encode(asked.evidence), *asked[9:],
-                ),
-            )  # fmt: skip
+        self._database.change(
+            f"INSERT INTO raises (id, {_COLUMNS}) VALUES ({', '.join('?' * 14)})",
+            (
+                number, asked.tenant, asked.who, asked.t_ms, asked.entity.path, asked.key.name,
+                asked.value, asked.reason, msgspec.json.encode(asked.evidence), *asked[9:],
+            ),
+        )  # fmt: skip
         return number
 
     def get(self, number: int, tenant: str | None = None) -> Raise | None:
@@ -213,12 +212,10 @@ class Raises:
 
     def answer(self, answered: Raise) -> None:
         """Keep an answer."""
-        with self._database.transaction() as connection:
-            connection.execute(
-                "UPDATE raises SET state=?, answered_by=?, answered_ms=?, granted=?, word=? "
-                "WHERE id=?",
-                (*answered[9:], answered.id),
-            )
+        self._database.change(
+            "UPDATE raises SET state=?, answered_by=?, answered_ms=?, granted=?, word=? WHERE id=?",
+            (*answered[9:], answered.id),
+        )
 
     def _read(self, where: str, values: tuple[Any, ...]) -> list[Raise]:
         rows = self._database.rows(f"SELECT id, {_COLUMNS} FROM raises {where}", values)

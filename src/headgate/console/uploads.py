@@ -60,8 +60,7 @@ class Uploads:
 
     def keep(self, upload: Upload) -> None:
         """Keep what a viewer looks at now, instead of what it was before."""
-        with self._database.transaction() as connection:
-            connection.execute("INSERT OR REPLACE INTO uploads VALUES (?, ?, ?, ?, ?)", upload)
+        self._database.change("INSERT OR REPLACE INTO uploads VALUES (?, ?, ?, ?, ?)", upload)
 
     def of(self, who: str) -> Upload | None:
         """Return what a viewer looks at."""

@@ -86,19 +86,16 @@ class Sessions:
             self.end(token)
             return None
         if now - row["seen_ms"] >= min(_NOTED_MS, self._idle_ms // 4):
-            with self._database.transaction() as connection:
-                connection.execute("UPDATE sessions SET seen_ms=? WHERE hash=?", (now, hashed))
+            self._database.change("UPDATE sessions SET seen_ms=? WHERE hash=?", (now, hashed))
         return Session(row["source"], row["name"], Role(row["role"]), row["tenant"], hashed.hex())
 
     def end(self, token: str) -> None:
         """End a session, if there is one."""
-        with self._database.transaction() as connection:
-            connection.execute("DELETE FROM sessions WHERE hash=?", (_hash(token),))
+        self._database.change("DELETE FROM sessions WHERE hash=?", (_hash(token),))
 
     def end_all(self, source: str) -> None:
         """End all sessions of people who signed in at this source: their roles may have changed."""
-        with self._database.transaction() as connection:
-            connection.execute("DELETE FROM sessions WHERE source=?", (source,))
+        self._database.change("DELETE FROM sessions WHERE source=?", (source,))
 
 
 def _hash(token: str) -> bytes:

@@ -138,11 +138,10 @@ class Users:
             return None
         user = User(name, Role(rows[0]["role"]), rows[0]["tenant"])
         if self._hasher.check_needs_rehash(hashed):
-            with self._database.transaction() as connection:
-                connection.execute(
-                    "UPDATE users SET password=? WHERE name=? AND password=?",
-                    (self._hasher.hash(password), name, hashed),
-                )
+            self._database.change(
+                "UPDATE users SET password=? WHERE name=? AND password=?",
+                (self._hasher.hash(password), name, hashed),
+            )
         return user
 
     def _is_right(self, hashed: str, password: str) -> bool:
