@@ -154,14 +154,9 @@ def client_quota_player(header: Event) -> Player:
 
 
 def _sampled_player(manager: ClientQuotaManager) -> Player:
-    def play(event: Event) -> Answer:
-        op, now = event["op"], event["t"]
-        if op == "quota":
-            return _update(manager, event)
-        manager.advance(now)
-        user, client = event["u"], event["c"]
+    def act(event: Event, answer: Answer) -> None:
+        op, now, user, client = event["op"], event["t"], event["u"], event["c"]
         amount = event["ns"] * PERCENT_PER_NS if "ns" in event else number(event.get("v"))
-        answer: Answer = {}
         if op == "rec":
             answer["ms"] = to_int32(manager.record(user, client, amount, now).throttle_time_ms)
         elif op == "norec":
@@ -172,26 +167,13 @@ def _sampled_player(manager: ClientQuotaManager) -> Player:
             answer["max"] = manager.max_in_window(user, client, now)
         elif op != "measure":
             raise ValueError(f"unknown op {op!r}")
-        tags = manager.tags(user, client)
-        charged = manager.enabled or op == "unrec"
-        _tags_into(answer, manager, tags, charged=charged)
-        if charged and (op == "measure" or event.get("m")):
-            measured = manager.measure(tags, now)
-            if measured is not None:
-                answer["rate"], answer["win"] = measured
-        return answer
 
-    return play
+    return _manager_player(manager, act)
 
 
 def _mutation_player(manager: ControllerMutationQuotaManager) -> Player:
-    def play(event: Event) -> Answer:
-        op, now = event["op"], event["t"]
-        if op == "quota":
-            return _update(manager, event)
-        manager.advance(now)
-        user, client = event["u"], event["c"]
-        answer: Answer = {}
+    def act(event: Event, answer: Answer) -> None:
+        op, now, user, client = event["op"], event["t"], event["u"], event["c"]
         if op == "rec":
             throttle = manager.record(user, client, number(event["v"]), now)
             answer["ms"] = to_int32(throttle.throttle_time_ms)
@@ -209,35 +191,39 @@ def _mutation_player(manager: ControllerMutationQuotaManager) -> Player:
             answer["rejected"] = rejected
         elif op != "measure":
             raise ValueError(f"unknown op {op!r}")
-        tags = manager.tags(user, client)
-        charged = manager.enabled
-        _tags_into(answer, manager, tags, charged=charged)
-        if charged and (op == "measure" or event.get("m")):
-            tokens = manager.measure(tags, now)
-            if tokens is not None:
-                answer["rate"] = tokens
+
+    return _manager_player(manager, act)
+
+
+def _manager_player(
+    manager: ClientQuotaManager | ControllerMutationQuotaManager,
+    act: Callable[[Event, Answer], None],
+) -> Player:
+    """Play a manager: ``act`` carries an event out, then comes whose quota it was charged to."""
+
+    def play(event: Event) -> Answer:
+        op, now = event["op"], event["t"]
+        if op == "quota":
+            manager.update_quota(entity_of(event["entity"]), number(event["value"]), now)
+            return {"flags": manager.flags}
+        manager.advance(now)
+        answer: Answer = {}
+        act(event, answer)
+        if not (manager.enabled or op == "unrec"):
+            return {**answer, "tu": None, "tc": None}
+        tags = manager.tags(event["u"], event["c"])
+        answer |= {"tu": sanitize(tags[0]), "tc": tags[1]}
+        sensor = manager.sensor(tags)
+        if sensor is not None:
+            answer["q"] = sensor.bound
+        measured = manager.measure(tags, now) if op == "measure" or event.get("m") else None
+        if isinstance(measured, tuple):
+            answer["rate"], answer["win"] = measured
+        elif measured is not None:
+            answer["rate"] = measured
         return answer
 
     return play
-
-
-def _update(manager: ClientQuotaManager | ControllerMutationQuotaManager, event: Event) -> Answer:
-    manager.update_quota(entity_of(event["entity"]), number(event["value"]), event["t"])
-    return {"flags": manager.flags}
-
-
-def _tags_into(
-    answer: Answer,
-    manager: ClientQuotaManager | ControllerMutationQuotaManager,
-    tags: tuple[str, str],
-    *,
-    charged: bool,
-) -> None:
-    answer["tu"] = sanitize(tags[0]) if charged else None
-    answer["tc"] = tags[1] if charged else None
-    sensor = manager.sensor(tags) if charged else None
-    if sensor is not None:
-        answer["q"] = sensor.bound
 
 
 def connection_player(header: Event) -> Player:
