@@ -13,7 +13,7 @@ from msgspec import structs
 from headgate.cli.connecting import open_client
 from headgate.cli.contract import BadUsage, Parser, command
 from headgate.cli.output import printable, say
-from headgate.cli.quotas.flags import add_connection, moment
+from headgate.cli.quotas.flags import add_broker_id, add_connection, moment
 from headgate.cli.quotas.history import when
 from headgate.cli.quotas.quota_home import open_quota_store
 from headgate.cli.results import Result
@@ -82,13 +82,7 @@ def parser() -> Parser:
     made.add_argument(
         "--time-zone", metavar="ZONE", help="the zone of logs that print none; default: UTC"
     )
-    which = made.add_mutually_exclusive_group()
-    which.add_argument("--broker-id", type=int, metavar="N", help="broker that wrote the logs")
-    which.add_argument(
-        "--broker-id-pattern",
-        metavar="REGEX",
-        help="regex on a log's path whose first group is the broker's id",
-    )
+    add_broker_id(made)
     made.add_argument("--user", metavar="NAME", required=True, help="the principal, without User:")
     made.add_argument("--client-id", metavar="NAME", help="its client-id; by default all of them")
     made.add_argument("--key", metavar="KEY", help="only this quota, such as consumer_byte_rate")

@@ -19,6 +19,7 @@ from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.output import printable
 from headgate.cli.pipeline.places import too_small, unwritable
 from headgate.cli.pipeline.print import progress_console
+from headgate.cli.quotas.flags import add_broker_id, add_connection
 from headgate.errors import ConfigError, HeadgateError
 from headgate.pipeline.tables.by_day import DAY, MODES
 
@@ -78,13 +79,7 @@ def parser(
         metavar="ZONE",
         help="the brokers' time zone, for logs that print none (default: UTC)",
     )
-    which = source.add_mutually_exclusive_group()
-    which.add_argument("--broker-id", type=int, metavar="N", help="broker that wrote the logs")
-    which.add_argument(
-        "--broker-id-pattern",
-        metavar="REGEX",
-        help="regex on a log's path whose first group is the broker's id",
-    )
+    add_broker_id(source)
     source.add_argument(
         "--default-partitions",
         type=positive,
@@ -121,11 +116,7 @@ def _add_quotas(made: argparse.ArgumentParser, source: Any, *, required: bool) -
     limits.add_argument(
         "--store", metavar="URL", help="take the quotas from a store: sqlite:PATH, kafka://..., ..."
     )
-    source.add_argument(
-        "--command-config",
-        metavar="FILE",
-        help="properties for the connection to --store or --bootstrap-server, as Kafka's tools",
-    )
+    add_connection(source, " to --store or --bootstrap-server")
 
 
 def _add_output(made: argparse.ArgumentParser) -> None:

@@ -15,6 +15,7 @@ from headgate.cli.pipeline.command import command, stop_on_sigterm
 from headgate.cli.pipeline.options import read_quotas, start
 from headgate.cli.pipeline.print import progress_console
 from headgate.cli.pipeline.stream import add_kafka_config, kafka_config
+from headgate.cli.quotas.flags import add_connection
 from headgate.cli.results import Splits
 from headgate.errors import ConfigError
 
@@ -59,11 +60,7 @@ def splits_parser() -> Parser:
     limits = made.add_mutually_exclusive_group(required=True)
     limits.add_argument("--quotas", metavar="FILE", help="quotas file, read every round")
     limits.add_argument("--store", metavar="URL", help="store, asked every round")
-    made.add_argument(
-        "--command-config",
-        metavar="FILE",
-        help="properties for the connection to --store, as Kafka's tools",
-    )
+    add_connection(made, " to --store")
     made.add_argument(
         "--period-ms",
         type=int,

@@ -47,10 +47,20 @@ def add_place_flags(place: argparse._ActionsContainer) -> None:
     )
 
 
-def add_connection(made: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add the flag for credentials."""
-    made.add_argument(
-        "--command-config", metavar="FILE", help="properties for the connection, as Kafka's tools"
+def add_connection(made: argparse._ActionsContainer, to: str = "") -> None:
+    """Add the flag for credentials; ``to`` tells which connection, where there are several."""
+    about = f"properties for the connection{to}, as Kafka's tools"
+    made.add_argument("--command-config", metavar="FILE", help=about)
+
+
+def add_broker_id(made: argparse._ActionsContainer) -> None:
+    """Add the flags that say which broker wrote a log."""
+    which = made.add_mutually_exclusive_group()
+    which.add_argument("--broker-id", type=int, metavar="N", help="broker that wrote the logs")
+    which.add_argument(
+        "--broker-id-pattern",
+        metavar="REGEX",
+        help="regex on a log's path whose first group is the broker's id",
     )
 
 
