@@ -95,7 +95,7 @@ class ReleasedBackend:
             here = (await self._nodes.any()).address
             broker = next((b for b, at in brokers.items() if str(at) == here), min(brokers))
             names = tuple(_QUOTA_DEFAULTS)
-            entries = await self._configs("brokers", str(broker), names)
+            entries = await self.describe_configs("brokers", str(broker), names)
         except (ApiError, StoreError, ValueError):
             return {}  # without permission, or without an answer: the quotas alone decide
         return {
@@ -147,13 +147,10 @@ class ReleasedBackend:
                 found |= {group.group_id for group in listed.groups}
         return sorted(found)
 
-    async def describe_configs(self, resource: str, name: str) -> list[ConfigEntry]:
-        """Return a resource's settings with synonyms, by name."""
-        return await self._configs(resource, name)
-
-    async def _configs(
+    async def describe_configs(
         self, resource: str, name: str, keys: tuple[str, ...] | None = None
     ) -> list[ConfigEntry]:
+        """Return a resource's settings with synonyms, by name; with keys, only these."""
         connection = await self._for_resource(resource, name)
         number = _RESOURCES[resource]
         request = c.DescribeConfigsRequest((c.DescribeResource(number, name, keys),), True)

@@ -163,16 +163,14 @@ class KafkaClient:
         self,
         api_key: int,
         message: DescribeClientQuotasRequest | AlterClientQuotasRequest,
-        deadline: float | None = None,
+        deadline: float,
     ) -> bytes:
         """Return the answer's frame; a deadline is a moment of the monotonic clock."""
         with self._starting:
             if self._thread is None:
                 self._thread = LoopThread("headgate-store-client")
             thread = self._thread
-        return thread.run(
-            self._swap(api_key, message, deadline or time.monotonic() + CALL_TIMEOUT_S)
-        )
+        return thread.run(self._swap(api_key, message, deadline))
 
     async def _swap(self, api_key: int, message: object, deadline: float) -> bytes:
         """Return the answer's frame, over another connection where one broke."""
