@@ -10,7 +10,10 @@ streams, tests).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from headgate.pipeline.emitted import ACTIVITY, EMITTED_ACTIVITY, EMITTED_REQUESTS
 from headgate.pipeline.sources.pieces import FilePiece
@@ -18,9 +21,6 @@ from headgate.pipeline.table import Table
 from headgate.pipeline.workers import activity_blobs
 from headgate.pipeline.workers.emit import EmitActivity, EmitRequests
 from headgate.pipeline.workers.log_reader import ReadOptions
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 # Tasks per core, at most: enough that cores end together.
 TASKS_PER_CORE: Final = 8
@@ -80,8 +80,6 @@ def sums_of(emitted: DataFrame, columns: Sequence[str] = ACTIVITY.names) -> Data
         columns: those wanted of ACTIVITY; ``second_ms`` is always there. Sums are grouped by those
             that are in ``activity_blobs.KEYS``.
     """
-    from pyspark.sql import functions as F
-
     packed = emitted.where(F.col("kind") == "packed").select("part", "packed")
     moved = packed.repartition("part")
     names = ("second_ms", *columns)
@@ -95,8 +93,6 @@ def read_activity(spark: SparkSession, options: ReadOptions) -> DataFrame:
 
 def only(emitted: DataFrame, kind: str, table: Table) -> DataFrame:
     """Return the rows of one ``kind``, with the columns of ``table``."""
-    from pyspark.sql import functions as F
-
     return table.select(emitted.where(F.col("kind") == kind))
 
 
@@ -111,8 +107,6 @@ def activity(requests: DataFrame) -> DataFrame:
         One row per (broker_id, listener, principal, client_id, quota_type, is_charged, second_ms),
         ACTIVITY; a journal's own quota columns are null here, as ``requests`` doesn't hold them.
     """
-    from pyspark.sql import functions as F
-
     ns = F.floor(F.col("handler_ms") * 1e6 + 0.5)
     # Mutations of a request are decided one by one; its client is told once: journal.counted_ms.
     one_by_one = (F.col("quota_type") == "controller_mutation_rate") & F.col("event").isin(
@@ -150,7 +144,5 @@ def activity(requests: DataFrame) -> DataFrame:
 
 def connections(emitted: DataFrame) -> DataFrame:
     """Return first sights of connections: broker_id, listener, client_ip, connection, first_ms."""
-    from pyspark.sql import functions as F
-
     names = ("broker_id", "listener", "client_ip", "connection", "first_ms")
     return emitted.where(F.col("kind") == "connection").select(*names)

@@ -17,7 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from headgate.errors import ConfigError
 from headgate.pipeline import schema
@@ -26,9 +29,6 @@ from headgate.pipeline.answers.usage_parts import DAY_MS, HOUR_MS
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.table import largest, sums
 from headgate.yaml_reading import read_yaml_file, typed_yaml
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 PERIODS: Final = ("hour", "day", "month")
 
@@ -89,8 +89,6 @@ def _prices(data: Any, where: str, wrong: list[str], base: Prices) -> Prices:
 
 def period_start(period: str, ms: Column) -> Column:
     """Return the start in UTC of the period that holds ``ms``, epoch ms."""
-    from pyspark.sql import functions as F
-
     if period not in PERIODS:
         raise ConfigError(f"--period {period}: choose {', '.join(PERIODS)}")
     if period == "hour":
@@ -112,8 +110,6 @@ def chargeback(
         period: hour, day or month (UTC).
         prices: see the module; None = no prices, ``currency`` null.
     """
-    from pyspark.sql import functions as F
-
     price = prices or Prices()
 
     def per_second(frame: DataFrame, quota_type: str, name: str) -> DataFrame:

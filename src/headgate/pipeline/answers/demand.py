@@ -13,7 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from headgate.demand.forecast import Span, forecast, infer
 from headgate.demand.rhythm import Charge
@@ -25,9 +30,6 @@ from headgate.pipeline.table import make_table
 from headgate.pipeline.workers.emit import EmitRequests
 from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.quota.entity import quota_id
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 MOST_CHARGES: Final = 100_000
 """Charges of a quota-id that are looked at, the latest: some 60 MB, and a few seconds of work."""
@@ -75,9 +77,6 @@ CHARGED: Final = make_table(
 
 def take_charged(batches: Iterable[Any]) -> Iterator[Any]:
     """Yield CHARGED rows of REQUESTS batches: a ``mapInArrow`` function."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     for batch in batches:
         rows = pa.Table.from_batches([batch])
         last = rows.group_by("broker_id").aggregate([("record_ms", "max")])
@@ -103,8 +102,6 @@ class EmitCharged:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield CHARGED rows; a log's other rows and columns don't enter the JVM."""
-        import pyarrow.compute as pc
-
         read = EmitRequests(self.options)(batches)
         yield from take_charged(b.filter(pc.equal(b["kind"], "request")) for b in read)
 
@@ -124,8 +121,6 @@ class Assign:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield a row per plan and charge."""
-        import pyarrow as pa
-
         resolvers = [plan.resolver() for plan in self.plans]
         for batch in batches:
             rows = batch.to_pydict()
@@ -268,8 +263,6 @@ def demand(
         window_ms: quota.window.size.seconds x 1000.
         only: (type, user tag, client-id tag) of the quota-ids wanted; None: all.
     """
-    from pyspark.sql import functions as F
-
     assign = Assign(tuple(plans), None if only is None else frozenset(only))
 
     def transform(requests: DataFrame) -> DataFrame:

@@ -6,7 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from headgate.pipeline import schema
 from headgate.pipeline.quotas import KEY_OF_TYPE, Quotas, TimedResolver
@@ -21,9 +26,6 @@ from headgate.quota.key import (
     format_value,
 )
 from headgate.quota.precedence import EffectiveQuota
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 # Which other keys bind a request that is charged to a type; reported only where configured.
 _ALSO: Final[dict[str, tuple[QuotaKey, ...]]] = {
@@ -47,8 +49,6 @@ class Explain:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield a row per distinct (principal, client_id, quota_key)."""
-        import pyarrow as pa
-
         resolve = self.quotas.resolver()
         for batch in batches:
             rows = [self._row(resolve, row) for row in batch.to_pylist()]
@@ -85,9 +85,6 @@ class Epochs:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches with a column ``epoch`` more."""
-        import numpy as np
-        import pyarrow as pa
-
         for batch in batches:
             seconds = batch.column("second_ms").to_numpy(zero_copy_only=False)
             epoch = np.searchsorted(self.starts_ms, seconds, side="right") - 1
@@ -103,7 +100,6 @@ def effective(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
     they are configured, by a cluster-wide rate, shares, producer ids and thread time: each is a
     row.
     """
-    from pyspark.sql import functions as F
 
     def transform(activity: DataFrame) -> DataFrame:
         spark = activity.sparkSession
@@ -154,7 +150,6 @@ def effective(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
 
 def _with_epoch(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
     """Number the table in force: a column ``epoch``."""
-    from pyspark.sql import functions as F
 
     def transform(activity: DataFrame) -> DataFrame:
         if len(quotas.tables) == 1:
@@ -167,8 +162,6 @@ def _with_epoch(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
 
 def _keys(quotas: Quotas) -> Column:
     """Return the keys that bind a row of activity, by its quota type, as text."""
-    from pyspark.sql import functions as F
-
     configured = {key for table in quotas.tables for v in table.entities.values() for key in v}
     keys = F.array()
     for quota_type, key in KEY_OF_TYPE.items():
@@ -179,8 +172,6 @@ def _keys(quotas: Quotas) -> Column:
 
 
 def _is_bytes() -> Column:
-    from pyspark.sql import functions as F
-
     return F.split_part(F.col("quota_key"), F.lit(":"), F.lit(1)).isin(*_BYTES)
 
 

@@ -17,16 +17,18 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv, parquet
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from headgate.errors import ConfigError
 from headgate.pipeline import bill_tables
 from headgate.pipeline.answers.bill import WEIGHTS, Bill, Owners
 from headgate.pipeline.answers.chargeback import period_start
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
 
 MOST_USES: Final = 500_000
 """Principals times periods, and topics: their rows are made in one process, some 2 kB each."""
@@ -195,8 +197,6 @@ def share_bill(
         ConfigError: a weight's frame is missing, the bill's period isn't one of whole ``period``,
             or there is too much for one process.
     """
-    from pyspark.sql import functions as F
-
     check(bill, period)
     asked = bill.by("principal")
     if connections is None and "connections" in asked:
@@ -227,8 +227,6 @@ def share_bill(
 
 def _rows(frame: DataFrame, weights: Sequence[str], begin_ms: int, end_ms: int) -> list[Any]:
     """Return what principals used in the bill's period, of those weights that the frame has."""
-    from pyspark.sql import functions as F
-
     have = [name for name in weights if name in frame.columns]
     inside = (F.col("period_ms") >= begin_ms) & (F.col("period_ms") < end_ms)
     return _collect(frame.where(inside).select("principal", "period_ms", *have))
@@ -259,7 +257,6 @@ def connections(period: str) -> Callable[[DataFrame], DataFrame]:
     Args:
         period: hour, day or month (UTC).
     """
-    from pyspark.sql import functions as F
 
     def transform(requests: DataFrame) -> DataFrame:
         first = (
@@ -291,8 +288,6 @@ def write_file(rows: pa.Table, path: str, decimals: int) -> None:
     Raises:
         ConfigError: it ends otherwise, or can't be written.
     """
-    from pyarrow import csv, parquet
-
     check_file(path)
     made = f"{path}.part"
     try:
@@ -318,9 +313,6 @@ def check_file(path: str) -> None:
 
 def _as_text(rows: pa.Table, decimals: int) -> pa.Table:
     """Return rows with times as FOCUS writes them, and costs to the cent."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     columns = []
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if pa.types.is_timestamp(column.type):

@@ -16,6 +16,9 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from headgate.live.past import Past
 from headgate.pipeline.logs.line_parser import BadLine, LineParser
 from headgate.pipeline.logs.time_stamps import zone_of
@@ -60,8 +63,6 @@ class _Charge(NamedTuple):
 
 def last_ms(pieces: Iterable[FilePiece], time_zone: str) -> int | None:
     """Return when the last request of logs was charged, epoch ms; None: there are none."""
-    import pyarrow.compute as pc
-
     latest = {piece.path: piece for piece in pieces}  # each file's last one
     found: list[float] = []
     for piece in latest.values():
@@ -114,9 +115,6 @@ class PastLogs:
         Raises:
             ReadError: a file can't be read.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         kept: list[Any] = []
         lines = unread = bad = 0
         room = MOST_REQUESTS
@@ -190,9 +188,6 @@ class PastLogs:
 
     def _shared(self, rows: Any) -> Any:
         """Return the period's charges that count; ``emptied`` says which are throttled fetches."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         times = rows["record_ms"]
         within = pc.and_(pc.greater(times, self._since_ms), pc.less(times, self._until_ms))
         self.read += within.true_count

@@ -14,7 +14,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
 
 from headgate.pipeline import schema
 from headgate.pipeline.answers.advice import BYTES, Advice, Observed, Proposal, Wants
@@ -32,9 +35,6 @@ from headgate.quota.entity import DEFAULT, QuotaEntity, parse_entity
 from headgate.quota.precedence import Resolver
 from headgate.throttle.java import UNLIMITED
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 _TAGS = ("quota_type", "quota_user", "quota_client_id")
 
 
@@ -49,8 +49,6 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
         span_s and active_s (from the first to the last second with use, and how many there are, on
         all brokers).
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
 
     def transform(frame: DataFrame) -> DataFrame:
         used = F.when(F.col("quota_type").isin(*BYTES), F.col("bytes")).otherwise(F.col("amount"))
@@ -262,8 +260,6 @@ def recommend(
         num_samples: quota.window.num.
         window_ms: quota.window.size.seconds x 1000.
     """
-    from pyspark.sql import functions as F
-
     how = advice or Advice()
 
     def transform(activity: DataFrame) -> DataFrame:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
 
 from headgate.pipeline import schema
 from headgate.pipeline.table import sums
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,6 @@ def connections_by_second(connections: DataFrame) -> DataFrame:
         connections: broker_id, listener, client_ip, connection, first_ms; a connection may occur
             several times (once per piece of a log), its earliest sight counts.
     """
-    from pyspark.sql import functions as F
-
     first = connections.groupBy("broker_id", "listener", "client_ip", "connection").agg(
         F.min("first_ms").alias("first_ms")
     )
@@ -84,7 +82,6 @@ _SOURCE: Final = ("kind", "broker_id", *_NAMES)
 
 def _seconds_of(activity: DataFrame, connections: DataFrame, limit: Thresholds) -> DataFrame:
     """Return what every source made in every second, whatever its kind."""
-    from pyspark.sql import functions as F
 
     def of_kind(frame: DataFrame, kind: str, keys: tuple[str, ...], per_s: float) -> DataFrame:
         absent = {n: F.lit(None).cast("string") for n in _NAMES if n not in keys}
@@ -121,9 +118,6 @@ def _seconds_of(activity: DataFrame, connections: DataFrame, limit: Thresholds) 
 
 def _high(every: DataFrame, limit: Thresholds) -> DataFrame:
     """Return the seconds that belong to storms, with what is usual for their source."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     of_source = Window.partitionBy(*_SOURCE)
     count = F.col("count")
     quiet = F.percentile(F.when(count <= F.col("threshold"), count), F.lit(0.5))
@@ -143,9 +137,6 @@ def _high(every: DataFrame, limit: Thresholds) -> DataFrame:
 
 def _runs(high: DataFrame, limit: Thresholds) -> DataFrame:
     """Join a source's seconds that are close to each other: a row per storm."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     in_time = Window.partitionBy(*_SOURCE).orderBy("second_ms")
     gap = F.col("second_ms") - F.lag("second_ms").over(in_time)
     new = F.when(gap.isNull() | (gap > (limit.gap_s + 1) * 1000), 1).otherwise(0)
@@ -162,8 +153,6 @@ def _runs(high: DataFrame, limit: Thresholds) -> DataFrame:
 
 def _held(found: DataFrame, limit: Thresholds) -> DataFrame:
     """Add the quota that would have held each storm, and why."""
-    from pyspark.sql import functions as F
-
     duration = (F.col("end_ms") - F.col("start_ms")) / 1000.0
     # What would have held it: the pace that isn't yet a storm.
     pace = F.ceil(F.greatest(F.col("usual_per_s") * limit.factor, F.col("threshold")))

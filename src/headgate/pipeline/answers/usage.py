@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow.compute as pc
+
 from headgate.pipeline import schema
 from headgate.pipeline.answers import usage_parts
 from headgate.pipeline.emitted import ACTIVITY
@@ -126,8 +128,6 @@ class PackUsage:
 
 
 def _sums_of(emitted: Iterator[Any]) -> Iterator[Any]:
-    import pyarrow.compute as pc
-
     for batch in emitted:
         yield batch.filter(pc.equal(batch["kind"], "activity"))
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.pipeline import schema
 from headgate.pipeline.emitted import ACTIVITY
@@ -105,8 +107,6 @@ class ReadUsage:
 
 def gathered(batches: Iterator[Any]) -> Iterator[Any]:
     """Yield Arrow tables of ACTIVITY, of as many batches as are resolved and added up at once."""
-    import pyarrow as pa
-
     kept: list[Any] = []
     rows = 0
     for batch in batches:
@@ -132,8 +132,6 @@ def blobs(
         by_day: a part has all of a quota-id's seconds at a broker on a day; else all of a
             quota-id's.
     """
-    import pyarrow as pa
-
     sums = charged(activity, quotas)
     ids = sums["quota_id"].combine_chunks().dictionary_encode()
     part_of_id = np.array([part_of(i, parts) for i in ids.dictionary.to_pylist()], int)
@@ -153,8 +151,6 @@ def rows_of(tables: Sequence[Any], table: Table) -> Any:
         tables: what its blobs hold.
         table: USAGE, USAGE_HOUR or USAGE_DAY.
     """
-    import pyarrow as pa
-
     sums = _added(pa.concat_tables(tables, promote_options="default"), _NAMES)
     used = usage_of(sums)
     period_ms = _PERIODS_MS.get(table.name)
@@ -174,9 +170,6 @@ class WriteUsage:
 
     def __call__(self, records: Iterator[tuple[Key, Any]]) -> Left:
         """Add up a part's blobs."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         left = Left()
         tables = [pa.ipc.open_stream(blob).read_all() for _, blob in records]
         if not tables:
@@ -209,9 +202,6 @@ def charged(activity: Any, quotas: Quotas) -> Any:
     Returns:
         A row per quota-id, broker and second; ``usage_of`` finishes it.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     activity = activity.filter(activity["is_charged"])
     is_time = pc.equal(activity["quota_type"], "request_percentage")
     # Thread time is charged to the request quota whatever else a request is charged to.
@@ -227,8 +217,6 @@ def charged(activity: Any, quotas: Quotas) -> Any:
 
 def _added(rows: Any, keys: tuple[str, ...]) -> Any:
     """Add up sums with the same keys; the columns keep their names."""
-    import pyarrow as pa
-
     missing = [n for n in (*keys, *_ADDED, *_LARGEST) if n not in rows.column_names]
     for name in missing:  # a blob leaves columns out that hold nothing
         rows = rows.append_column(name, pa.nulls(len(rows), _type_of(name)))
@@ -242,9 +230,6 @@ def _type_of(name: str) -> Any:
 
 def usage_of(sums: Any) -> Any:
     """Return an Arrow table of USAGE from what ``charged`` gives, added up."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     is_time = pc.equal(sums["quota_type"], "request_percentage")
     thread_time = pc.divide(pc.cast(sums["request_ns"], pa.float64()), 1e7)
     made = {
@@ -268,8 +253,6 @@ def rolled(used: Any, period_ms: int, table: Table) -> Any:
         period_ms: HOUR_MS or DAY_MS.
         table: USAGE_HOUR or USAGE_DAY.
     """
-    import pyarrow as pa
-
     second = used["second_ms"].to_numpy()
     rows = used.append_column("period_ms", pa.array(second // period_ms * period_ms))
     for name, unit in (("amount", 1e7), ("handler_ms", 1e6)):
@@ -301,8 +284,6 @@ def _whole(column: Any, unit: float) -> Any:
 
 def _percentiles(amounts: Any) -> dict[str, Any]:
     """Return exact percentiles of lists of doubles, interpolated as Spark's are."""
-    import pyarrow as pa
-
     values = amounts.flatten().to_numpy(zero_copy_only=False)
     starts = amounts.offsets.to_numpy()[:-1] - amounts.offsets[0].as_py()
     sizes = amounts.value_lengths().to_numpy()

@@ -16,6 +16,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
@@ -113,8 +114,6 @@ class NamePlans:
 
 def _batch(made: dict[str, Any], batch: Any) -> Any:
     """Return a WHAT_IF batch: the columns of ``made`` (NaN = null), all others from ``batch``."""
-    import pyarrow as pa
-
     arrays = [
         pa.array(made[f.name], f.type, from_pandas=True)
         if f.name in made

@@ -14,7 +14,12 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
+
+import pyarrow.parquet as pq
+from pyarrow import fs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from headgate.pipeline import frames, schema
 from headgate.pipeline.emitted import ACTIVITY, JOURNAL
@@ -22,9 +27,6 @@ from headgate.pipeline.growing.rounds import INPUTS, Query, Round
 from headgate.pipeline.sources.files import filesystem
 from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.table import make_table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 CONNECTIONS: Final = make_table(
     "connections",
@@ -177,9 +179,6 @@ class Parts:
 
     def _files(self, folder: str) -> list[tuple[str, int, int]]:
         """Return (path, row groups, rows) of a part's files."""
-        import pyarrow.parquet as pq
-        from pyarrow import fs
-
         system, inner = filesystem(folder)
         scheme = folder.partition("://")[0] + "://" if "://" in folder else ""
         found = []
@@ -214,8 +213,6 @@ def _hold(frame: DataFrame, held: list[DataFrame]) -> DataFrame:
 
 def _distinct(name: str, rows: DataFrame) -> DataFrame:
     """Keep the earliest sight of each connection: one that lives for long is seen in each batch."""
-    from pyspark.sql import functions as F
-
     if name != "connections":
         return rows
     names = [c.name for c in CONNECTIONS.columns if c.name != "first_ms"]

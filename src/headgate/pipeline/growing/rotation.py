@@ -19,6 +19,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from pyarrow import fs
+
 from headgate.clock import now_ms
 from headgate.errors import ConfigError
 from headgate.pipeline.growing.identity import Seen, is_whole, look_at, whole_lines
@@ -317,8 +319,6 @@ def place_of(path: str | Path) -> tuple[int, int] | None:
 
 def _listed(folder: str) -> list[str]:
     """Return a folder's files."""
-    from pyarrow import fs
-
     system, inner = filesystem(folder)
     infos: list[Any] = system.get_file_info(fs.FileSelector(inner, allow_not_found=True))
     return sorted(i.path for i in infos if i.is_file)

@@ -11,7 +11,10 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from headgate.errors import ConfigError
 from headgate.pipeline import frames, schema
@@ -43,9 +46,6 @@ from headgate.pipeline.replaying.packed_format import (
 )
 from headgate.pipeline.replaying.replay import replay_packed
 from headgate.quota.table import QuotaTable
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 Plans = Mapping[str, QuotasGiven] | Sequence[QuotasGiven] | QuotasGiven
 """Quotas to try: a mapping of names to quotas; or some, or one, named after their files' stems."""
@@ -166,8 +166,6 @@ def storms(requests: DataFrame, thresholds: stormy.Thresholds | None = None) -> 
     Raises:
         ConfigError: the frame holds no requests.
     """
-    from pyspark.sql import functions as F
-
     files = files_of(requests)
     if files is not None:
         options = dataclasses.replace(files, connections=True)

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from headgate.errors import ConfigError
 from headgate.pipeline import frames, quotas, schema
@@ -23,9 +26,6 @@ from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import pieces_of
 from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.quota.table import QuotaTable
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 QuotasGiven = Quotas | QuotaTable | str | os.PathLike[str] | None
@@ -136,8 +136,6 @@ def completed(requests: DataFrame) -> DataFrame:
     Raises:
         ConfigError: it lacks a column without which a row says nothing.
     """
-    from pyspark.sql import functions as F
-
     have = set(requests.columns)
     missing = [name for name in _NEEDED if name not in have]
     if missing:

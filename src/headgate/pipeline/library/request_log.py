@@ -18,12 +18,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     InputPartition,
 )
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from pyspark.sql.types import StructType
 
 from headgate.errors import ConfigError
@@ -221,8 +223,6 @@ class RequestLogStream(DataSourceStreamReader):
 
     def getDefaultReadLimit(self) -> Any:
         """Return how many files a batch reads at most."""
-        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
-
         return ReadAllAvailable() if self._most is None else ReadMaxFiles(self._most)
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
@@ -287,8 +287,6 @@ def _rows(
     pieces: Sequence[FilePiece], options: LogOptions, columns: tuple[str, ...]
 ) -> Iterator[Any]:
     """Yield the requests in some pieces as Arrow batches."""
-    import pyarrow.compute as pc
-
     told = ReadOptions((), options.time_zone, default_partitions=options.default_partitions)
     for batch in EmitRequests(told).read(pieces):
         rows = batch.filter(pc.equal(batch["kind"], "request")).select(schema.REQUESTS.names)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from headgate.errors import ConfigError
 from headgate.pipeline.library import jars
 from headgate.pipeline.table import MOMENTS
 from headgate.pipeline.tables.by_day import DAY, MODES, save, with_day
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 FORMATS: Final = ("parquet", "delta")
 _NO_ICEBERG: Final = (
@@ -109,8 +110,6 @@ def _times_of(frame: DataFrame) -> set[str]:
 
 
 def _is_there(frame: DataFrame, table: str, format: str) -> bool:
-    from pyspark.errors import AnalysisException
-
     try:
         return bool(_there(frame, table, format).columns)
     except AnalysisException as exc:
@@ -121,8 +120,6 @@ def _is_there(frame: DataFrame, table: str, format: str) -> bool:
 
 def _merged(rows: DataFrame, table: str, format: str, key: Sequence[str]) -> DataFrame:
     """Return the rows, and the table's rows of the same days that have other keys."""
-    from pyspark.sql import functions as F
-
     days = rows.select(DAY).distinct()
     old = _there(rows, table, format).join(F.broadcast(days), DAY, "left_semi")
     new = rows.select(DAY, *key).distinct()

@@ -6,6 +6,8 @@ import zlib
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 # Whole numbers that span no more than this are their own codes.
 _NARROW: Final = 64
@@ -13,9 +15,6 @@ _NARROW: Final = 64
 
 def codes_of(column: Any) -> tuple[Any, list[Any]]:
     """Return (code per row, what each code stands for); None is a value like others."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     column = joined(column)
     if column.null_count == len(column):
         return np.zeros(len(column), np.int32), [None]
@@ -35,8 +34,6 @@ def codes_of(column: Any) -> tuple[Any, list[Any]]:
 
 def joined(column: Any) -> Any:
     """Return a column in one piece, with one dictionary."""
-    import pyarrow as pa
-
     if not isinstance(column, pa.ChunkedArray):
         return column
     if column.num_chunks == 1:
@@ -57,8 +54,6 @@ def is_in(column: Any, values: tuple[str, ...]) -> Any:
 
 def array_of(column: Any, null: Any = None) -> Any:
     """Return a column as a NumPy array; nulls become ``null``."""
-    import pyarrow.compute as pc
-
     column = joined(column)
     if null is not None and column.null_count == len(column):
         return np.full(len(column), null)
@@ -69,15 +64,11 @@ def array_of(column: Any, null: Any = None) -> Any:
 
 def valid(column: Any) -> Any:
     """Say which rows aren't null, as a NumPy array."""
-    import pyarrow.compute as pc
-
     return pc.is_valid(joined(column)).to_numpy(zero_copy_only=False)
 
 
 def blobs(values: Any, starts: Any, ends: Any) -> Any:
     """Divide an array into one binary per group, without copying."""
-    import pyarrow as pa
-
     size = values.dtype.itemsize
     offsets = (np.append(starts, ends[-1:]) * size).astype(np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(values))]

@@ -15,6 +15,7 @@ from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from headgate.pipeline.quotas import TimedResolver
 from headgate.pipeline.replaying.arrays import array_of, codes_of
@@ -204,8 +205,6 @@ class ChargeIndex:
 
     def columns(self) -> Columns:
         """Return what is written, as columns."""
-        import pyarrow as pa
-
         if self._columns is None or len(self._columns.principal) < len(self.names):
             plans = len(self.resolvers)
             layers = np.frombuffer(b"".join(t.layers for t in self._terms), np.uint8)

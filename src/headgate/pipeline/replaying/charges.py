@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
+import pyarrow.compute as pc
 
 from headgate.pipeline.replaying.arrays import array_of, is_in, valid
 
@@ -103,8 +104,6 @@ def ops_and_amounts(table: Any) -> tuple[Any, Any]:
 
 def told_ms_of(table: Any) -> Any:
     """Return the throttle time of each charge's own quota, as logged or journalled."""
-    import pyarrow.compute as pc
-
     name = "decided_throttle_time_ms"
     if name not in table.schema.names or table[name].null_count == table.num_rows:
         return array_of(table["throttle_time_ms"], 0).astype(np.int64, copy=False)

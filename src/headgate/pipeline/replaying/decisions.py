@@ -7,6 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.pipeline import schema
 from headgate.pipeline.replaying.arrays import is_in, joined
@@ -96,8 +98,6 @@ class RowSink:
 
 def _decided(bundle: _Open) -> Iterator[Any]:
     """Yield REPLAY batches of a bundle."""
-    import pyarrow as pa
-
     names, head, row = bundle.names, pa.array(bundle.head), bundle.row
     tags = [names.tags(at, layer) for at, layer in enumerate(names.layer[:, 0].tolist())]
     limits = names.bounds[:, 0].tolist()
@@ -116,8 +116,6 @@ def _decided(bundle: _Open) -> Iterator[Any]:
 
 
 def _requests_of(blob: Any) -> Any:
-    import pyarrow as pa
-
     with pa.ipc.open_stream(pa.py_buffer(blob)) as reader:
         return reader.read_all()
 
@@ -131,9 +129,6 @@ def _replayed(table: Any, who: dict[str, Any], throttle: Any) -> Iterator[Any]:
         who: the columns that say who asked, and which quota each was under.
         throttle: decision on each, ms; None: none can be replayed.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     n, have = table.num_rows, set(table.column_names)
     columns = {
         f.name: joined(table[f.name]).cast(f.type) if f.name in have else pa.nulls(n, f.type)

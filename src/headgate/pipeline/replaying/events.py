@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from headgate.pipeline.replaying.packed_format import LAYERS, ROOT, heads_schema
 from headgate.pipeline.replaying.roots import tags_of
@@ -170,8 +171,6 @@ class Names:
     """
 
     def __init__(self, row: dict[str, Any], plans: int) -> None:
-        import pyarrow as pa
-
         batch = self.batch = pa.ipc.read_record_batch(pa.py_buffer(row["heads"]), heads_schema())
         text = [batch.column(i).to_pylist() for i in range(4)]
         self.roots = list(zip(*text[:2], strict=True))

@@ -17,6 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
+
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.table import make_table
 
@@ -93,8 +95,6 @@ def heads_schema() -> Any:
     ``events`` says how many there are of it, ``terms`` which of the bundle's terms hold, ``sums``
     what LOGGED names.
     """
-    import pyarrow as pa
-
     text = ("quota_user", "quota_client_id", "principal", "client_id")
     return pa.schema(
         [pa.field(name, pa.string()) for name in text]

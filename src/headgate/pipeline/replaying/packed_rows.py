@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from headgate.pipeline import schema
 from headgate.pipeline.replaying.arrays import blobs, file_hash, joined
@@ -60,8 +61,6 @@ def packed_rows_of(
         sums: the LOGGED columns by charge; unused if the bundles carry whole requests.
         options: what to pack.
     """
-    import pyarrow as pa
-
     from headgate.kernel import grouping
 
     charge, t, amount = (_whole(gathered, name) for name in ("charge", "t", "amount"))
@@ -132,8 +131,6 @@ def packed_rows_of(
 
 def _sent(parts: list[Any]) -> Any:
     """Return requests without columns that are all null; columns of few names as dictionaries."""
-    import pyarrow as pa
-
     rows = pa.concat_tables(parts, promote_options="permissive").combine_chunks()
     rows = rows.select([n for n in rows.column_names if rows[n].null_count < len(rows)])
     for at, field in enumerate(rows.schema):
@@ -217,8 +214,6 @@ def _heads(
         starts: where each bundle begins in ``entries``.
         ends: where it ends.
     """
-    import pyarrow as pa
-
     columns = index.columns()
     charge = np.frombuffer(index.charge, np.int64)[entries]
     terms = np.frombuffer(index.terms, np.int64)[entries]

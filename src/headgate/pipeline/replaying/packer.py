@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from headgate.pipeline import schema
 from headgate.pipeline.emitted import EMITTED_REQUESTS, JOURNAL
@@ -97,8 +98,6 @@ class PackRequests:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Pack the rows of ``batches``."""
-        import pyarrow as pa
-
         packer = Packer(self.options)
         together: list[Any] = []
         count = 0
@@ -132,8 +131,6 @@ class Packer:
 
     def add(self, table: Any) -> Iterator[Any]:
         """Take a table of EMITTED_REQUESTS, or of REQUESTS' columns; yield what's complete."""
-        import pyarrow as pa
-
         if "kind" in table.schema.names:
             is_row = is_in(table["kind"], ("request", "bound"))
             if not is_row.all():

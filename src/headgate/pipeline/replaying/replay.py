@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.replaying.decisions import RowSink
@@ -28,7 +31,6 @@ from headgate.quota.table import QuotaTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
 
 # Columns of a packed row that stay where they are, as buffers.
 _BLOBS: Final = ("t", "amount", "op", "pos", "head", "heads", "terms", "rows")
@@ -150,8 +152,6 @@ class WriteReplayed:
 
 def preload() -> None:
     """Load the kernels, and all else that replaying needs, by replaying one request."""
-    import pyarrow as pa
-
     request = {
         "record_ms": 0.0,
         "principal": "",
@@ -218,9 +218,6 @@ _AGREEMENT: Final = (
 
 def compared(batch: Any) -> Any:
     """Return what ``agreement`` does, of one Arrow batch of REPLAY: a table in any order."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     rows = pa.Table.from_batches([batch.filter(batch["replayable"]).select(_COMPARED)])
     kind, logged, ours = rows.columns
     logged_did, ours_did = pc.greater(logged, 0), pc.greater(ours, 0)
@@ -267,8 +264,6 @@ def agreement(replayed: DataFrame) -> list[dict[str, Any]]:
 
 def agreement_of_task(batches: Iterator[Any]) -> Iterator[Any]:
     """Yield what ``compared`` gives of all rows of a task: a row per quota type for the driver."""
-    import pyarrow as pa
-
     found = added_up(row for batch in batches for row in compared(batch).to_pylist())
     kinds = (column.split(" ") for column in _AGREEMENT.split(", "))
     arrow = pa.schema([(n, pa.string() if k == "string" else pa.int64()) for n, k in kinds])

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from headgate.pipeline.replaying.events import Events, Names, events_of
 from headgate.pipeline.replaying.packed_format import ABSENT, LOGGED
@@ -114,16 +115,12 @@ class SumSink:
 
     def finish(self) -> Iterator[Any]:
         """Yield the SUMS rows that are left."""
-        import pyarrow as pa
-
         ready, self._ready, self._rows = self._ready, [], 0
         if ready:
             yield from pa.Table.from_batches(ready).combine_chunks().to_batches()
 
     def _batch(self, sensors: SensorGroup) -> Any:
         """Return the SUMS rows of a group of sensors."""
-        import pyarrow as pa
-
         limits, layers = self._limits[: len(self._groups)], self._layers[: len(self._groups)]
         there = layers != ABSENT
         # What the log says goes with the first plan's quota-ids: once, not for every kind of limit.

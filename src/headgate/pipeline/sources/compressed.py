@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import pyarrow as pa
+
 _READ_BYTES: Final = 1 << 20
 # If what LZMA is fed in one call is damaged anywhere, the call returns none of it.
 _LZMA_FED_BYTES: Final = 1024
@@ -111,8 +113,6 @@ def decompressed(system: Any, inner: str, compression: str) -> Iterator[bytes]:
 
 def _by_arrow(stream: Any, compression: str) -> Iterator[bytes]:
     """Yield the text of a stream that pyarrow knows."""
-    import pyarrow as pa
-
     source = Watched(stream)
     with pa.CompressedInputStream(pa.PythonFile(source, "r"), compression) as text:
         while True:

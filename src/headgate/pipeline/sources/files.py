@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from pyarrow import fs
+
 from headgate.errors import ConfigError
 
 
 def filesystem(path: str) -> tuple[Any, str]:
     """Return (pyarrow filesystem, path on it) of a local path or a URI."""
-    from pyarrow import fs
-
     if "://" in path:
         # What Hadoop calls s3a is s3 to everybody else.
         return fs.FileSystem.from_uri(path.replace("s3a://", "s3://", 1))
@@ -32,8 +32,6 @@ def find_files(paths: Iterable[str]) -> list[tuple[str, int]]:
     Raises:
         ConfigError: for each path that doesn't exist or holds no file, all at once.
     """
-    from pyarrow import fs
-
     found: dict[str, tuple[str, int]] = {}
     wrong: list[str] = []
     for given in paths:

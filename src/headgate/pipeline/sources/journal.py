@@ -12,6 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from headgate.kernel.codes import OP_BOUND, OP_NO_CHECK, OP_RECORD, OP_STRICT, OP_UNRECORD
 from headgate.pipeline.emitted import EMITTED_ACTIVITY, EMITTED_REQUESTS, activity_batch
 from headgate.pipeline.logs.api_names import api_name
@@ -37,8 +40,6 @@ def _read(path: str, batches: int, events: int, size: int) -> list[dict[str, Any
 
 def request_batches(piece: FilePiece) -> Iterator[Any]:
     """Yield a journal file as batches of EMITTED_REQUESTS; its counts come last."""
-    import pyarrow as pa
-
     starts = dict(piece.starts)
     batches = events = size = 0
     for batch in batches_of(piece.path):
@@ -54,9 +55,6 @@ def request_batches(piece: FilePiece) -> Iterator[Any]:
 
 def requests_of(events: Any, file: str, starts: dict[int, tuple[int, int]]) -> Any:
     """Return the charges among events as EMITTED_REQUESTS."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     note_starts(events, starts)
     events = events.filter(pc.is_in(events["kind"].cast(pa.string()), pa.array(_CHARGES)))
     n = events.num_rows
@@ -136,9 +134,6 @@ _AS_THEY_ARE: Final = (
 
 def _is_request(events: Any, kind: Any, in_bytes: Any, silent: Any) -> Any:
     """Say which charges count as requests: of those of one request, its own."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     quota_type = events["quota_type"].cast(pa.string())
     # Charges to limits of other units (bps, shares) and to producer ids are of the same request.
     own = pc.is_in(events["api_key"], pa.array(_OWN_CHARGE, pa.int16()))
@@ -156,8 +151,6 @@ def _is_request(events: Any, kind: Any, in_bytes: Any, silent: Any) -> Any:
 
 def _op(kind: Any, silent: Any) -> Any:
     """Return what was done to each charge's sensor, as the kernel's OP_."""
-    import pyarrow.compute as pc
-
     op = pc.if_else(silent, OP_NO_CHECK, OP_RECORD)
     for name, code in (("unrecord", OP_UNRECORD), ("strict", OP_STRICT), ("bound", OP_BOUND)):
         op = pc.if_else(pc.equal(kind, name), code, op)
@@ -166,8 +159,6 @@ def _op(kind: Any, silent: Any) -> Any:
 
 def activity_batches(piece: FilePiece, *, connections: bool) -> Iterator[Any]:
     """Yield a journal file's sums by second, and first sights of connections if wanted."""
-    import pyarrow as pa
-
     starts = dict(piece.starts)
     batches = events = size = 0
     parts = []
@@ -190,8 +181,6 @@ def activity_batches(piece: FilePiece, *, connections: bool) -> Iterator[Any]:
 
 def sums_of_events(raw: bytes, file: str, *, connections: bool = False) -> Iterator[Any]:
     """Yield what one message of a journal's topic holds, as :func:`activity_batches` does."""
-    import pyarrow as pa
-
     from headgate.usage.topic import decode
 
     seen: dict[tuple[Any, ...], float] = {}
@@ -214,8 +203,6 @@ def requests_of_events(raw: bytes, file: str, starts: StartsBefore) -> Iterator[
         file: what it is from.
         starts: gives broker -> (seq, epoch ms) of the start events of a worker before a number.
     """
-    import pyarrow as pa
-
     from headgate.usage.topic import decode
 
     for batch in decode(raw):
@@ -253,9 +240,6 @@ def _sights(seen: dict[tuple[Any, ...], float]) -> list[dict[str, Any]]:
 
 def sums_of_rows(batch: Any) -> Iterator[Any]:
     """Yield the sums by second of a table's rows that came from a journal: EMITTED_ACTIVITY."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     table = pa.Table.from_batches([batch])
     mine = table.filter(pc.equal(table["source"], "journal"))
     if mine.num_rows:
@@ -268,9 +252,6 @@ def counted_ms(requests: Any) -> Any:
 
     A request's mutations are decided one by one, and its client is told once (event ``told``).
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     one_by_one = pc.and_(
         pc.equal(requests["quota_type"], "controller_mutation_rate"),
         pc.is_in(requests["event"], pa.array(["record", "strict"])),
@@ -280,9 +261,6 @@ def counted_ms(requests: Any) -> Any:
 
 def _sums(requests: Any) -> Any:
     """Add EMITTED_REQUESTS of a journal up by second: EMITTED_ACTIVITY."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     from headgate.quota.entity import quota_id
     from headgate.throttle.java import UNLIMITED
 
@@ -322,9 +300,6 @@ def _sums(requests: Any) -> Any:
 
 def _given(events: Any) -> Any:
     """Count the producer ids that brokers gave out, by second: EMITTED_ACTIVITY."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     names = ["broker_id", "listener", "principal", "client_id"]
     given = events.filter(pc.equal(events["kind"].cast(pa.string()), "producer_id"))
     second = pc.multiply(pc.floor(pc.divide(given["t_ms"], 1000.0)), 1000.0).cast(pa.int64())
@@ -348,9 +323,6 @@ def _see(events: Any, seen: dict[tuple[Any, ...], float]) -> None:
     too, but by the gateway's own number, which would count each twice. An event without an address
     says that the listener waited before it accepted one.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind = events["kind"].cast(pa.string())
     accepted = pc.and_(pc.equal(kind, "connection"), pc.not_equal(events["client_ip"], ""))
     names = ["broker_id", "listener", "client_ip", "t_ms", "seq", "worker_id"]

@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from headgate.pipeline.sources.compressed import Watched, reading
 from headgate.pipeline.sources.files import filesystem
 from headgate.usage import files
@@ -35,13 +39,9 @@ def batches_of(path: str) -> Iterator[Any]:
 
 
 def _batches_of_uri(path: str) -> Iterator[Any]:
-    import pyarrow as pa
-
     system, inner = filesystem(path)
     with system.open_input_file(inner) as file:
         if path.endswith(files.PARQUET):
-            import pyarrow.parquet as pq
-
             for batch in pq.ParquetFile(file).iter_batches():
                 yield files.to_schema(batch)
             return
@@ -64,8 +64,6 @@ def damage_of(path: str, batches: int) -> str:
     Raises:
         ReadError: it couldn't be read again.
     """
-    import pyarrow as pa
-
     if not path.endswith(files.CLOSED):
         return ""
     system, inner = filesystem(path)
@@ -110,9 +108,6 @@ def first_event(path: str) -> bytes:
 
 def note_starts(events: Any, starts: dict[int, tuple[int, int]]) -> None:
     """Note the start events among some events."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     started = events.filter(pc.equal(events["kind"].cast(pa.string()), "start"))
     for broker, seq, t_ms in zip(
         *(started[n].to_pylist() for n in ("broker_id", "seq", "t_ms")), strict=True

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from headgate.clock import now_ms
@@ -82,8 +83,6 @@ class TailReader(DataSourceStreamReader):
 
     def read(self, partition: Any) -> Iterator[tuple[str, int, bytes]]:
         """Yield the batches that end in a range, as messages of a journal's topic."""
-        import pyarrow as pa
-
         from headgate.usage.files import CLOSED, OPEN, complete_batches
         from headgate.usage.topic import encode
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import pyarrow.parquet as pq
+
 from headgate.errors import BAD_PATTERN, ConfigError
 from headgate.pipeline.logs.time_stamps import sniff_nanos
 from headgate.pipeline.sources.compressed import ReadError, reading
@@ -163,8 +165,6 @@ _SET_ASIDE: Final = re.compile(r"-\d{16}\.bad(-?\d+)?$")
 
 def _row_groups(path: str) -> int:
     """Return how many row groups a table ``requests`` (or ``replay``) has; 0 for a journal."""
-    import pyarrow.parquet as pq
-
     system, inner = filesystem(path)
     try:
         with pq.ParquetFile(inner, filesystem=system) as file:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from headgate.pipeline import schema
 from headgate.pipeline.emitted import EMITTED_REQUESTS, JOURNAL
@@ -38,9 +40,6 @@ def read_row_group(piece: FilePiece, columns: Sequence[str]) -> Any:
 
 
 def _read_row_group(piece: FilePiece, columns: Sequence[str]) -> Any:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     system, inner = filesystem(piece.path)
     have = pq.read_schema(inner, filesystem=system).names
     texts = [c.name for c in schema.REQUESTS.columns if c.type == "string" and c.name in have]
@@ -56,8 +55,6 @@ def _read_row_group(piece: FilePiece, columns: Sequence[str]) -> Any:
 
 def stat_of(of: Table, piece: FilePiece, table: Any) -> Any:
     """Return the count of a table that was read, as a row of another table."""
-    import pyarrow as pa
-
     stat = {
         "kind": "stat",
         "file": piece.path,
@@ -76,8 +73,6 @@ def read_table(piece: FilePiece, *, replayed: bool = False) -> Iterator[Any]:
         replayed: take the quota of a table ``replay`` for the journal's own; enough to add up, not
             to replay again.
     """
-    import pyarrow as pa
-
     table = read_row_group(piece, _COLUMNS)
     if replayed and "own_user" not in table.schema.names:
         table = _with_quota(piece, table)
@@ -89,8 +84,6 @@ def read_table(piece: FilePiece, *, replayed: bool = False) -> Iterator[Any]:
 
 def _with_quota(piece: FilePiece, table: Any) -> Any:
     """Add what a table ``replay`` says about each row's quota; nothing where it isn't one."""
-    import pyarrow.parquet as pq
-
     system, inner = filesystem(piece.path)
     with pq.ParquetFile(inner, filesystem=system) as file:
         if not set(_REPLAYED) <= set(file.schema_arrow.names):
@@ -103,8 +96,6 @@ def _with_quota(piece: FilePiece, table: Any) -> Any:
 
 def completed(table: Any) -> Any:
     """Return a frame with EMITTED_REQUESTS' columns; a plain ``requests`` frame lacks some."""
-    import pyarrow as pa
-
     if table.schema.names == EMITTED_REQUESTS.arrow.names:
         return table
     have = set(table.schema.names)

@@ -18,6 +18,9 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from headgate.pipeline.table import make_table
 from headgate.quota.key import (
     CONSUMER_BPS,
@@ -71,9 +74,6 @@ def reduce_events(events: Any) -> list[dict[str, Any]]:
     Args:
         events: Arrow table of ``headgate.usage.format.SCHEMA``.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind, quota_type = events["kind"].cast(pa.string()), events["quota_type"].cast(pa.string())
     charges = pc.is_in(kind, pa.array(["record", "unrecord"]))
     wanted = pc.and_(charges, pc.is_in(quota_type, pa.array(list(KEYS))))
@@ -115,8 +115,6 @@ class SeenInMessages:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield a row per quota-id, broker and half second of each message."""
-        import pyarrow as pa
-
         from headgate.usage.topic import decode
 
         for batch in batches:

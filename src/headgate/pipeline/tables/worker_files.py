@@ -13,6 +13,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from headgate.pipeline.table import Table
 
 GROUP_ROWS: Final = 1 << 17
@@ -47,9 +50,6 @@ class Part:
             self._write()
 
     def _write(self) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         if self._writer is None:
             self._folder.mkdir(parents=True, exist_ok=True)
             # Figures hardly repeat; looking each up in a dictionary costs a third of the writing.
@@ -91,8 +91,6 @@ def finish(table: Table, out: str, files: Collection[str]) -> None:
         if file.name not in files:
             file.unlink()
     if not files:
-        import pyarrow.parquet as pq
-
         # So that readers find the columns.
         pq.write_table(_arrow(table).empty_table(), folder / "part-none.snappy.parquet")
     (folder / "_SUCCESS").touch()

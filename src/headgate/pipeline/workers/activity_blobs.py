@@ -12,6 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from headgate.pipeline.emitted import ACTIVITY, EMITTED_ACTIVITY
 from headgate.pipeline.table import Table, stream_of, summed
 
@@ -67,9 +71,6 @@ def pack(batches: Iterator[Any], parts: int) -> Iterator[Any]:
         batches: of EMITTED_ACTIVITY.
         parts: into how many parts the answer is to be divided.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kept: list[Any] = []
     rows = 0
     for batch in batches:
@@ -89,9 +90,6 @@ def pack(batches: Iterator[Any], parts: int) -> Iterator[Any]:
 
 def _blobs(table: Any, parts: int) -> Any:
     """Return a row per part that has sums."""
-    import numpy as np
-    import pyarrow as pa
-
     if table["second_ms"].num_chunks > 1:  # what comes in one batch has been added up
         table = add_up(table)
     part = table["second_ms"].to_numpy() // 1000 % parts
@@ -112,16 +110,12 @@ def written(table: Any) -> bytes:
 
 def _read(tables: Sequence[Any], out: Table) -> Any:
     """Return tables, columns of which may be absent, as one with the columns of ``out``."""
-    import pyarrow as pa
-
     wanted = [t.select([n for n in out.names if n in t.column_names]) for t in tables]
     return pa.concat_tables([out.arrow.empty_table(), *wanted], promote_options="default")
 
 
 def by_part(batches: Iterator[Any]) -> Iterator[list[Any]]:
     """Yield the tables that the blobs of each part hold; of batches with (part, packed)."""
-    import pyarrow as pa
-
     parts: dict[int, list[Any]] = {}
     for batch in batches:
         for part, blob in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):

@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from headgate.pipeline import schema
 from headgate.pipeline.table import Table
 from headgate.pipeline.tables.worker_files import Part
@@ -84,9 +87,6 @@ class _Read:
 
 
 def _without_side(batches: Iterator[Any], left: Left, bad: Part) -> Iterator[Any]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     for batch in batches:
         is_side = pc.is_in(batch["kind"], pa.array(["bad", "stat"]))
         side = batch.filter(is_side)

@@ -13,6 +13,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
+import pyarrow as pa
 
 from headgate.pipeline.emitted import (
     EMITTED_ACTIVITY,
@@ -261,8 +262,6 @@ def _columns_of(rows: list[tuple[int, LogRow]]) -> dict[str, Any]:
 
 def _joined(scanned: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
     """Return two sets of columns as one, in the order of lines."""
-    import pyarrow as pa
-
     if not others["seq"]:
         return scanned
     joined = {
@@ -275,8 +274,6 @@ def _joined(scanned: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
 
 def _request_batch(piece: FilePiece, n: int, columns: dict[str, Any]) -> Any:
     """Return rows of one file as an Arrow batch of ``EMITTED_REQUESTS``."""
-    import pyarrow as pa
-
     constants = {"source": "log", "is_request": True, "file": piece.path, "kind": "request"}
     if piece.broker_id >= 0:
         constants["broker_id"] = piece.broker_id

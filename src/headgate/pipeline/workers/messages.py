@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
+
 from headgate.pipeline.emitted import EMITTED_ACTIVITY, EMITTED_REQUESTS, Columns, client_ip
 from headgate.pipeline.logs.line_parser import BadLine, LineParser, LogRow
 from headgate.pipeline.logs.line_sums import Sums
@@ -177,8 +179,6 @@ class StartsOfMessages:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Read the journals' batches among message values."""
-        import pyarrow as pa
-
         for batch in batches:
             values = batch.column("value").to_pylist()
             found = [

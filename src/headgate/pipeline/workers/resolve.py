@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.pipeline.quotas import Quotas, Resolved, TimedResolver
 from headgate.pipeline.table import Table
@@ -32,8 +34,6 @@ class Resolve:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Resolve the rows of ``batches``."""
-        import pyarrow as pa
-
         resolve = self.quotas.resolver()
         for batch in batches:
             table = resolved(pa.Table.from_batches([batch]), resolve, self.at)
@@ -53,9 +53,6 @@ def resolved(table: Any, resolve: TimedResolver, at: str) -> Any:
         resolve: returns the quota-id and the limit of a client.
         at: name of the time, epoch ms.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     coded = [
         table[name].combine_chunks().fill_null("").dictionary_encode()
         for name in ("principal", "client_id", "quota_type")
