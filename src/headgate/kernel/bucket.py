@@ -59,6 +59,12 @@ class BucketState:
         """How many keys there is room for."""
         return len(self.tokens)
 
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """All of it, as the compiled loops take it."""
+        windows = (self.num_samples, self.window_ms, self.start_ms)
+        return self.tokens, self.bound, self.last_ms, self.record_ms, self.exists, *windows
+
     def grow(self, num_keys: int) -> None:
         """Make room for keys up to num_keys - 1; state is kept."""
         add = num_keys - len(self.tokens)
@@ -97,14 +103,7 @@ def replay_bucket(
     tokens = np.zeros(len(keys), np.float64)
     refused = np.zeros(len(keys), np.bool_)
     _replay(
-        state.tokens,
-        state.bound,
-        state.last_ms,
-        state.record_ms,
-        state.exists,
-        state.num_samples,
-        state.window_ms,
-        state.start_ms,
+        state.parts,
         keys,
         times,
         amounts,
@@ -120,14 +119,7 @@ def replay_bucket(
 
 @compiled
 def _replay(
-    all_tokens,
-    all_bounds,
-    all_lasts,
-    all_records,
-    exists,
-    num_samples,
-    window_ms,
-    start_ms,
+    state,
     keys,
     times,
     amounts,
@@ -138,6 +130,7 @@ def _replay(
     tokens_out,
     refused,
 ):
+    all_tokens, all_bounds, all_lasts, all_records, exists, num_samples, window_ms, start_ms = state
     span_s = num_samples * (window_ms / 1000.0)
     for i in range(len(keys)):
         k = keys[i]

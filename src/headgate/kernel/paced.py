@@ -64,13 +64,7 @@ def replay_paced(
     keys, times, amounts, ops, bounds = batch(state, key, t_ms, amount, op, bound)
     throttle = np.zeros(len(keys), np.int64)
     _replay(
-        state.tokens,
-        state.bound,
-        state.last_ms,
-        state.record_ms,
-        state.exists,
-        state.num_samples * state.window_ms / 1000.0,
-        state.start_ms,
+        state.parts,
         keys,
         times,
         amounts,
@@ -94,22 +88,9 @@ def _refill(tokens, bound, last, now, burst_s):
 
 
 @compiled
-def _replay(
-    all_tokens,
-    all_bounds,
-    all_lasts,
-    all_records,
-    exists,
-    burst_s,
-    start_ms,
-    keys,
-    times,
-    amounts,
-    ops,
-    bounds,
-    cap_ms,
-    throttle,
-):
+def _replay(state, keys, times, amounts, ops, bounds, cap_ms, throttle):
+    all_tokens, all_bounds, all_lasts, all_records, exists, num_samples, window_ms, start_ms = state
+    burst_s = num_samples * window_ms / 1000.0
     for i in range(len(keys)):
         k = keys[i]
         now = times[i]

@@ -108,14 +108,7 @@ def replay_plans(
     mine = np.ascontiguousarray(bounds[:, chosen])
     lowest = np.where(np.isnan(mine), np.inf, mine).min(axis=1, initial=np.inf)
     _replay(
-        state.hot,
-        state.sums,
-        state.starts,
-        state.lasts,
-        state.values,
-        state.num_samples,
-        state.window_ms,
-        state.start_ms,
+        state.parts,
         head,
         t_ms,
         amount,
@@ -133,14 +126,7 @@ def replay_plans(
 
 @compiled
 def _replay(
-    hot,
-    sums,
-    starts,
-    lasts,
-    values,
-    num_samples,
-    window_ms,
-    start_ms,
+    state,
     heads,
     times,
     amounts,
@@ -154,6 +140,7 @@ def _replay(
     given,
     delayed,
 ):
+    hot, sums, _, _, _, num_samples, window_ms, _ = state
     pad = (num_samples - 1) * window_ms
     has_ops = len(ops) > 0
     for i in range(len(heads)):
@@ -178,20 +165,7 @@ def _replay(
             window = quick_window(hot, k, now, pad, window_ms)
             total = sums[k, OTHERS] + value
         else:
-            measured, total, window = slow(
-                hot,
-                sums,
-                starts,
-                lasts,
-                values,
-                k,
-                now,
-                amount,
-                op,
-                num_samples,
-                window_ms,
-                start_ms,
-            )
+            measured, total, window = slow(state, k, now, amount, op)
             if not measured or op != 0:
                 continue
         if total < lowest[head] * window * CERTAIN:

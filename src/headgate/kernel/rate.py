@@ -62,6 +62,12 @@ class RateState:
         """How many keys there is room for."""
         return len(self.hot)
 
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """All of it, as the compiled loops take it."""
+        windows = (self.num_samples, self.window_ms, self.start_ms)
+        return self.hot, self.sums, self.starts, self.lasts, self.values, *windows
+
     def grow(self, num_keys: int) -> None:
         """Make room for keys up to num_keys - 1; state is kept, room is doubled when short."""
         have = len(self.hot)
@@ -84,7 +90,7 @@ class RateState:
 
     def copy_key(self, key: int, to: int) -> None:
         """Let another key go on from where this one is."""
-        for array in (self.hot, self.sums, self.starts, self.lasts, self.values):
+        for array in self.parts[:5]:
             array[to] = array[key]
 
 
@@ -125,14 +131,7 @@ def replay_rate(
     rate = np.zeros(count, np.float64) if rates else _NO_FLOATS
     window = np.zeros(count, np.int64) if rates else _NO_INTS
     loop.replay(
-        state.hot,
-        state.sums,
-        state.starts,
-        state.lasts,
-        state.values,
-        state.num_samples,
-        state.window_ms,
-        state.start_ms,
+        state.parts,
         keys,
         times,
         amounts,

@@ -102,26 +102,14 @@ def _add(hot, sums, starts, lasts, values, k, amount, now, num_samples, window_m
 
 
 @compiled
-def slow(
-    hot,
-    sums,
-    starts,
-    lasts,
-    values,
-    k,
-    now,
-    amount,
-    op,
-    num_samples,
-    window_ms,
-    start_ms,
-):
+def slow(state, k, now, amount, op):
     """
     Charge and measure one event without the fast path.
 
     Returns:
         (whether there is a measurement, sum, window).
     """
+    hot, sums, starts, lasts, values, num_samples, window_ms, start_ms = state
     size = hot[k, SIZE]
     if size >= 0 and now - hot[k, RECORD] > EXPIRY_MS:
         tick = now - (now - start_ms) % EXPIRY_PERIOD_MS
@@ -167,26 +155,9 @@ def quick_window(hot, k, now, pad, window_ms):
 
 
 @compiled
-def replay(
-    hot,
-    sums,
-    starts,
-    lasts,
-    values,
-    num_samples,
-    window_ms,
-    start_ms,
-    keys,
-    times,
-    amounts,
-    ops,
-    bounds,
-    cap_ms,
-    throttle,
-    rates,
-    windows,
-):
+def replay(state, keys, times, amounts, ops, bounds, cap_ms, throttle, rates, windows):
     """Replay a batch; arguments as :func:`headgate.kernel.rate.replay_rate` prepares them."""
+    hot, sums, _, _, _, num_samples, window_ms, _ = state
     pad = (num_samples - 1) * window_ms
     has_ops = len(ops) > 0
     has_bounds = len(bounds) > 0
@@ -221,20 +192,7 @@ def replay(
         if op == 4:
             sums[k, BOUND] = amount if amount == amount else UNLIMITED
             continue
-        done, total, window = slow(
-            hot,
-            sums,
-            starts,
-            lasts,
-            values,
-            k,
-            now,
-            amount,
-            op,
-            num_samples,
-            window_ms,
-            start_ms,
-        )
+        done, total, window = slow(state, k, now, amount, op)
         if not done:
             continue
         rate = total / (window / 1000.0)
