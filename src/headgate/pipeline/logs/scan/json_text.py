@@ -24,18 +24,8 @@ from headgate.kernel.compiled import compiled
 _WIDTH: Final = 32
 _MOST_NESTED: Final = 60
 
-QUOTE: Final = 34
-COMMA: Final = 44
-MINUS: Final = 45
-DOT: Final = 46
-ZERO: Final = 48
-NINE: Final = 57
-COLON: Final = 58
-OPEN_LIST: Final = 91
-CLOSE_LIST: Final = 93
-OPEN: Final = 123
-CLOSE: Final = 125
-NEWLINE: Final = 10
+QUOTE, COMMA, MINUS, DOT, ZERO, NINE, COLON, NEWLINE = b'",-.09:\n'
+OPEN_LIST, CLOSE_LIST, OPEN, CLOSE = b"[]{}"
 
 
 def word(text: bytes) -> int:

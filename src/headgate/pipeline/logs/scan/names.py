@@ -15,20 +15,13 @@ import numpy as np
 PADDING: Final = 64
 
 # Roles.
-STAMP: Final = 0
-MIDDLE: Final = 1
-API: Final = 2
-LISTENER: Final = 3
-PRINCIPAL: Final = 4
-CLIENT: Final = 5
-CONNECTION: Final = 6
+STAMP, MIDDLE, API, LISTENER, PRINCIPAL, CLIENT, CONNECTION = range(7)
 
 # Numbers take 20 bits of a key (``scan.totals``).
 MOST_NAMES: Final = 1 << 20
 SLOTS: Final = 1 << 21
 
-COUNT: Final = 0
-USED: Final = 1
+COUNT, USED = range(2)
 
 
 class Names:
