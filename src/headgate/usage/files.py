@@ -1,5 +1,5 @@
 """
-Names and bytes of journal files: closed, open, or left open by a crash.
+Names and bytes of journal files: closed, open, or left open by a crash; bytes of messages.
 
 A closed file is an Arrow IPC file. While it is written it has no footer yet, but its first eight
 bytes and its complete batches are there, and past those eight bytes an IPC file is an IPC stream:
@@ -213,3 +213,17 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
             encoded.indices.cast(kind.index_type), encoded.dictionary
         )
     return column.cast(kind)
+
+
+def encode(batch: pa.RecordBatch) -> bytes:
+    """Return a batch as a message of a topic: an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, SCHEMA) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def decode(raw: bytes) -> list[pa.RecordBatch]:
+    """Return the batches of a topic's message."""
+    with pa.ipc.open_stream(raw) as reader:
+        return [to_schema(batch) for batch in reader]

@@ -16,7 +16,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from headgate.errors import ConfigError, StoreError
-from headgate.usage.files import to_schema
+from headgate.usage.files import decode, encode
 from headgate.usage.format import SCHEMA
 from headgate.usage.writer import FLUSH_MS, MAX_PENDING, EventWriter
 
@@ -30,20 +30,6 @@ _POLL_S: Final = 1.0
 _CLOSED: Final = "closed"
 # A worker that ran lately is found in its partition's last messages; it sends one a second.
 _RECENT: Final = 300
-
-
-def encode(batch: pa.RecordBatch) -> bytes:
-    """Return a batch as an Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, SCHEMA) as writer:
-        writer.write_batch(batch)
-    return bytes(sink.getvalue())
-
-
-def decode(raw: bytes) -> list[pa.RecordBatch]:
-    """Return the batches of a message."""
-    with pa.ipc.open_stream(raw) as reader:
-        return [to_schema(batch) for batch in reader]
 
 
 def messages(batch: pa.RecordBatch, most_bytes: int | None = None) -> list[bytes]:

@@ -20,6 +20,9 @@ from headgate.pipeline.emitted import EMITTED_ACTIVITY, EMITTED_REQUESTS, activi
 from headgate.pipeline.logs.api_names import api_name
 from headgate.pipeline.sources.journal_files import batches_of, damage_of, note_starts
 from headgate.pipeline.sources.pieces import FilePiece
+from headgate.quota.entity import quota_id
+from headgate.throttle.java import UNLIMITED
+from headgate.usage.files import decode
 
 # Requests that are charged to a quota of their own; their request_percentage charge is a second
 # row of the same request. Produce, fetch, share fetch, and changes of topics.
@@ -181,8 +184,6 @@ def activity_batches(piece: FilePiece, *, connections: bool) -> Iterator[Any]:
 
 def sums_of_events(raw: bytes, file: str, *, connections: bool = False) -> Iterator[Any]:
     """Yield what one message of a journal's topic holds, as :func:`activity_batches` does."""
-    from headgate.usage.topic import decode
-
     seen: dict[tuple[Any, ...], float] = {}
     for batch in decode(raw):
         table = pa.Table.from_batches([batch])
@@ -203,8 +204,6 @@ def requests_of_events(raw: bytes, file: str, starts: StartsBefore) -> Iterator[
         file: what it is from.
         starts: gives broker -> (seq, epoch ms) of the start events of a worker before a number.
     """
-    from headgate.usage.topic import decode
-
     for batch in decode(raw):
         if batch.num_rows:
             before = starts(batch["worker_id"][0].as_py(), batch["seq"][0].as_py())
@@ -214,8 +213,6 @@ def requests_of_events(raw: bytes, file: str, starts: StartsBefore) -> Iterator[
 
 def starts_in(raw: bytes) -> Iterator[tuple[str, int, int, int]]:
     """Yield (worker, broker, seq, epoch ms) of the start events of one message."""
-    from headgate.usage.topic import decode
-
     for batch in decode(raw):
         starts: dict[int, tuple[int, int]] = {}
         note_starts(batch, starts)
@@ -261,9 +258,6 @@ def counted_ms(requests: Any) -> Any:
 
 def _sums(requests: Any) -> Any:
     """Add EMITTED_REQUESTS of a journal up by second: EMITTED_ACTIVITY."""
-    from headgate.quota.entity import quota_id
-    from headgate.throttle.java import UNLIMITED
-
     requests = requests.filter(pc.equal(requests["kind"], "request"))
     told = counted_ms(requests)
     is_time = pc.equal(requests["quota_type"], "request_percentage")

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from headgate.clock import now_ms
+from headgate.usage.files import CLOSED, OPEN, complete_batches, encode, parse_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,8 +52,6 @@ class TailReader(DataSourceStreamReader):
         self._directories = json.loads(options["directories"])
 
     def _sizes(self) -> dict[str, int]:
-        from headgate.usage.files import CLOSED, OPEN, parse_name
-
         now = time.time()
         sizes: dict[str, int] = {}
         for directory in self._directories:
@@ -83,9 +82,6 @@ class TailReader(DataSourceStreamReader):
 
     def read(self, partition: Any) -> Iterator[tuple[str, int, bytes]]:
         """Yield the batches that end in a range, as messages of a journal's topic."""
-        from headgate.usage.files import CLOSED, OPEN, complete_batches
-        from headgate.usage.topic import encode
-
         raw = None
         for suffix in (OPEN, CLOSED):
             try:

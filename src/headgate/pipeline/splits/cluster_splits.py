@@ -34,6 +34,7 @@ from headgate.quota.table import QuotaTable
 from headgate.throttle.cluster import ClusterSplitter
 from headgate.throttle.pacing import Observation
 from headgate.throttle.shares import allocate
+from headgate.usage.files import decode
 from headgate.usage.splits import Split
 
 BPS: Final[dict[str, QuotaKey]] = {key.name: key for key in (PRODUCER_BPS, CONSUMER_BPS)}
@@ -115,8 +116,6 @@ class SeenInMessages:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield a row per quota-id, broker and half second of each message."""
-        from headgate.usage.topic import decode
-
         for batch in batches:
             for value in batch.column(batch.schema.get_field_index("value")).to_pylist():
                 if value is None:

@@ -22,8 +22,9 @@ from headgate.errors import ConfigError, StoreError
 from headgate.pipeline.splits.cluster_splits import PERIODS_VALID, SEEN, Rounds, SeenInMessages
 from headgate.pipeline.splits.split_topic import SplitWriter
 from headgate.quota.table import QuotaTable
+from headgate.usage.files import encode
+from headgate.usage.format import SCHEMA
 from headgate.usage.splits import Heartbeat
-from headgate.usage.topic import encode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,8 +82,6 @@ def write_rounds(
 
 def warm_up(spark: SparkSession) -> None:
     """Start a Python worker per core with what a round needs: the first is as quick as others."""
-    from headgate.usage.format import SCHEMA
-
     cores = spark.sparkContext.defaultParallelism
     nothing = encode(pa.RecordBatch.from_pylist([], schema=SCHEMA))
     frame = spark.range(0, cores, 1, cores).selectExpr("id", f"X'{nothing.hex()}' as value")
