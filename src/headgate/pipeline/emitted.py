@@ -72,6 +72,9 @@ ACTIVITY: Final = make_table(
     ("quota", "double", "a journal's own limit; null from logs, and where unlimited"),
 )
 
+SAME_SECOND: Final = ACTIVITY.names[:7]
+"""Columns that tell rows of logs apart: whose requests, what they are charged to, and when."""
+
 EMITTED_ACTIVITY: Final = make_table(
     "emitted_activity",
     "One row per activity (or `packed` many), first sight of a connection, bad line, piece read.",

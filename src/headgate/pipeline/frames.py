@@ -15,7 +15,12 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headgate.pipeline.emitted import ACTIVITY, EMITTED_ACTIVITY, EMITTED_REQUESTS
+from headgate.pipeline.emitted import (
+    ACTIVITY,
+    EMITTED_ACTIVITY,
+    EMITTED_REQUESTS,
+    SAME_SECOND,
+)
 from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.table import Table
 from headgate.pipeline.workers import activity_blobs
@@ -119,10 +124,9 @@ def activity(requests: DataFrame) -> DataFrame:
     of_journal = F.when(is_time, F.round(F.col("amount") * 1e7)).otherwise(0)
     request_ns = F.when(F.col("source") == "journal", of_journal).otherwise(ns)
     one = F.coalesce(F.col("is_request"), F.lit(True)).cast("long")
-    keys = ("broker_id", "listener", "principal", "client_id", "quota_type", "is_charged")
     sums = (
         requests.withColumn("second_ms", F.floor(F.col("record_ms") / 1000.0) * 1000)
-        .groupBy(*keys, "second_ms")
+        .groupBy(*SAME_SECOND)
         .agg(
             F.sum(one).alias("requests"),
             F.sum("bytes_charged").alias("bytes"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -226,14 +226,9 @@ class Run:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        rows = [(self.command, f.name, f.value, f.text, f.unit, f.note) for f in self.figures]
-        arrays = [
-            pa.array(column, field.type)
-            for column, field in zip(zip(*rows, strict=True), schema.SUMMARY.arrow, strict=True)
-        ]
-        table = pa.Table.from_arrays(arrays, schema=schema.SUMMARY.arrow)
+        rows = [{"command": self.command, **asdict(figure)} for figure in self.figures]
         data = pa.BufferOutputStream()
-        pq.write_table(table, data)
+        pq.write_table(schema.SUMMARY.from_rows(rows), data)
         place = f"{schema.SUMMARY.name}/{self.command}.parquet"
         if self.aside is not None:
             place = f"{self.aside.rpartition('/')[2]}/{place}"

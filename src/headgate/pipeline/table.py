@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -121,6 +121,12 @@ class Table:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
+    def table(self, rows: int, columns: Mapping[str, Any]) -> pa.Table:
+        """Return columns as ``batch`` does, as an Arrow table."""
+        import pyarrow as pa
+
+        return pa.Table.from_batches([self.batch(rows, columns)])
+
     def markdown(self) -> str:
         """Return the section of docs/reference/pipeline.md that describes this table."""
         rows = [f"| `{c.name}` | {c.type} | {c.doc} |" for c in self.columns]
@@ -215,6 +221,22 @@ def summed(
     wanted = [(name, "sum") for name in sums] + [(name, "max") for name in largest]
     found = rows.group_by(list(keys), use_threads=False).aggregate(wanted)
     return found.rename_columns([*keys, *sums, *largest])
+
+
+def gathered(batches: Iterable[Any], least_rows: int) -> Iterator[Any]:
+    """Join Arrow batches to tables of at least so many rows, but for the last."""
+    import pyarrow as pa
+
+    kept: list[Any] = []
+    rows = 0
+    for batch in batches:
+        kept.append(batch)
+        rows += batch.num_rows
+        if rows >= least_rows:
+            yield pa.Table.from_batches(kept)
+            kept, rows = [], 0
+    if rows:
+        yield pa.Table.from_batches(kept)
 
 
 def stream_of(table: Any) -> bytes:

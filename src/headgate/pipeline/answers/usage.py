@@ -121,7 +121,7 @@ class PackUsage:
         """Hand over a batch with a row per part, whenever enough is gathered."""
         if self.read is not None:
             batches = _sums_of(EmitActivity(self.read).read(own_pieces(self.read, batches)))
-        for activity in usage_parts.gathered(batches):
+        for activity in usage_parts.together(batches):
             found = list(usage_parts.blobs(activity, self.quotas, self.parts, by_day=True))
             columns = {"part": [part for part, _ in found], "packed": [blob for _, blob in found]}
             yield PACKED_USAGE.batch(len(found), columns)

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from headgate.pipeline import schema
 from headgate.pipeline.emitted import ACTIVITY
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.table import Table, summed
+from headgate.pipeline.table import Table, gathered, summed
 from headgate.pipeline.tables.worker_files import GROUP_ROWS, Part
 from headgate.pipeline.workers import activity_blobs
 from headgate.pipeline.workers.emit import EmitActivity
@@ -100,23 +100,14 @@ class ReadUsage:
 
     def packed(self, batches: Iterator[Any]) -> Iterator[tuple[Key, Any]]:
         """Yield a blob of sums per part."""
-        for activity in gathered(batches):
+        for activity in together(batches):
             for part, blob in blobs(activity, self.quotas, self.parts):
                 yield (part,), blob
 
 
-def gathered(batches: Iterator[Any]) -> Iterator[Any]:
-    """Yield Arrow tables of ACTIVITY, of as many batches as are resolved and added up at once."""
-    kept: list[Any] = []
-    rows = 0
-    for batch in batches:
-        kept.append(batch.select(ACTIVITY.names))
-        rows += batch.num_rows
-        if rows > _MOST_ROWS:
-            yield pa.Table.from_batches(kept)
-            kept, rows = [], 0
-    if rows:
-        yield pa.Table.from_batches(kept)
+def together(batches: Iterator[Any]) -> Iterator[Any]:
+    """Join ACTIVITY's columns of some batches to tables that are worth adding up."""
+    return gathered((batch.select(ACTIVITY.names) for batch in batches), _MOST_ROWS)
 
 
 def blobs(
@@ -237,11 +228,8 @@ def usage_of(sums: Any) -> Any:
         "amount": pc.if_else(is_time, thread_time, sums["amount"]),
         "handler_ms": pc.divide(pc.cast(sums["handler_ns"], pa.float64()), 1e6),
     }
-    columns = [made[n] if n in made else sums[n] for n in schema.USAGE.names]
-    return pa.Table.from_arrays(
-        [c.cast(f.type) for c, f in zip(columns, schema.USAGE.arrow, strict=True)],
-        schema=schema.USAGE.arrow,
-    )
+    same = {n: sums[n] for n in schema.USAGE.names if n not in made}
+    return schema.USAGE.table(len(sums), same | made)
 
 
 def rolled(used: Any, period_ms: int, table: Table) -> Any:
@@ -271,8 +259,8 @@ def rolled(used: Any, period_ms: int, table: Table) -> Any:
     made["peak_per_s"] = sums["amount_max"]
     made["quota"] = sums["quota_max"]
     made |= _percentiles(sums["amount_list"].combine_chunks())
-    arrays = [(made[f.name] if f.name in made else sums[f.name]).cast(f.type) for f in table.arrow]
-    return pa.Table.from_arrays(arrays, schema=table.arrow)
+    same = {n: sums[n] for n in table.names if n not in made}
+    return table.table(len(sums), same | made)
 
 
 def _whole(column: Any, unit: float) -> Any:

@@ -68,16 +68,17 @@ class NamePlans:
                 "plan": [LOGGED if n < 0 else names[n] for n in plan.tolist()],
                 "quota_id": list(map(quota_id, *columns[1:])),
                 "quota_source": [source(*who) for who in whose],
-                "quota": np.where(quota < UNLIMITED, quota, np.nan),
+                "quota": pa.array(quota, mask=quota >= UNLIMITED),
                 "delayed_bytes": np.rint(delayed).astype(np.int64),
                 "delayed_share": np.divide(
                     delayed, bytes_, out=np.zeros(len(plan)), where=bytes_ != 0
                 ),
                 "withheld_requests": batch["withheld"],
                 "least_throttle_time_ms": least,
-                "most_throttle_time_ms": most,
+                "most_throttle_time_ms": pa.array(most, from_pandas=True),
             }
-            yield _batch(made, batch)
+            same = {n: batch[n] for n in schema.WHAT_IF.names if n in batch.schema.names}
+            yield schema.WHAT_IF.batch(len(plan), same | made)
 
     def _bounds(self, batch: Any, quota: Any) -> tuple[Any, Any]:
         """
@@ -110,17 +111,6 @@ class NamePlans:
             else:
                 most[i] = max(told[i], logged)
         return least.astype(np.int64), most
-
-
-def _batch(made: dict[str, Any], batch: Any) -> Any:
-    """Return a WHAT_IF batch: the columns of ``made`` (NaN = null), all others from ``batch``."""
-    arrays = [
-        pa.array(made[f.name], f.type, from_pandas=True)
-        if f.name in made
-        else batch[f.name].cast(f.type)
-        for f in schema.WHAT_IF.arrow
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema.WHAT_IF.arrow)
 
 
 def options_of(

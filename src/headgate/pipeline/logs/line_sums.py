@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from headgate.pipeline.emitted import activity_batch, client_ip
+from headgate.pipeline.emitted import SAME_SECOND, activity_batch, client_ip
 from headgate.pipeline.logs.line_parser import LogRow
 
 # Sums kept before a hand-over: 200,000 keys are about 100 MB of Python objects.
@@ -63,7 +63,7 @@ class Sums:
         if self.totals:
             keys = list(zip(*self.totals, strict=True))
             values = list(zip(*self.totals.values(), strict=True))
-            columns: dict[str, Any] = dict(zip(_SUM_KEYS, keys[:6], strict=True))
+            columns: dict[str, Any] = dict(zip(SAME_SECOND, keys, strict=True))
             columns["second_ms"] = [int(s) * 1000 for s in keys[6]]
             columns.update(zip(_SUM_VALUES, values, strict=True))
             columns["request_ns"] = columns["handler_ns"]
@@ -78,14 +78,6 @@ class Sums:
             self._seen.clear()
 
 
-_SUM_KEYS: Final = (
-    "broker_id",
-    "listener",
-    "principal",
-    "client_id",
-    "quota_type",
-    "is_charged",
-)
 _SUM_VALUES: Final = (
     "requests",
     "bytes",

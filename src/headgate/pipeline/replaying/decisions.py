@@ -146,9 +146,7 @@ def _replayed(table: Any, who: dict[str, Any], throttle: Any) -> Iterator[Any]:
         "replayed_throttle_time_ms": ours,
         "replayable": pa.array(can),
     }
-    found = pa.Table.from_arrays(
-        [columns[f.name].cast(f.type) for f in schema.REPLAY.arrow], schema=schema.REPLAY.arrow
-    )
+    found = schema.REPLAY.table(n, columns)
     moved = is_in(table["event"], ("bound",))
     # A row that says that a limit moved isn't a request.
     yield from (found.filter(pa.array(~moved)) if moved.any() else found).to_batches()

@@ -25,6 +25,7 @@ from headgate.pipeline.replaying.packed_format import LOGGED, OWN, PACKED, PackO
 from headgate.pipeline.replaying.packed_rows import SENT, Gathered, packed_rows_of, serialize
 from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.sources.row_groups import completed, read_row_group, stat_of
+from headgate.pipeline.table import gathered
 from headgate.pipeline.workers.emit import EmitRequests, own_pieces
 from headgate.pipeline.workers.log_reader import ReadOptions
 
@@ -99,16 +100,8 @@ class PackRequests:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Pack the rows of ``batches``."""
         packer = Packer(self.options)
-        together: list[Any] = []
-        count = 0
-        for batch in batches:
-            together.append(batch)
-            count += batch.num_rows
-            if count >= TOGETHER:
-                yield from packer.add(pa.Table.from_batches(together))
-                together, count = [], 0
-        if together:
-            yield from packer.add(pa.Table.from_batches(together))
+        for table in gathered(batches, TOGETHER):
+            yield from packer.add(table)
         yield from packer.flush()
 
 

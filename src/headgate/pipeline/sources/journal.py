@@ -16,7 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.kernel.codes import OP_BOUND, OP_NO_CHECK, OP_RECORD, OP_STRICT, OP_UNRECORD
-from headgate.pipeline.emitted import EMITTED_ACTIVITY, EMITTED_REQUESTS, activity_batch
+from headgate.pipeline.emitted import (
+    EMITTED_ACTIVITY,
+    EMITTED_REQUESTS,
+    SAME_SECOND,
+    activity_batch,
+)
 from headgate.pipeline.logs.api_names import api_name
 from headgate.pipeline.sources.journal_files import batches_of, damage_of, note_starts
 from headgate.pipeline.sources.pieces import FilePiece
@@ -113,7 +118,7 @@ def requests_of(events: Any, file: str, starts: dict[int, tuple[int, int]]) -> A
         "start_ms": [t for _, t in generations],
         "asked": pc.if_else(pc.or_(strict, is_bound), asked, None),
     }
-    return pa.Table.from_batches([EMITTED_REQUESTS.batch(n, columns)])
+    return EMITTED_REQUESTS.table(n, columns)
 
 
 # Columns of a journal that its requests have, too.
@@ -264,8 +269,7 @@ def _sums(requests: Any) -> Any:
     whole = pc.round(pc.multiply(requests["amount"], 1e7)).cast(pa.int64(), safe=False)
     limit = requests["own_quota"]
     second = pc.multiply(pc.floor(pc.divide(requests["record_ms"], 1000.0)), 1000.0)
-    same = ("broker_id", "listener", "principal", "client_id", "quota_type", "is_charged")
-    keys = {name: requests[name] for name in same} | {
+    keys = {name: requests[name] for name in SAME_SECOND[:6]} | {
         "second_ms": second.cast(pa.int64()),
         "quota_user": requests["own_user"],
         "quota_client_id": requests["own_client_id"],

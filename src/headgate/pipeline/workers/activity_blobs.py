@@ -16,22 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.pipeline.emitted import ACTIVITY, EMITTED_ACTIVITY
+from headgate.pipeline.emitted import ACTIVITY, EMITTED_ACTIVITY, SAME_SECOND
 from headgate.pipeline.table import Table, stream_of, summed
 
 # The columns that identify a row of sums.
-KEYS: Final = (
-    "broker_id",
-    "listener",
-    "principal",
-    "client_id",
-    "quota_type",
-    "is_charged",
-    "second_ms",
-    "quota_id",
-    "quota_user",
-    "quota_client_id",
-)
+KEYS: Final = (*SAME_SECOND, "quota_id", "quota_user", "quota_client_id")
 _LARGEST: Final = ("max_throttle_time_ms", "quota")
 # Rows kept before they're packed, about 100 bytes each.
 _MOST_ROWS: Final = 1_000_000
