@@ -118,18 +118,7 @@ def replay_bucket(
 
 
 @compiled
-def _replay(
-    state,
-    keys,
-    times,
-    amounts,
-    ops,
-    bounds,
-    cap_ms,
-    throttle,
-    tokens_out,
-    refused,
-):
+def _replay(state, keys, times, amounts, ops, bounds, cap_ms, throttle, tokens_out, refused):
     all_tokens, all_bounds, all_lasts, all_records, exists, num_samples, window_ms, start_ms = state
     span_s = num_samples * (window_ms / 1000.0)
     for i in range(len(keys)):

@@ -126,19 +126,7 @@ def replay_plans(
 
 @compiled
 def _replay(
-    state,
-    heads,
-    times,
-    amounts,
-    ops,
-    keys,
-    groups,
-    bounds,
-    lowest,
-    plans,
-    cap_ms,
-    given,
-    delayed,
+    state, heads, times, amounts, ops, keys, groups, bounds, lowest, plans, cap_ms, given, delayed
 ):
     hot, sums, _, _, _, num_samples, window_ms, _ = state
     pad = (num_samples - 1) * window_ms
