@@ -15,12 +15,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headgate.pipeline.emitted import (
-    ACTIVITY,
-    EMITTED_ACTIVITY,
-    EMITTED_REQUESTS,
-    SAME_SECOND,
-)
+from headgate.pipeline.emitted import ACTIVITY, EMITTED_ACTIVITY, EMITTED_REQUESTS, SAME_SECOND
 from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.table import Table
 from headgate.pipeline.workers import activity_blobs

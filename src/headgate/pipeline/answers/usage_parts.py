@@ -33,19 +33,10 @@ DAY_MS: Final = 86_400_000
 PERCENTILES: Final = (("p50_per_s", 0.5), ("p95_per_s", 0.95), ("p99_per_s", 0.99))
 USAGE_KEYS: Final = ("quota_type", "quota_id", "quota_user", "quota_client_id", "broker_id")
 TIME_ONLY: Final[dict[str, Any]] = {
-    "requests": 0,
-    "bytes": 0,
-    "bytes_estimated": 0,
-    "amount": 0,
-    "throttle_time_ms": 0,
-    "throttled_requests": 0,
-    "max_throttle_time_ms": 0,
-    "handler_ns": 0,
+    **dict.fromkeys(("requests", "bytes", "bytes_estimated", "amount", "handler_ns"), 0),
+    **dict.fromkeys(("throttle_time_ms", "throttled_requests", "max_throttle_time_ms"), 0),
     "quota_type": "request_percentage",
-    "quota_id": None,
-    "quota_user": None,
-    "quota_client_id": None,
-    "quota": None,
+    **dict.fromkeys(("quota_id", "quota_user", "quota_client_id", "quota")),
 }
 """Columns of the row that charges a request's thread time beside its bytes."""
 TOP: Final = 20

@@ -65,16 +65,6 @@ PACKED: Final = make_table(
 )
 # In which order the bundles of a key are replayed.
 ORDER: Final = ("key", "first", "since", "tie")
-# What the sensors of a group have in common, beside its key.
-GROUP_COLUMNS: Final = (
-    "quota_type",
-    "broker_id",
-    "num_samples",
-    "window_ms",
-    "rule",
-    "max_throttle_ms",
-    "start_ms",
-)
 # What a journal says about a charge's own quota.
 OWN: Final = ("own_user", "own_client_id", "own_quota")
 # What the log says about each head.
@@ -122,6 +112,10 @@ class GroupKey(NamedTuple):
 
     def __str__(self) -> str:
         return "\x1f".join(map(str, self))
+
+
+# What PACKED holds of it.
+GROUP_COLUMNS: Final = GroupKey._fields[:-2]
 
 
 class Rooted(NamedTuple):

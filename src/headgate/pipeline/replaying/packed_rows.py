@@ -110,7 +110,7 @@ def packed_rows_of(
         "amount": _narrow(grouping.taken(amount, order), starts, ends),
     }
     out |= _heads(index, entries, entry, sums, options, entry_starts, entry_ends)
-    for name in (*GROUP_COLUMNS, "worker_id"):
+    for name in GROUP_COLUMNS:
         out[name] = [getattr(key, name) for key in keys]
     if op is not None:
         out["op"] = blobs(grouping.taken(op, order), starts, ends)

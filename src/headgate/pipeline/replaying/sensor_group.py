@@ -27,6 +27,7 @@ class GroupKind:
 
     key: str
     quota_type: str
+    worker_id: str | None
     broker_id: int | None
     num_samples: int
     window_ms: int

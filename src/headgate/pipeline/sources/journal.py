@@ -227,16 +227,10 @@ def starts_in(raw: bytes) -> Iterator[tuple[str, int, int, int]]:
 
 def _sights(seen: dict[tuple[Any, ...], float]) -> list[dict[str, Any]]:
     """Return first sights of connections as rows of EMITTED_ACTIVITY."""
+    whose = ("broker_id", "listener", "connection", "client_ip")
     return [
-        {
-            "kind": "connection",
-            "broker_id": broker,
-            "listener": listener,
-            "connection": connection,
-            "client_ip": ip,
-            "first_ms": first,
-        }
-        for (broker, listener, connection, ip), first in seen.items()
+        {"kind": "connection", "first_ms": first, **dict(zip(whose, key, strict=True))}
+        for key, first in seen.items()
     ]
 
 

@@ -329,13 +329,6 @@ def _refusal(api_key: int, ref: TopicRef) -> Any:
     return DeletedTopic(ref, NO_ID, _REFUSED, text)
 
 
-_ANSWERS: Final[dict[int, Callable[..., Any]]] = {
-    CREATE_TOPICS: CreateTopicsResponse,
-    DELETE_TOPICS: DeleteTopicsResponse,
-    CREATE_PARTITIONS: CreatePartitionsResponse,
-}
-
-
 def refuse(
     api_key: int,
     version: int,
@@ -345,10 +338,9 @@ def refuse(
 ) -> Work[bytes]:
     """Return an answer that refuses these topics with THROTTLING_QUOTA_EXCEEDED (89)."""
     topics = Counted(len(refused), (_refusal(api_key, ref) for ref in refused))
-    answer = _ANSWERS[api_key](topics, min(max(throttle_ms, 0), 2**31 - 1))
-    body = yield from RESPONSES[api_key].encode_steps(
-        answer, version, is_flexible(api_key, version)
-    )
+    kind = RESPONSES[api_key]
+    answer = kind.factory(topics=topics, throttle_time_ms=min(max(throttle_ms, 0), 2**31 - 1))
+    body = yield from kind.encode_steps(answer, version, is_flexible(api_key, version))
     yield
     return build_response(api_key, version, correlation_id, body)
 
