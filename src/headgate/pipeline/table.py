@@ -224,7 +224,7 @@ def summed(
 
 
 def gathered(batches: Iterable[Any], least_rows: int) -> Iterator[Any]:
-    """Join Arrow batches to tables of at least so many rows, but for the last."""
+    """Join Arrow batches to tables of ``least_rows`` or more, but for the last."""
     import pyarrow as pa
 
     kept: list[Any] = []
