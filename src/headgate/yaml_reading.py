@@ -111,6 +111,7 @@ def read_yaml_file(
 
 
 _FastLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_FastPlainLoader: type[Any] = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 
 class _Shallow:
@@ -133,5 +134,5 @@ class _Loader(_Shallow, _FastLoader):  # type: ignore[misc]  # which of two is k
     """Reads values with YAML's types."""
 
 
-class _PlainLoader(_Shallow, yaml.BaseLoader):
+class _PlainLoader(_Shallow, _FastPlainLoader):  # type: ignore[misc]  # as above
     """Reads every value as text."""

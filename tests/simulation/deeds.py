@@ -228,7 +228,7 @@ def _reload(life: Life, ms: int) -> None:
     """Do as SIGHUP does; the file says what it said, or what must change no law."""
     if life.gateway.started and life.gateway.process.alive:
         settings: Any = settings_of(life.settings | (OTHERWISE if ms > 1_000 else {}))
-        life.gateway.process.run(life.gateway.gateway.reload, settings)
+        life.gateway.process.run(life.gateway.gateway.reload_soon, settings)
 
 
 def _certificate(life: Life, name: str) -> None:
@@ -239,7 +239,7 @@ def _certificate(life: Life, name: str) -> None:
     if name in ISSUED:
         life.certify(name)
     # Else it is only half written, and whole again before anybody reads it once more.
-    life.gateway.process.run(life.gateway.gateway.reload, file | keystore(name))
+    life.gateway.process.run(life.gateway.gateway.reload_soon, file | keystore(name))
 
 
 def _move(life: Life, topic: str, partition: int, leader: int) -> None:

@@ -201,7 +201,7 @@ CALLS: Final[dict[tuple[str, str], Any]] = {
     ("headgate.gateway.broker.broker", "size_buffers"): lambda sock, settings: None,
     ("headgate.gateway.server", "Instance"): HeldName,
     ("headgate.gateway.server", "build_plans"): functools.cache(build_plans),
-    ("headgate.gateway.server", "load_settings"): _load,
+    ("headgate.gateway.reloads", "load_settings"): _load,
     ("headgate.gateway.cluster.ways", "server_context"): server_context,
     ("headgate.gateway.cluster.ways", "client_context"): functools.cache(client_context),
     ("headgate.client.tls", "client_context"): functools.cache(client_context),

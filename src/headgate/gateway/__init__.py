@@ -19,6 +19,7 @@ A client's bytes pass through the first three of its packages:
 - ``following``: the periodic work of a running gateway.
 - ``shown``: a gateway's health and metrics.
 - ``http``: serves them over HTTP.
+- ``reloads``: the settings file and what it names, read again.
 - ``server``: the gateway itself; it makes these objects and gives each what it uses.
 - ``worker``: a gateway that answers its supervisor.
 - ``thread``: a gateway on a loop and thread of its own.

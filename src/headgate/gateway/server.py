@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.clock import now_ms, skew_ms
-from headgate.config import load_settings
-from headgate.config.reloading import take_over
-from headgate.errors import ConfigError
 from headgate.gateway.broker.broker import Broker
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.journal import Journal
@@ -43,6 +40,7 @@ from headgate.gateway.own_answers.answers import Answers
 from headgate.gateway.own_answers.live import Live
 from headgate.gateway.own_answers.token_owners import TokenOwners
 from headgate.gateway.own_answers.topics import Topics
+from headgate.gateway.reloads import Reloads
 from headgate.gateway.session.commands import Ask
 from headgate.gateway.shown import Shown
 from headgate.gateway.usage.usage_journal import open_journal
@@ -116,8 +114,7 @@ class Gateway:
         self.in_force = now = Current(settings, QuotaTable() if table is None else table, store)
         self.brokers: dict[int, Broker] = {}
         self.http: HttpListener | None = None
-        self.instance = Instance(None, "")
-        self.name = ""
+        self.instance, self.name = Instance(None, ""), ""
         self.fronting_changed: Callable[[], None] = lambda: None
         self._stopping = False
 
@@ -137,6 +134,7 @@ class Gateway:
         self.ways = Ways(now, dict(upstreams or {}), admin, token_owners.owner_of)
         self.discovery = Discovery(now, self.ways)
         self.following = Following(now, work)
+        self.reloads = Reloads(now, self.ways, self.brokers, self.quotas, work.slices)
         self.shared = SharedListeners(now, self.brokers, self.discovery, self.ways)
         self.ports = Ports(
             now,
@@ -296,7 +294,7 @@ class Gateway:
                     "what holds it"
                 ) from error
 
-    def reload(self, config: Path) -> None:
+    async def reload(self, config: Path) -> None:
         """
         Read the settings file again and put in force what can change while running.
 
@@ -305,22 +303,11 @@ class Gateway:
         as they are. The log names changed settings that need a restart. A file with mistakes
         changes nothing.
         """
-        before = self.settings
-        try:
-            settings, kept = take_over(before, load_settings(config))
-            self.in_force.settings = settings
-            parts = self.ways.all_parts()
-        except (ConfigError, OSError) as error:
-            self.in_force.settings = before
-            log.error("settings not reloaded", error=str(error))
-            return
-        for name in kept:
-            log.warning("changed; that needs a restart", setting=name)
-        self.ways.reloaded()
-        for broker in self.brokers.values():
-            broker.reload(settings, parts)
-        self.quotas.limit_connections()
-        log.info("settings reloaded")
+        await self.reloads.reload(config)
+
+    def reload_soon(self, config: Path) -> None:
+        """Do so beside what goes on, as SIGHUP asks; it ends with the gateway."""
+        self.work.tasks.spawn(self.reload(config))
 
     async def stop(self, drain_ms: int | None = None) -> None:
         """
@@ -369,7 +356,7 @@ class Gateway:
         Raises:
             ConfigError: a certificate, the credentials file or the principal builder can't be used.
         """
-        self.ways.all_parts()
+        self.ways.take(self.settings, self.ways.all_parts(self.settings))
 
     async def find_brokers(self) -> list[int]:
         """

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -69,11 +70,12 @@ class GatewayThread:
         return self
 
     def call(self, function: Callable[[], Any]) -> Any:
-        """Run a function on the loop's thread and return its value."""
+        """Run a function on the loop's thread and return its value, or its coroutine's."""
         assert self._loop is not None
 
         async def run() -> Any:
-            return function()
+            value = function()
+            return await value if inspect.iscoroutine(value) else value
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(30)
 

@@ -347,12 +347,17 @@ class Life:
             lines["listeners"] = "NONSENSE"
         config = machine.disk.root.parent / f"{machine.name}.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-        run.process.run(run.gateway.reload, config)
-        after = run.gateway.settings
-        if kind == "bad" and after is not before:
-            raise Broken(f"{machine.name} took settings with a mistake")
-        if kind == "good" and after.drain_timeout_ms != 1_000 + number:
-            raise Broken(f"{machine.name} didn't take its settings")
+        gateway = run.gateway
+
+        async def reloaded() -> None:
+            await gateway.reload(config)
+            after = gateway.settings
+            if kind == "bad" and after is not before:
+                self.loop.halt(Broken(f"{machine.name} took settings with a mistake"))
+            if kind == "good" and after.drain_timeout_ms != 1_000 + number:
+                self.loop.halt(Broken(f"{machine.name} didn't take its settings"))
+
+        run.process.spawn(reloaded())
 
 
 def live(number: int, actions: Sequence[Action] | None = None) -> Verdict:

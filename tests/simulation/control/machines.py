@@ -16,7 +16,7 @@ from headgate.clock import now_ms
 from headgate.config import Settings, load_settings
 from headgate.config.listeners import HostPort
 from headgate.errors import StoreError
-from headgate.gateway import server
+from headgate.gateway import reloads, server
 from headgate.gateway import upstream as up
 from headgate.gateway.fleet import instance
 from headgate.gateway.splits import streamed
@@ -388,7 +388,7 @@ def _led(fleet: Fleet) -> Iterator[None]:
     """Lead threads, files' owners, the store and the cluster into a life."""
     places: list[tuple[Any, str, Any]] = [
         (server, "Instance", instance.Instance),
-        (server, "load_settings", load_settings),
+        (reloads, "load_settings", load_settings),
         (instance, "boot_id", lambda: str(PROCESS.get().host.boot_ns)),
         (upkeep, "_compact_beside", _compact),
         (up, "discover", fleet.discover),

@@ -355,7 +355,7 @@ async def _main(make: Callable[[], Gateway], config: Path, supervisor_fd: int | 
         line = WorkerEnd(gateway, end)
         line.start(supervisor_fd)
     await gateway.start()
-    loop.add_signal_handler(signal.SIGHUP, gateway.reload, config)
+    loop.add_signal_handler(signal.SIGHUP, gateway.reload_soon, config)
     memory = Memory()
     memory.settle()
     gateway.work.tasks.spawn(memory.keep())

@@ -20,7 +20,7 @@ A reload makes a new ``Lending``, and with it new TLS contexts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +33,7 @@ from headgate.config.kinds import Password
 from headgate.config.listeners import SecurityProtocol
 from headgate.errors import ConfigError
 from headgate.gateway.log import get_logger
+from headgate.steps import Work, emptying
 from headgate.yaml_reading import plain_yaml
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Lending:
     Args:
         settings: of the listener.
         protocol: of clients' connections to the broker.
+        read: ``rows_of``; or one that reads a file once for all listeners.
 
     Attributes:
         contexts: TLS contexts for the credentials lent.
@@ -67,19 +69,24 @@ class Lending:
         ConfigError: the file can't be read, every mistake at once.
     """
 
-    def __init__(self, settings: Settings, protocol: SecurityProtocol) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        protocol: SecurityProtocol,
+        read: Callable[[Path], Sequence[Any]] | None = None,
+    ) -> None:
         self._protocol = protocol
         self._shared = settings.upstream_shared if settings.upstream_shared_enable else None
         self._base = settings.upstream_shared
         self._trust = settings.upstream_ssl
-        self._mapped: Mapping[str, ClientSecurity] = {}
+        self._mapped: dict[str, ClientSecurity] = {}
         self.contexts = ClientContexts(_still_valid)
         problems = [] if self._shared is None else self._wrong_shared(settings)
         if problems:
             raise ConfigError(problems)
         where = settings.upstream_credentials_file
         if where is not None:
-            self._mapped = self._read(Path(where))
+            self._mapped = self._read(Path(where), (read or rows_of)(Path(where)))
 
     def _wrong_shared(self, settings: Settings) -> list[str]:
         """Say why the shared credentials can never log in."""
@@ -106,19 +113,11 @@ class Lending:
             return None
         return replace(self._shared, security_protocol=self._protocol)
 
-    def _read(self, path: Path) -> dict[str, ClientSecurity]:
-        try:
-            # Every value stays the text it is: 0123 and yes are passwords too.
-            content = plain_yaml(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(
-                f"headgate.upstream.credentials.file: {path} can't be read: {error.strerror}"
-            ) from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}{_where(error)} isn't YAML; {_QUOTE}") from None
-        rows = content.get("credentials") if isinstance(content, dict) else None
-        if not isinstance(rows, list):
-            raise ConfigError(f"{path}: it must hold a list named credentials")
+    def freeing(self) -> Work[None]:
+        """Forget all credentials, in steps, when no connection asks for them any more."""
+        yield from emptying(self._mapped)
+
+    def _read(self, path: Path, rows: Sequence[Any]) -> dict[str, ClientSecurity]:
         problems: list[str] = []
         found: dict[str, ClientSecurity] = {}
         for number, row in enumerate(rows, 1):
@@ -176,6 +175,28 @@ class Lending:
             sasl_password=value("sasl.password"),
             ssl=tls,
         )
+
+
+def rows_of(path: Path) -> Sequence[Any]:
+    """
+    Read the entries of a credentials file.
+
+    Raises:
+        ConfigError: it can't be read, or isn't such a file.
+    """
+    try:
+        # Every value stays the text it is: 0123 and yes are passwords too.
+        content = plain_yaml(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"headgate.upstream.credentials.file: {path} can't be read: {error.strerror}"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}{_where(error)} isn't YAML; {_QUOTE}") from None
+    rows = content.get("credentials") if isinstance(content, dict) else None
+    if not isinstance(rows, list):
+        raise ConfigError(f"{path}: it must hold a list named credentials")
+    return rows
 
 
 def _still_valid(error: ConfigError) -> None:
