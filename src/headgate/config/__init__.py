@@ -17,7 +17,7 @@ One settings file, `headgate.properties`, read into frozen `Settings`.
 
 from __future__ import annotations
 
-from headgate.config.kinds import INT_MAX, LONG_MAX, Password, UsageTarget
+from headgate.config.kinds import INT_MAX, LONG_MAX, MOST_ADDRESSES, Password, UsageTarget
 from headgate.config.listeners import Endpoint, HostPort, Listener, SecurityProtocol
 from headgate.config.ports import PortPlan
 from headgate.config.security import ClientSecurity, Tls, ZooKeeperSecurity
@@ -26,6 +26,7 @@ from headgate.config.settings import Settings, load_settings
 __all__ = [
     "INT_MAX",
     "LONG_MAX",
+    "MOST_ADDRESSES",
     "ClientSecurity",
     "Endpoint",
     "HostPort",

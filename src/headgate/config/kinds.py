@@ -12,6 +12,8 @@ from headgate.config.listeners import Endpoint, HostPort, SecurityProtocol
 from headgate.errors import BAD_PATTERN
 
 INT_MAX = 2**31 - 1
+MOST_ADDRESSES = 1_000
+"""Addresses in ``max.connections.per.ip.overrides``: a change of them is one step of the loop."""
 LONG_MAX = 2**63 - 1
 """Kafka's "no limit": Integer.MAX_VALUE and Long.MAX_VALUE."""
 
@@ -174,6 +176,9 @@ _ENTITY = re.compile(rf"users/{_NAME}(?:/clients/{_NAME})?|clients/{_NAME}")
 
 
 def _counts(text: str) -> dict[str, int]:
+    # Differs: more than 1,000 addresses of max.connections.per.ip.overrides are refused.
+    if (addresses := text.count(",") + 1) > MOST_ADDRESSES:
+        raise ValueError(f"{addresses} addresses; {MOST_ADDRESSES} are possible at most")
     count = integer(0).parse
     return {host: count(value) for host, value in _pairs(text, "host:count")}
 

@@ -184,7 +184,7 @@ class Settings:
     max_connections_per_ip: int = row("max.connections.per.ip", k.integer(0), k.INT_MAX,
         "Connections per client address.", "Kafka")
     max_connections_per_ip_overrides: Mapping[str, int] = row("max.connections.per.ip.overrides", k.COUNTS, {},
-        "The same for single addresses.", "Kafka")
+        "The same for single addresses, of 1,000 at most.", "Kafka")
     max_connection_creation_rate: int = row("max.connection.creation.rate", k.integer(0), k.INT_MAX,
         "Connections accepted per second; above it accepting is delayed.", "KIP-612", True)
     connections_max_idle_ms: int = row("connections.max.idle.ms", k.long(-1), 600000,

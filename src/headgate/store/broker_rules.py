@@ -7,7 +7,9 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
+from typing import Final
 
+from headgate.config import MOST_ADDRESSES
 from headgate.errors import ApiError, KafkaError, invalid_request
 from headgate.store.base import AuditEvent
 
@@ -34,6 +36,11 @@ BROKER_SETTINGS: Mapping[str, int | None] = {
 }
 
 
+MOST_SETTINGS: Final = 1_000
+"""Settings kept for one broker: four, and two for each of its listeners, are all that count."""
+_LONGEST_HOST: Final = 255
+"""Characters of a host's name in the DNS."""
+_MOST_QUOTED: Final = 200
 _ABOVE_0 = frozenset({"max.connections", "max.connection.creation.rate"})
 
 
@@ -70,6 +77,14 @@ def validate_broker_configs(
     """
     if broker and not (broker.isascii() and broker.isdigit()):
         raise invalid_request("Node id must be an integer, but it is: " + broker)
+    before = stored.get(broker, {})
+    count = len(before.keys() | {name for name, value in ops.items() if value is not None})
+    count -= sum(value is None and name in before for name, value in ops.items())
+    if count > max(MOST_SETTINGS, len(before)):
+        # Differs: more than 1,000 settings of connections for one broker are refused.
+        raise invalid_request(
+            f"{count} settings kept here of one broker; {MOST_SETTINGS} are possible at most"
+        )
     kept: dict[str, str | None] = {}
     for name, value in ops.items():
         base = base_setting(name)
@@ -157,7 +172,7 @@ def _java_int(text: str) -> int | None:
 
 def _checked_int(name: str, value: str) -> int:
     number = _java_int(value)
-    told = f"Invalid value {value.strip()} for configuration {name}"
+    told = f"Invalid value {_cut(value.strip())} for configuration {name}"
     if number is None:
         raise invalid_request(f"{told}: Not a number of type INT")
     if number < 0:
@@ -165,16 +180,27 @@ def _checked_int(name: str, value: str) -> int:
     return number
 
 
+def _cut(text: str) -> str:
+    """Cut a text that a message quotes: a value may be as long as a request."""
+    return text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}…"
+
+
 @functools.lru_cache(8)
 def _checked_overrides(name: str, value: str) -> str:
+    # Differs: more than 1,000 addresses of max.connections.per.ip.overrides are refused.
+    if (addresses := value.count(",") + 1) > MOST_ADDRESSES:
+        raise invalid_request(
+            f"Invalid value for configuration {name}: {addresses} addresses; "
+            f"{MOST_ADDRESSES} are possible at most"
+        )
     parts = []
     for part in filter(None, (p.strip() for p in value.split(","))):
         host, _, count = part.rpartition(":")
         number = _java_int(count)
-        if not host.strip() or number is None or number < 0:
+        if not 0 < len(host.strip()) <= _LONGEST_HOST or number is None or number < 0:
             raise invalid_request(
-                f"Invalid value {value} for configuration {name}: "
-                f"{part} isn't of the form host:count"
+                f"Invalid value {_cut(value)} for configuration {name}: "
+                f"{_cut(part)} isn't of the form host:count"
             )
         parts.append(f"{host.strip()}:{number}")
     return ",".join(parts)

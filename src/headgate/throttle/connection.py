@@ -186,12 +186,15 @@ class ConnectionQuotas:
             ConfigError: every value that isn't a whole number in range, at once; nothing changes.
         """
         problems: list[str] = []
+        overrides: list[tuple[str, int]] = []
         for key, text in config.items():
             if key == PER_IP_OVERRIDES_CONFIG:
                 for item in filter(None, (part.strip() for part in text.split(","))):
                     host, colon, count = item.rpartition(":")
                     if not colon or not host or not _is_count(count):
                         problems.append(f"{key}: {item!r} isn't HOST:COUNT")
+                    else:
+                        overrides.append((host.strip("[]"), int(count)))
             elif key.endswith((RATE_CONFIG, COUNT_CONFIG, PER_IP_CONFIG)) and not _is_count(text):
                 problems.append(f"{key}: {text!r} isn't a whole number from 0 to {INT_MAX}")
         if problems:
@@ -200,10 +203,7 @@ class ConnectionQuotas:
         self.broker.bound = int(config.get(RATE_CONFIG, INT_MAX))
         self.max_connections = int(config.get(COUNT_CONFIG, INT_MAX))
         self.max_per_ip = int(config.get(PER_IP_CONFIG, INT_MAX))
-        self.max_per_ip_overrides = {}
-        for item in filter(None, config.get(PER_IP_OVERRIDES_CONFIG, "").split(",")):
-            host, _, count = item.strip().rpartition(":")
-            self.max_per_ip_overrides[self._resolve(host.strip("[]"))] = int(count)
+        self.max_per_ip_overrides = {self._resolve(host): count for host, count in overrides}
         for name in self._listeners:
             self._apply_to(name)
 

@@ -14,6 +14,7 @@ from headgate.gateway.connection.hosts import Hosts
 from headgate.gateway.kept.limits import connection_limits, ip_rates
 from headgate.gateway.log import get_logger
 from headgate.quota.key import CONNECTION, CONSUMER_SHARES, PRODUCER_SHARES
+from headgate.steps import begin
 from headgate.store.broker_rules import as_applied
 
 if TYPE_CHECKING:
@@ -22,12 +23,15 @@ if TYPE_CHECKING:
     from headgate.gateway.loop.tasks import OwnWork
     from headgate.quota.key import QuotaKey
     from headgate.quota.table import QuotaTable, TableDelta
+    from headgate.steps import Work
 
 log = get_logger("headgate.gateway")
 
 _SHARES: Final = (PRODUCER_SHARES, CONSUMER_SHARES)
 _MOST_SAID: Final = 20
 """How many changes of quotas that come together are logged one by one, at most."""
+_AT_ONCE: Final = 2
+"""Brokers whose limits change at once: one with 1,000 addresses takes 1.5 ms, the first 5."""
 _MOST_TEXT: Final = 100
 """Characters of a value that is logged because it can't be read."""
 
@@ -144,9 +148,15 @@ class Quotas:
         if configs != self._in_force.broker_configs:
             self._in_force.broker_configs = configs
             self._save_soon()
+        self._in_steps(self._looking(configs))
+        self.limit_connections()
+
+    def _looking(self, configs: Mapping[str, Mapping[str, str]]) -> Work[bool]:
+        """Say which settings can't be read."""
         for broker, stored in configs.items():
             as_applied(stored, partial(self._say_unreadable, broker))
-        self.limit_connections()
+            yield
+        return True
 
     @staticmethod
     def _say_unreadable(broker: str, name: str, value: str) -> None:
@@ -159,7 +169,18 @@ class Quotas:
 
     def limit_connections(self) -> None:
         """Put the limits of connections in force that the file and the store set."""
+        self._in_steps(self._limiting())
+
+    def _limiting(self) -> Work[bool]:
+        """Limit one broker after the other, each as the settings are when its turn comes."""
         now = self._in_force
-        for broker_id, broker in self._brokers.items():
+        for broker_id, broker in list(self._brokers.items()):
             limits = connection_limits(now.settings, now.broker_configs, broker_id)
             broker.limits_changed(limits)
+            yield
+        return True
+
+    def _in_steps(self, work: Work[bool]) -> None:
+        """Do a little work at once, and the rest of more work in slices."""
+        if not begin(work, _AT_ONCE):
+            self._work.tasks.spawn(self._work.slices.run(work))

@@ -9,6 +9,7 @@ that fails is repeated. A broker's host may move, so its addresses are only kept
 from __future__ import annotations
 
 import asyncio
+import functools
 import ipaddress
 import socket
 import time
@@ -122,6 +123,7 @@ class BrokerHosts:
         self._known.pop(host, None)
 
 
+@functools.lru_cache(4_096)
 def _is_address(text: str) -> bool:
     try:
         ipaddress.ip_address(text.partition("%")[0])
