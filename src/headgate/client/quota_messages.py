@@ -12,9 +12,17 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from headgate.quota.alteration import Op, QuotaAlteration
-from headgate.quota.entity import DEFAULT, Default, QuotaEntity, canonical_entity_type
+from headgate.quota.entity import (
+    DEFAULT,
+    KNOWN_TYPES,
+    Default,
+    EntityName,
+    QuotaEntity,
+    canonical_entity_type,
+)
 from headgate.quota.filter import FilterComponent, MatchType, match_type_of
 from headgate.quota.key import QuotaKey, canonical_type, canonical_units
+from headgate.steps import FEW, Work
 from headgate.wire.messages import draft as d
 from headgate.wire.messages import quotas as q
 
@@ -32,6 +40,24 @@ def entity_of(parts: Iterable[q.EntityPart]) -> QuotaEntity:
     return QuotaEntity(
         {p.entity_type: DEFAULT if p.entity_name is None else p.entity_name for p in parts}
     )
+
+
+def entity_steps(parts: Iterable[q.EntityPart]) -> Work[QuotaEntity]:
+    """Read an entity that may have thousands of parts; a null name is the default."""
+    return _entity_steps(
+        (p.entity_type, DEFAULT if p.entity_name is None else p.entity_name) for p in parts
+    )
+
+
+def _entity_steps(parts: Iterable[tuple[str, EntityName]]) -> Work[QuotaEntity]:
+    named: dict[str, EntityName] = {}
+    for count, (entity_type, name) in enumerate(parts, 1):
+        named[entity_type] = name
+        if len(named) > len(KNOWN_TYPES):
+            break  # one of them isn't known, so it is refused whatever follows
+        if not count % FEW:
+            yield
+    return QuotaEntity(named)
 
 
 def parts_of(entity: QuotaEntity) -> tuple[q.EntityPart, ...]:
@@ -118,6 +144,13 @@ def draft_entity_of(parts: Iterable[d.EntityPart]) -> QuotaEntity:
     """Read an entity; the empty name is the default."""
     return QuotaEntity(
         {canonical_entity_type(p.entity_type): p.entity_name or DEFAULT for p in parts}
+    )
+
+
+def draft_entity_steps(parts: Iterable[d.EntityPart]) -> Work[QuotaEntity]:
+    """Read an entity that may have thousands of parts; the empty name is the default."""
+    return _entity_steps(
+        (canonical_entity_type(p.entity_type), p.entity_name or DEFAULT) for p in parts
     )
 
 

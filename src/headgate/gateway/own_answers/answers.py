@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from headgate.client.quota_messages import component_of, described, entity_of, op_of
+from headgate.client.quota_messages import component_of, described, entity_steps, op_of
 from headgate.errors import ApiError, KafkaError, RemoteProtocolError, StoreError
 from headgate.gateway.charging.plans import Kind
 from headgate.gateway.kept.limits import static_defaults
@@ -28,7 +28,7 @@ from headgate.quota.alteration import AlterResult, QuotaAlteration
 from headgate.quota.entity import KNOWN_TYPES
 from headgate.quota.filter import matches, validate_filter
 from headgate.quota.table import QuotaTable
-from headgate.steps import Work, finish
+from headgate.steps import Work, finish, freeing
 from headgate.store.base import AuditEvent
 from headgate.wire import apis
 from headgate.wire.messages import (
@@ -257,16 +257,20 @@ class Answers:
             decode_request_steps(plan.key, plan.version, ask.frame, ask.body_offset)
         )
         results = await self.alter(
-            await self.slices.run(draft_answers.alterations_of(request, entity_of, op_of)),
+            await self.slices.run(draft_answers.alterations_of(request, entity_steps, op_of)),
             validate_only=request.validate_only,
             who=f"User:{ask.principal}",
             tool=ask.client_id or f"listener {listener}",
         )
         entries = await self.slices.run(self.altered(quotas.AlteredEntry, request, results))
         response = quotas.AlterClientQuotasResponse(entries)
-        return await self.slices.run(
+        frame = await self.slices.run(
             encode_response_steps(plan.key, plan.version, ask.correlation_id, response)
         )
+        held = list(request.entries), results, list(entries)
+        del request, results, entries, response
+        await self.slices.run(freeing(*held))
+        return frame
 
     async def alter(
         self, alterations: list[QuotaAlteration], *, validate_only: bool, who: str, tool: str
@@ -274,15 +278,25 @@ class Answers:
         """Alter in the store. If the store fails, its error becomes the error of every entity."""
         store = self.current.store
         if store is None:
-            error = ApiError(KafkaError.UNKNOWN_SERVER_ERROR, self.no_store())
-            return [AlterResult(a.entity, error) for a in alterations]
+            return await self._all_failed(alterations, self.no_store())
         try:
             return await self.on_thread(
                 lambda: store.alter(alterations, validate_only=validate_only, who=who, tool=tool)
             )
         except StoreError as failure:
-            error = ApiError(KafkaError.UNKNOWN_SERVER_ERROR, str(failure))
-            return [AlterResult(a.entity, error) for a in alterations]
+            return await self._all_failed(alterations, str(failure))
+
+    async def _all_failed(self, alterations: list[QuotaAlteration], why: str) -> list[AlterResult]:
+        error = ApiError(KafkaError.UNKNOWN_SERVER_ERROR, why)
+
+        def results() -> Work[list[AlterResult]]:
+            made = []
+            for alteration in alterations:
+                made.append(AlterResult(alteration.entity, error))
+                yield
+            return made
+
+        return await self.slices.run(results())
 
     @staticmethod
     def altered(

@@ -5,25 +5,23 @@ DescribeConfigs, AlterConfigs and IncrementalAlterConfigs of BROKER resources ar
 ``max.connection.creation.rate``, ``max.connections``, ``max.connections.per.ip`` and
 ``.overrides``, plain or under ``listener.name.X.``, are kept in the store and enforced here. The
 rest goes upstream with the client's own connection. The two answers are joined, without the
-addresses that brokers and controllers listen on. An alteration that has both is made on both sides
-or on neither: the gateway checks its own part first and makes it last.
+addresses that brokers and controllers listen on. ``broker_alteration`` makes alterations.
 
 Source: KIP-612, by which ``max.connection.creation.rate`` can be altered while a broker runs.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from headgate.errors import ApiError, KafkaError, StoreError, invalid_request
+from headgate.errors import ApiError, invalid_request
 from headgate.gateway.kept.limits import QUOTA_DEFAULTS, static_defaults, static_limits
-from headgate.gateway.log import get_logger
+from headgate.gateway.own_answers.broker_alteration import Alteration, is_ours
 from headgate.gateway.own_answers.denials import SMALL_BYTES
 from headgate.quota.key import format_value
-from headgate.steps import finish
+from headgate.steps import FEW, finish
 from headgate.store.broker_rules import BROKER_SETTINGS, base_setting
 from headgate.store.synonyms import (
     BUILT_IN,
@@ -33,13 +31,7 @@ from headgate.store.synonyms import (
     broker_synonyms,
 )
 from headgate.wire import apis
-from headgate.wire.messages import (
-    configs,
-    decode_request_steps,
-    decode_response_steps,
-    encode_request_steps,
-    encode_response_steps,
-)
+from headgate.wire.messages import configs, decode_request_steps, encode_response_steps
 from headgate.wire.messages.denied import RELEASED
 
 if TYPE_CHECKING:
@@ -49,8 +41,6 @@ if TYPE_CHECKING:
     from headgate.gateway.session.commands import Ask
     from headgate.steps import Work
     from headgate.wire.fields import Buffer
-
-log = get_logger("headgate.gateway")
 
 _ADDRESSES: Final = frozenset(
     {
@@ -74,18 +64,14 @@ _SOURCES: Final[Mapping[str, int]] = {
     STATIC: configs.SOURCE_STATIC_BROKER,
     BUILT_IN: configs.SOURCE_DEFAULT,
 }
-_TWICE: Final = "Each resource must appear at most once."
+MOST_BROKERS: Final = 1_000
+"""Brokers that one request may ask about or alter."""
 _COMMON: Final = b"max.connection"
 """Part of the name of every setting of ours: a request without these bytes names none."""
 _INT: Final = 3
 _LONG: Final = 5
 _STRING: Final = 2
 """ConfigDef types as DescribeConfigs tells them (ConfigType in DescribeConfigsResponse)."""
-
-
-def is_ours(name: str) -> bool:
-    """Whether a broker setting is kept and enforced by the gateway."""
-    return base_setting(name) in BROKER_SETTINGS
 
 
 async def split(answers: Answers, link: Link, ask: Ask) -> None:
@@ -107,13 +93,44 @@ async def split(answers: Answers, link: Link, ask: Ask) -> None:
     request = await answers.slices.run(
         decode_request_steps(ask.plan.key, ask.plan.version, ask.frame, ask.body_offset)
     )
-    if not any(r.resource_type == configs.BROKER for r in request.resources):
+    brokers = await answers.slices.run(_brokers(request))
+    if not brokers:
         link.forward(ask, ask.frame)
+    elif len(brokers) > MOST_BROKERS:
+        # Differs: more than 1,000 brokers in one request are refused; a client names one or two.
+        error = invalid_request(
+            f"{len(brokers)} brokers in one request; {MOST_BROKERS} are possible at most"
+        )
+        link.answer(ask, await answers.slices.run(_refusing(ask, request, error)))
     elif describing:
-        brokers = (r for r in request.resources if r.resource_type == configs.BROKER)
         _describe(answers, link, ask, {r.resource_name: r.keys for r in brokers})
     else:
-        await _Alteration(answers, link, ask, request).run()
+        await Alteration(answers, link, ask, request, brokers).run()
+
+
+def _brokers(request: Any) -> Work[list[Any]]:
+    """Return the resources of a request that are brokers."""
+    found = []
+    for count, resource in enumerate(request.resources, 1):
+        if resource.resource_type == configs.BROKER:
+            found.append(resource)
+        if not count % FEW:
+            yield
+    return found
+
+
+def _refusing(ask: Ask, request: Any, error: ApiError) -> Work[bytes]:
+    """Return an answer that refuses every resource of a request."""
+    describing = ask.plan.key == apis.DESCRIBE_CONFIGS
+    made: Any = configs.DescribeResult if describing else configs.AlterResult
+    told: dict[str, Any] = {"error_code": int(error.code), "error_message": error.message}
+    results = []
+    for resource in request.resources:
+        results.append(made(resource.resource_type, resource.resource_name, **told))
+        yield
+    whole: Any = configs.DescribeConfigsResponse if describing else configs.AlterConfigsResponse
+    answer, plan = whole(tuple(results)), ask.plan
+    return (yield from encode_response_steps(plan.key, plan.version, ask.correlation_id, answer))
 
 
 # --- 32 -------------------------------------------------------------------------------------
@@ -239,208 +256,3 @@ def _quota_defaults(settings: Settings) -> tuple[configs.ConfigValue, ...]:
         if key in values
         for text in [format_value(values[key])]
     )
-
-
-# --- 33 and 44 ------------------------------------------------------------------------------
-
-
-class _Part(NamedTuple):
-    """
-    One broker's part of an alteration.
-
-    Attributes:
-        ops: our settings and their new values; None removes.
-        theirs: names of the broker's settings in it.
-        forwarded: the broker is asked too.
-    """
-
-    ops: Mapping[str, str | None]
-    theirs: tuple[str, ...]
-    forwarded: bool
-
-
-class _Alteration:
-    """
-    One request that alters settings of brokers: both sides' settings of a broker, or neither's.
-
-    The gateway checks its own part first. Then it sends the broker the broker's part, and makes
-    its own only where the broker has made that. If the store fails then, or the gateway ends, the
-    broker's part stays without the gateway's: the answer says so.
-    """
-
-    def __init__(self, answers: Answers, link: Link, ask: Ask, request: Any) -> None:
-        self._answers = answers
-        self._link = link
-        self._ask = ask
-        self._request = request
-        self._may = answers.may_administer(ask.principal)
-        self._incremental = ask.plan.key == apis.INCREMENTAL_ALTER_CONFIGS
-        self._refused: dict[str, ApiError] = {}
-        self._parts: dict[str, _Part] = {}
-
-    async def run(self) -> None:
-        """Look at our part, pass on the broker's, answer when both are done."""
-        ask, answers = self._ask, self._answers
-        theirs = await self._look()
-        codes = {error.code for error in self._refused.values()}
-        if KafkaError.CLUSTER_AUTHORIZATION_FAILED in codes:
-            await answers.refused(ask, ask.client_id or "kafka")
-        if not theirs:
-            self._link.answer(ask, await self._finish(configs.AlterConfigsResponse(())))
-            return
-        steps = encode_request_steps(
-            ask.plan.key,
-            ask.plan.version,
-            ask.correlation_id,
-            ask.client_id,
-            replace(self._request, resources=tuple(theirs)),
-        )
-        self._link.forward(ask, await answers.slices.run(steps), self._merge)
-
-    async def _look(self) -> list[configs.AlterResource]:
-        """Look at each broker's part; return what the broker is asked for."""
-        resources = self._request.resources
-        named = Counter(r.resource_name for r in resources if r.resource_type == configs.BROKER)
-        theirs: list[configs.AlterResource] = []
-        for resource in resources:
-            name = resource.resource_name
-            if resource.resource_type != configs.BROKER:
-                theirs.append(resource)
-                continue
-            try:
-                if named[name] > 1:
-                    raise invalid_request(_TWICE)
-                part = await self._checked(resource)
-            except ApiError as error:
-                self._refused[name] = error
-            except StoreError as error:
-                self._refused[name] = ApiError(KafkaError.UNKNOWN_SERVER_ERROR, str(error))
-            else:
-                self._parts[name] = part
-                if part.forwarded:
-                    configs_left = tuple(c for c in resource.configs if not is_ours(c.name))
-                    theirs.append(replace(resource, configs=configs_left))
-        return theirs
-
-    async def _checked(self, resource: Any) -> _Part:
-        """
-        Look at an alteration of one broker.
-
-        Raises:
-            ApiError: it isn't possible, or its principal has no permission.
-            StoreError: the store doesn't answer.
-        """
-        ours = [c for c in resource.configs if is_ours(c.name)]
-        theirs = tuple(c.name for c in resource.configs if not is_ours(c.name))
-        # AlterConfigs replaces all settings: the broker's also where it names none of them.
-        forwarded = bool(theirs) or not self._incremental or not ours
-        nothing = _Part({}, theirs, forwarded)
-        if not self._may:
-            if ours:
-                raise ApiError.generic(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
-            return nothing
-        ops = _ops(ours, self._incremental)
-        store = self._answers.current.store
-        if not ops and (self._incremental or store is None):
-            return nothing
-        if store is None:
-            raise ApiError(KafkaError.UNKNOWN_SERVER_ERROR, self._answers.no_store())
-        broker = resource.resource_name
-        if not self._incremental:
-            stored = await self._answers.on_thread(store.broker_configs)
-            ops = {**dict.fromkeys(stored.get(broker, ())), **ops}
-        if ops:
-            await self._answers.on_thread(
-                lambda: store.alter_broker_configs(broker, ops, validate_only=True)
-            )
-        return _Part(ops, theirs, forwarded)
-
-    def _merge(self, frame: bytes) -> Ask:
-        """Join the broker's answer with ours, later: the store is asked first."""
-        ask, answers = self._ask, self._answers
-
-        async def joined() -> bytes:
-            steps = decode_response_steps(ask.plan.key, ask.plan.version, frame)
-            return await self._finish(await answers.slices.run(steps))
-
-        answers.answer_later(self._link, ask, joined())
-        return ask
-
-    async def _finish(self, response: configs.AlterConfigsResponse) -> bytes:
-        """Do our part where the broker has taken its own; return the client's answer."""
-        of_brokers = [r for r in response.responses if r.resource_type == configs.BROKER]
-        taken = {r.resource_name for r in of_brokers if not r.error_code}
-        for name, part in self._parts.items():
-            if self._request.validate_only or (part.forwarded and name not in taken):
-                continue
-            error = await self._apply(name, part)
-            if error is not None:
-                self._refused[name] = error
-        asked = {name for name, part in self._parts.items() if part.forwarded}
-        results = [
-            _result(r.resource_name, self._refused[r.resource_name])
-            if r.resource_type == configs.BROKER and r.resource_name in self._refused
-            else r
-            for r in response.responses
-        ]
-        own = sorted({*self._refused, *self._parts} - asked)
-        results.extend(_result(name, self._refused.get(name)) for name in own)
-        plan = self._ask.plan
-        answer = replace(response, responses=tuple(results))
-        return await self._answers.slices.run(
-            encode_response_steps(plan.key, plan.version, self._ask.correlation_id, answer)
-        )
-
-    async def _apply(self, broker: str, part: _Part) -> ApiError | None:
-        """Change our settings of one broker; return the error, if it failed."""
-        store = self._answers.current.store
-        if not part.ops:
-            return None
-        who, tool = f"User:{self._ask.principal}", self._ask.client_id or "kafka"
-        try:
-            if store is None:
-                raise StoreError("the gateway runs without a store")
-            await self._answers.on_thread(
-                lambda: store.alter_broker_configs(broker, part.ops, who=who, tool=tool)
-            )
-        except (ApiError, StoreError) as error:
-            api = error if isinstance(error, ApiError) else None
-            code = KafkaError.UNKNOWN_SERVER_ERROR if api is None else api.code
-            text = str(error) if api is None else api.message
-            if not part.forwarded:
-                return ApiError(code, text)
-            log.error("half an alteration of broker settings is in force: the broker's, not ours",
-                      broker=broker, ours=", ".join(part.ops), error=str(error))  # fmt: skip
-            held = f"the broker has taken {', '.join(part.theirs) or 'its part'}"
-            return ApiError(code, f"{held}, but {', '.join(part.ops)} can't be changed: {text}")
-        return None
-
-
-def _result(broker: str, error: ApiError | None) -> configs.AlterResult:
-    if error is None:
-        return configs.AlterResult(configs.BROKER, broker)
-    return configs.AlterResult(configs.BROKER, broker, int(error.code), error.message)
-
-
-def _ops(ours: Sequence[configs.AlterConfig], incremental: bool) -> dict[str, str | None]:
-    """
-    Return new values of our settings.
-
-    Raises:
-        ApiError: an operation that isn't possible.
-
-    Source: ConfigAdminManager in Apache Kafka.
-    """
-    ops: dict[str, str | None] = {}
-    for config in ours:
-        if config.name in ops:
-            raise invalid_request("Error due to duplicate config keys")
-        deleted = incremental and config.operation == configs.OP_DELETE
-        if not deleted and config.value is None:
-            raise invalid_request(f"Null value not supported for : {config.name}")
-        if incremental and config.operation not in (configs.OP_SET, configs.OP_DELETE):
-            raise invalid_request(
-                f"{config.name} can be set or deleted; APPEND and SUBTRACT are for lists"
-            )
-        ops[config.name] = None if deleted else config.value
-    return ops

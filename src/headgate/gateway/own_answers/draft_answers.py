@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.client.quota_messages import (
-    draft_entity_of,
+    draft_entity_steps,
     draft_int64,
     draft_op_of,
     draft_parts_of,
@@ -43,6 +43,8 @@ ADMIN_APIS: Final = (
     draft.ALTER_QUOTAS,
 )
 """All that the admin listener advertises; a broker would advertise Metadata too."""
+MOST_FILTERS: Final = 100
+"""Filters of one request: each is tried on each entity."""
 _DENIED: Final = ApiError.generic(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
@@ -75,7 +77,7 @@ async def answer(answers: Answers, ask: Ask, listener: str) -> bytes:
         response = draft.DescribeEffectiveQuotasResponse((await run(effective(table, request)),))
     else:
         results = await answers.alter(
-            await run(alterations_of(request, draft_entity_of, draft_op_of)),
+            await run(alterations_of(request, draft_entity_steps, draft_op_of)),
             validate_only=request.validate_only,
             who=f"User:{ask.principal}",
             tool=ask.client_id or f"listener {listener}",
@@ -87,7 +89,7 @@ async def answer(answers: Answers, ask: Ask, listener: str) -> bytes:
 
 
 def alterations_of(
-    request: Any, entity: Callable[[Any], QuotaEntity], op_of: Callable[[Any], Op]
+    request: Any, entity: Callable[[Any], Work[QuotaEntity]], op_of: Callable[[Any], Op]
 ) -> Work[list[QuotaAlteration]]:
     """Return what a request wants changed; ``entity`` and ``op_of`` read its way of spelling."""
     alterations = []
@@ -96,7 +98,7 @@ def alterations_of(
         for op in entry.ops:
             ops.append(op_of(op))
             yield
-        alterations.append(QuotaAlteration.of(entity(entry.entity), ops))
+        alterations.append(QuotaAlteration.of((yield from entity(entry.entity)), ops))
         yield
     return alterations
 
@@ -105,6 +107,11 @@ def describe(table: QuotaTable, request: Any) -> Work[tuple[draft.DescribedQuota
     """Return the quotas of the entities that pass every filter; a bad filter is one entry."""
     components, found = [], []
     try:
+        if len(request.filters) > MOST_FILTERS:
+            raise invalid_request(
+                f"{len(request.filters)} filters in one request; "
+                f"{MOST_FILTERS} are possible at most"
+            )
         for item in request.filters:
             yield
             components.append(_filter(item).component())
@@ -132,7 +139,7 @@ def describe(table: QuotaTable, request: Any) -> Work[tuple[draft.DescribedQuota
 
 def effective(table: QuotaTable, request: Any) -> Work[draft.EffectiveEntry]:
     """Return an entity's quota per key, and those it overrides unless they are left out."""
-    entity = draft_entity_of(request.entity)
+    entity = yield from draft_entity_steps(request.entity)
     fault = request_error(entity)
     if fault is not None:
         return draft.EffectiveEntry(request.entity, (), int(fault.code), fault.message)
