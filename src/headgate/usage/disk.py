@@ -60,9 +60,10 @@ class _Sink:
 class OpenFile:
     """One file being written."""
 
-    def __init__(self, path: Path, opened_ms: float) -> None:
+    def __init__(self, path: Path, opened_ms: float, first_seq: int) -> None:
         self.path = path
         self.opened_ms = opened_ms
+        self.first_seq = first_seq  # of its events
         self.size = 0
         self._unwritten = b""
         self._sink = _Sink()
@@ -70,6 +71,10 @@ class OpenFile:
             pa.PythonFile(self._sink, mode="w"), SCHEMA, options=files.WRITE_OPTIONS
         )
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+
+    def removed(self) -> bool:
+        """Whether somebody removed the file, so that nobody would find what is written to it."""
+        return self._fd >= 0 and not os.fstat(self._fd).st_nlink
 
     def stage(self, batch: pa.RecordBatch) -> None:
         """Make a batch's bytes."""

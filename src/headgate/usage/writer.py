@@ -33,7 +33,8 @@ from headgate.errors import ConfigError
 from headgate.usage import files
 from headgate.usage.disk import OpenFile, Recovered, recover
 from headgate.usage.format import Event, Origin
-from headgate.usage.retention import note_number, noted_number
+from headgate.usage.numbering import next_number
+from headgate.usage.retention import note_number
 from headgate.usage.rows import MALFORMED, MOST_NAMED, Rows, batch_of
 
 log = logging.getLogger("headgate.usage")
@@ -341,21 +342,32 @@ class JournalWriter(EventWriter):
         most, gap = self._max_file_bytes // 2, bool(self.recovered)
         while True:
             try:
-                return _next_seq(self.directory, self.worker_id, most, gap=gap)
+                return next_number(self.directory, self.worker_id, most, gap=gap)
             except FileNotFoundError:  # compacted, or removed, since it was listed
                 continue
 
     def _stage(self, batch: pa.RecordBatch, first_seq: int) -> None:
+        self._leave_removed()
         file = self._file
         if file is None:
             path = self.directory / files.file_name(self.worker_id, first_seq, files.OPEN)
-            file = self._file = OpenFile(path, self._monotonic_ms())
+            file = self._file = OpenFile(path, self._monotonic_ms(), first_seq)
         try:
             file.stage(batch)
         except BaseException:  # part of it may be in the bytes: this file can't be continued
             self._file, self._unclosed = None, True
             file.abandon()
             raise
+
+    def _leave_removed(self) -> None:
+        """Write no more to a file that somebody removed; say how many events went with it."""
+        file = self._file
+        if file is not None and file.removed():
+            lost = self._next_seq - file.first_seq
+            self.dropped += lost
+            log.error("journal %s: %s was removed, with %d events", self.worker_id, file.path, lost)
+            self._file = None
+            file.abandon()
 
     def _commit(self) -> None:
         assert self._file is not None
@@ -370,6 +382,7 @@ class JournalWriter(EventWriter):
 
     def _finish(self) -> None:
         """Close the file if one is open, and those that couldn't be before."""
+        self._leave_removed()
         file, self._file = self._file, None
         try:
             if file is not None:
@@ -397,49 +410,3 @@ class JournalWriter(EventWriter):
                     self._file = None
                     raise
         self._finish()
-
-
-def _next_seq(directory: Path, worker_id: str, most: int, *, gap: bool) -> int:
-    """
-    Return the number a new run begins with.
-
-    Args:
-        directory: the journal's.
-        worker_id: the worker of this journal.
-        most: events that a file may hold at most. If the last file is damaged, this many numbers
-            are left out, because it is unknown how many it held, and no number may be used twice.
-        gap: leave one number out, because the last run didn't end normally, so that a loss shows.
-
-    Raises:
-        FileNotFoundError: the last file was compacted or removed meanwhile.
-    """
-    last = 0
-    aside = [file for file in files.set_aside(directory) if file.worker_id == worker_id]
-    damaged = [file.first_seq for file in aside][-1:]
-    mine = [file for file in files.journal_files(directory) if file.worker_id == worker_id]
-    if mine:
-        newest = mine[-1]
-        last = newest.first_seq - 1
-        damage: str | None = None
-        if newest.suffix == files.CLOSED:
-            closed = files.ClosedBatches(newest.path)
-            for batch in closed:
-                last = batch.column("seq")[-1].as_py()
-            damage = closed.damage
-        else:
-            try:
-                for batch in files.read_batches(newest):
-                    last = batch.column("seq")[-1].as_py()
-            except FileNotFoundError:
-                raise
-            except (pa.ArrowException, OSError) as exc:
-                damage = str(exc)
-        if damage is not None:
-            damaged = [newest.first_seq]
-        elif damaged and damaged[0] < newest.first_seq:
-            damaged = []
-    noted = noted_number(directory, worker_id)
-    if damaged:
-        log.error("journal %s: its last file is damaged; its next number is far higher", worker_id)
-        return max(last + 1, damaged[0], noted) + most
-    return max(last + (2 if gap else 1), noted)

@@ -253,12 +253,12 @@ def split_of_another_quota() -> Iterator[None]:
 
 @plant("a journal's numbers begin again after a restart", 4, "journal")
 def numbers_again() -> Iterator[None]:
-    real = writer._next_seq
+    real = writer.next_number
 
     def earlier(*args: Any, **named: Any) -> int:
         return max(real(*args, **named) - 3, 1)
 
-    with _instead(writer, "_next_seq", earlier):
+    with _instead(writer, "next_number", earlier):
         yield
 
 

@@ -239,6 +239,33 @@ def test_more_than_may_wait_is_dropped_and_leaves_a_gap(tmp_path: Path) -> None:
     assert list(find_gaps(read_batches(tmp_path))) == [Gap("w", 11, 15)]
 
 
+def test_a_file_that_somebody_removes_is_left_at_once_and_its_events_are_counted_as_dropped(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "usage"
+    journal = written(folder, 3)
+    assert journal.flush()
+    shutil.rmtree(folder)
+    journal.append(event(3))
+    assert not journal.flush()  # kept: there is no folder
+    assert journal.dropped == 3
+    folder.mkdir()
+    assert journal.flush()
+    journal.append(event(4))
+    journal.close()
+    assert seqs(folder) == [4, 5]  # the removed ones show as a gap
+    assert journal.dropped == 3
+
+
+def test_a_file_removed_before_the_end_is_counted_as_dropped(tmp_path: Path) -> None:
+    journal = written(tmp_path, 3)
+    assert journal.flush()
+    for file in tmp_path.iterdir():
+        file.unlink()
+    journal.close()
+    assert journal.dropped == 3
+
+
 def test_files_are_closed_when_long_or_old(tmp_path: Path) -> None:
     now = [0.0]
     journal = JournalWriter(
