@@ -6,6 +6,7 @@ import ssl
 import struct
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -21,6 +22,7 @@ from .scripted_upstream import (
     Start,
     Upstream,
     connect,
+    fetch,
     links,
     produce,
     read_answer,
@@ -183,3 +185,40 @@ def test_a_broker_that_answers_no_goodbye_over_tls_does_not_hold_up_the_end(
                 wait_for(lambda: gateway.call(lambda: links(gateway)) == 0, "the link's end")
         finally:
             hangs.set()
+
+
+def test_what_a_tls_client_does_not_read_waits_where_it_is_counted_and_comes_whole(
+    start: Start, tmp_path: Path, authority: trustme.CA, upstream: Upstream
+) -> None:
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    upstream.records = 5_000_000
+    gateway = start(
+        listeners="TLS://127.0.0.1:0",
+        **{
+            "listener.security.protocol.map": "TLS:SSL",
+            "headgate.upstream.security.protocol": "PLAINTEXT",
+            "headgate.upstream.shared.enable": "true",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": pem(tmp_path, "server", authority.issue_cert("localhost")),
+        },
+    )
+    context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    with context.wrap_socket(connect(gateway, "TLS"), server_hostname="localhost") as client:
+        client.sendall(b"".join(fetch(n) for n in range(10)))
+        wait_for(lambda: gateway.call(lambda: side(gateway).full), "a full side")
+        inside, owed = gateway.call(
+            lambda: (side(gateway).transport.get_write_buffer_size(), side(gateway).owed)
+        )
+        assert inside < 2 * 65_536  # half a megabyte, unless it is given little
+        assert owed >= inside + 131_072
+        with client.makefile("rb") as answers:
+            for n in range(10):
+                answer = answers.read(int.from_bytes(answers.read(4), "big"))
+                assert (int.from_bytes(answer[:4], "big"), len(answer) > 5_000_000) == (n, True)
+        wait_for(lambda: gateway.call(lambda: side(gateway).owed) == 0, "nothing owed")
+
+
+def side(gateway: GatewayThread) -> Any:
+    """The only client's side of its link."""
+    (link,) = gateway.gateway.brokers[1].links
+    return link.client

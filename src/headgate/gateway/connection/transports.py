@@ -3,13 +3,15 @@ The two ends of a client's connection on the event loop: reading, writing, lendi
 
 These are protocol callbacks, never streams. Both sides read into the loop's one buffer, which is
 handed on as it is. Nearly every write is done at once, and the buffer is used again. A write that
-has to wait keeps the buffer, and the loop goes on with another one. TLS transports get a copy.
+has to wait keeps the buffer, and the loop goes on with another one. TLS transports get a copy, in
+small pieces: what they took, nobody can count any more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.gateway.connection.gathering import MANY_UNANSWERED, Gathering
@@ -25,6 +27,14 @@ READ_BUFFER_BYTES: Final = 262_144
 """As libuv reads: larger gains nothing, smaller costs more calls at 1 MB frames."""
 GOODBYE_S: Final = 0.3
 """How long a drained client may take to close its connection."""
+TLS_PIECE_BYTES: Final = 65_536
+"""TLS hands all that it is given to the transport beneath it at once, however much waits there
+already. So it is given no more than this at a time, and nothing while anything waits in it."""
+BENEATH_TLS_BYTES: Final = 131_072
+"""What waits beneath TLS before it waits in TLS itself: uvloop's mark of 64 KiB, and a piece."""
+UNREAD_TLS_BYTES: Final = (20_480, 32_768)
+"""TLS reads on below the first and no further from the second on while we don't read, of 256 KiB
+by default. The first must be more than a record, which can't be read before it is whole."""
 SPARE_BUFFERS: Final = 32
 """Buffers kept for the next time they are lent: 8 MiB."""
 LINGER_S: Final = 5.0
@@ -116,6 +126,8 @@ class _Side(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
+        "backlog",
+        "behind",
         "buffer",
         "freely",
         "full",
@@ -135,6 +147,8 @@ class _Side(asyncio.BufferedProtocol):
         self.lent: list[bytearray] = []
         self.owed = 0  # bytes that wait to be sent
         self.tls = False
+        self.backlog: deque[memoryview] | tuple[()] = ()  # what TLS hasn't taken yet
+        self.behind = 0  # bytes that the backlog keeps in memory
         # Used by one side each. Constructors of their own would cost every connection two calls.
         self.freely = False  # the client's: what comes need not be read in small pieces
         self.gathering: Gathering | None = None  # the broker's, once many answers were due
@@ -143,8 +157,15 @@ class _Side(asyncio.BufferedProtocol):
         """Keep the transport; whatever can't be sent at once stops the other side."""
         self.transport = transport
         self.tls = transport.get_extra_info("sslcontext") is not None
-        if not self.tls:
-            transport.set_write_buffer_limits(high=0)  # type: ignore[attr-defined]
+        limit: Any = transport
+        if self.tls:
+            self.backlog = deque()
+            # With 0 uvloop's TLS would pause at each write, and might never resume.
+            limit.set_write_buffer_limits(high=1, low=0)
+            low, high = UNREAD_TLS_BYTES
+            limit.set_read_buffer_limits(high=high, low=low)
+        else:
+            limit.set_write_buffer_limits(high=0)
 
     def get_buffer(self, sizehint: int) -> bytearray:
         """Read into the loop's buffer."""
@@ -157,8 +178,10 @@ class _Side(asyncio.BufferedProtocol):
             pieces.clear()
             return
         if self.tls:
-            transport.write(b"".join(pieces))
-        elif len(pieces) == 1:
+            self._send_tls(b"".join(pieces))
+            pieces.clear()
+            return
+        if len(pieces) == 1:
             transport.write(pieces[0])
         else:
             transport.writelines(pieces)
@@ -168,9 +191,44 @@ class _Side(asyncio.BufferedProtocol):
             self.owed = max(sum(map(len, self.lent)), transport.get_write_buffer_size())
             self.link.weigh()
 
+    def _send_tls(self, data: bytes) -> None:
+        if len(data) <= TLS_PIECE_BYTES and not self.full:
+            self.transport.write(data)
+        else:
+            self.backlog.append(memoryview(data))  # type: ignore[union-attr]
+            self.behind += len(data)
+            self._pass_on()
+        if self.full:
+            self._count_tls()
+
+    def _pass_on(self) -> None:
+        """Give TLS what it takes of the backlog."""
+        backlog: Any = self.backlog
+        while backlog and not self.full:
+            piece: Any = backlog[0]
+            if len(piece) > TLS_PIECE_BYTES:
+                backlog[0] = piece[TLS_PIECE_BYTES:]
+            else:
+                del backlog[0]
+                self.behind -= len(piece.obj)  # a part of it kept the whole
+            self.transport.write(piece[:TLS_PIECE_BYTES])
+
+    def _count_tls(self) -> None:
+        self.owed = self.behind + self.transport.get_write_buffer_size() + BENEATH_TLS_BYTES
+        self.link.weigh()
+
     def drained(self) -> None:
-        """All was sent: what was lent comes back."""
+        """
+        All was sent: what was lent comes back.
+
+        With a backlog the side may be ``full`` again.
+        """
         self.full = False
+        if self.backlog:
+            self._pass_on()
+            if self.full:
+                self._count_tls()
+                return
         if self.lent:
             self.buffer.take_back(self.lent)
         if self.owed:
@@ -182,6 +240,8 @@ class _Side(asyncio.BufferedProtocol):
         transport = self.transport
         if transport is None or transport.is_closing():
             return
+        for piece in self.backlog:
+            transport.write(piece)
         transport.close()
         if transport.get_write_buffer_size():
             asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
@@ -233,6 +293,7 @@ class _Side(asyncio.BufferedProtocol):
             return
         self.transport = None
         self.lent.clear()
+        self.backlog = ()
         self.owed = 0
         if self.gathering is not None:
             self.gathering.close()
@@ -288,8 +349,9 @@ class ClientSide(_Side):
     def resume_writing(self) -> None:
         """This side has drained: the other one is read again."""
         self.drained()
-        self.link.broker_reading(True)
-        self.link.stalled(False)
+        if not self.full:
+            self.link.broker_reading(True)
+            self.link.stalled(False)
 
 
 class BrokerSide(_Side):
@@ -331,4 +393,5 @@ class BrokerSide(_Side):
     def resume_writing(self) -> None:
         """This side has drained: the other one is read again."""
         self.drained()
-        self.link.client_reading()
+        if not self.full:
+            self.link.client_reading()
