@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
 import socket
@@ -61,14 +62,20 @@ class Connection(H11Protocol):
     """
     One connection. A slow one is closed, because their number is bounded and others wait.
 
+    Where as many are open as may be, a further one closes the oldest of those that haven't asked
+    for anything in full.
+
     h11 bounds the head of a request at 64 KiB; not every parser that uvicorn may choose does.
 
     Args:
         given: uvicorn's.
     """
 
+    _numbers = itertools.count()
+
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
+        self._number = next(self._numbers)
         self._asks = _Deadline(ASK_S)
         self._reads = _Deadline(READ_S)
 
@@ -76,6 +83,12 @@ class Connection(H11Protocol):
         """Begin."""
         super().connection_made(transport)
         self._watch()
+        open_ = [c for c in self.connections if isinstance(c, Connection) and c is not self]
+        open_ = [c for c in open_ if not c.transport.is_closing()]
+        if len(open_) + 1 >= (self.limit_concurrency or _MOST_REQUESTS):
+            asking = [c for c in open_ if not c._is_answered]
+            if asking:  # or this one is told 503
+                min(asking, key=lambda c: c._number).transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Take what was sent."""
@@ -112,8 +125,12 @@ class Connection(H11Protocol):
         self._reads.call_off()
         super().connection_lost(exc)
 
+    @property
+    def _is_answered(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
     def _watch(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._is_answered:
             self._asks.call_off()
         else:
             self._asks.begin(self.transport)

@@ -99,6 +99,12 @@ def validate_broker_configs(
         if value is None:
             continue
         if BROKER_SETTINGS[base] is None:
+            # Differs: more than 1,000 addresses of max.connections.per.ip.overrides are refused.
+            if (addresses := value.count(",") + 1) > MOST_ADDRESSES:
+                raise invalid_request(
+                    f"Invalid value for configuration {name}: {addresses} addresses; "
+                    f"{MOST_ADDRESSES} are possible at most"
+                )
             kept[name] = _checked_overrides(name, value)
             continue
         number = _checked_int(name, value)
@@ -119,7 +125,8 @@ def as_applied(
     Return a broker's settings as gateways apply them.
 
     Others than Headgate may have written them: Kafka's tools keep ``+5`` as it is, and nobody
-    checks what is put into a znode or a topic. A value that isn't one is left out, as in Kafka.
+    checks what is put into a znode or a topic. A value that isn't one is left out, as in Kafka. One
+    with more addresses than are taken today is applied: to leave it out would lift limits.
 
     Args:
         stored: a store's settings of one broker.
@@ -187,12 +194,6 @@ def _cut(text: str) -> str:
 
 @functools.lru_cache(8)
 def _checked_overrides(name: str, value: str) -> str:
-    # Differs: more than 1,000 addresses of max.connections.per.ip.overrides are refused.
-    if (addresses := value.count(",") + 1) > MOST_ADDRESSES:
-        raise invalid_request(
-            f"Invalid value for configuration {name}: {addresses} addresses; "
-            f"{MOST_ADDRESSES} are possible at most"
-        )
     parts = []
     for part in filter(None, (p.strip() for p in value.split(","))):
         host, _, count = part.rpartition(":")

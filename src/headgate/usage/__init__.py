@@ -8,6 +8,7 @@ The usage journal, the record of all charges, written without delaying traffic.
 - ``disk``: files written batch by batch, closed by a rename, recovered after a kill.
 - ``files``: names and bytes of journal files.
 - ``retention``: keeps a folder within its bound.
+- ``numbering``: finds the number with which a run begins.
 - ``topic``: keeps the journal in a Kafka topic, and reads it back.
 - ``reader``: reads journals of any kind in order, with the gaps that losses left.
 - ``splits``: the messages that carry splits from ``headgate splits`` to gateways.

@@ -161,10 +161,8 @@ def test_addresses_with_limits_of_their_own_are_bounded() -> None:
     assert validate_broker_configs("1", {OVERRIDES: most}, {}) == {OVERRIDES: most}
     with pytest.raises(ApiError, match="1001 addresses; 1000 are possible at most"):
         validate_broker_configs("1", {OVERRIDES: addresses(MOST_ADDRESSES + 1)}, {})
-    unread: list[str] = []
-    stored = {OVERRIDES: addresses(MOST_ADDRESSES + 1), "max.connections": "7"}
-    assert as_applied(stored, lambda name, value: unread.append(name)) == {"max.connections": "7"}
-    assert unread == [OVERRIDES]
+    stored = {OVERRIDES: addresses(MOST_ADDRESSES + 1)}  # by another Headgate, or not by one
+    assert as_applied(stored) == stored
     file = {**BASE, "headgate.broker.id.max": "1"}
     assert (
         len(Settings.from_properties({**file, OVERRIDES: most}).max_connections_per_ip_overrides)
