@@ -266,18 +266,18 @@ def reload_keeps_the_certificate(patch: Patch) -> None:
 
 def broken_key_store_put_in_force(patch: Patch) -> None:
     """The settings that can be used are in force, and TLS without a certificate isn't TLS."""
-    whole = ways.Ways.parts
+    whole = ways.Ways._made
     before: dict[str, Any] = {}
 
-    def parts(self: Any, name: str) -> Any:
+    def made(self: Any, name: str, *given: Any) -> Any:
         try:
-            found = before[name] = whole(self, name)
+            found = before[name] = whole(self, name, *given)
         except ConfigError:
             bare = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             found = before[name]._replace(server_tls=bare)
         return found
 
-    patch.setattr(ways.Ways, "parts", parts)
+    patch.setattr(ways.Ways, "_made", made)
 
 
 def failed_handshake_keeps_its_slot(patch: Patch) -> None:

@@ -125,6 +125,9 @@ class _Side(asyncio.BufferedProtocol):
     What both sides have in common: a buffered protocol that reads into the loop's one buffer.
     """
 
+    #: Whether what TLS doesn't take waits here, where it is counted; else it waits in TLS.
+    counts_tls = False
+
     __slots__ = (
         "backlog",
         "behind",
@@ -159,9 +162,10 @@ class _Side(asyncio.BufferedProtocol):
         self.tls = transport.get_extra_info("sslcontext") is not None
         limit: Any = transport
         if self.tls:
-            self.backlog = deque()
-            # With 0 uvloop's TLS would pause at each write, and might never resume.
-            limit.set_write_buffer_limits(high=1, low=0)
+            if self.counts_tls:
+                self.backlog = deque()
+                # With 0 uvloop's TLS would pause at each write, and might never resume.
+                limit.set_write_buffer_limits(high=1, low=0)
             low, high = UNREAD_TLS_BYTES
             limit.set_read_buffer_limits(high=high, low=low)
         else:
@@ -177,11 +181,13 @@ class _Side(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             pieces.clear()
             return
-        if self.tls:
+        if self.tls and self.counts_tls:
             self._send_tls(b"".join(pieces))
             pieces.clear()
             return
-        if len(pieces) == 1:
+        if self.tls:
+            transport.write(b"".join(pieces))
+        elif len(pieces) == 1:
             transport.write(pieces[0])
         else:
             transport.writelines(pieces)
@@ -303,6 +309,8 @@ class ClientSide(_Side):
     """The side the client is on."""
 
     __slots__ = ()
+
+    counts_tls = True  # clients may read nothing for as long as they like; brokers read
 
     def get_buffer(self, sizehint: int) -> Any:
         """
