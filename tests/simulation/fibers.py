@@ -290,6 +290,9 @@ class Pool:
         def run() -> None:
             try:
                 work()
+            except GreenletExit:  # the life is over
+                self._waiting.clear()
+                raise
             finally:
                 self._busy -= 1
                 if self._waiting and here().process.alive:

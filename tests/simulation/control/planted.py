@@ -151,7 +151,7 @@ def older_at_the_end() -> Iterator[None]:
         yield
 
 
-@plant("a lease is renewed after its end though a standby waits", 9, "two active gateways")
+@plant("a lease is renewed after its end though a standby waits", 6, "two active gateways")
 def renewed_though_somebody_waits() -> Iterator[None]:
     with _instead(Leases, "_look", lambda self: setattr(self, "_others", False)):
         yield
