@@ -69,7 +69,7 @@ def renewed_after_expiry() -> Iterator[None]:
         yield
 
 
-@plant("a lease is kept beyond its end while a renewal hangs", 163, "two active gateways")
+@plant("a lease is kept beyond its end while a renewal hangs", 206, "two active gateways")
 def kept_beyond_its_end() -> Iterator[None]:
     with _instead(Leases, "_stop_in_time", lambda self, broker_id, lease: None):
         yield
