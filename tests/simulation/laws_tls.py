@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
 TIMEOUT_NS: Final = 4_900 * NS_PER_MS
 """What a handshake may take (``headgate.handshake.timeout.ms``), less its way."""
+READ_NS: Final = 500 * NS_PER_MS
+"""How long a gateway that isn't held up may take to read its files after a SIGHUP."""
 
 
 class Certificates(Law):
@@ -40,9 +42,12 @@ class Certificates(Law):
         self._in_force.append((self.life.loop.now_ns, name))
 
     def _since(self, since_ns: int) -> set[str]:
-        """Return what was in force at any time since then."""
-        before = [name for at_ns, name in self._in_force if at_ns <= since_ns]
-        return {*before[-1:], *(name for at_ns, name in self._in_force if at_ns > since_ns)}
+        """Return what was in force at any time since then; a thread reads what is to be."""
+        read_ns = since_ns - READ_NS
+        before = [name for at_ns, name in self._in_force if at_ns <= read_ns]
+        stood = since_ns < self.life.calm_ns + READ_NS  # what came meanwhile wasn't read yet
+        possible = {*before[-2 if stood else -1 :]}
+        return possible | {name for at_ns, name in self._in_force if at_ns > read_ns}
 
     def shaken(self, line: Conversation, error: str) -> None:
         possible = self._since(line.came_ns)
