@@ -22,6 +22,7 @@ From the bottom up; a package imports only from those named before it:
 - ``store``: where quotas are kept.
 - ``live``: what goes on now, and why.
 - ``templates``: how the report's and the console's templates are rendered.
+- ``http_serving``: what HTTP servers here share: no signals, and few connections.
 - ``metrics``: what a gateway shows about its own state.
 - ``admin``: KIP-546's admin client.
 - ``gateway``: the proxy between clients and brokers.

@@ -37,16 +37,16 @@ _key_of = functools.lru_cache(256)(QuotaKey.parse)
 
 def entity_of(parts: Iterable[q.EntityPart]) -> QuotaEntity:
     """Read an entity; a null name is the default."""
-    return QuotaEntity(
-        {p.entity_type: DEFAULT if p.entity_name is None else p.entity_name for p in parts}
-    )
+    return QuotaEntity(dict(map(_named, parts)))
 
 
 def entity_steps(parts: Iterable[q.EntityPart]) -> Work[QuotaEntity]:
     """Read an entity that may have thousands of parts; a null name is the default."""
-    return _entity_steps(
-        (p.entity_type, DEFAULT if p.entity_name is None else p.entity_name) for p in parts
-    )
+    return _entity_steps(map(_named, parts))
+
+
+def _named(part: q.EntityPart) -> tuple[str, EntityName]:
+    return part.entity_type, DEFAULT if part.entity_name is None else part.entity_name
 
 
 def _entity_steps(parts: Iterable[tuple[str, EntityName]]) -> Work[QuotaEntity]:
@@ -142,16 +142,16 @@ def cut(alterations: Iterable[QuotaAlteration]) -> list[list[QuotaAlteration]]:
 
 def draft_entity_of(parts: Iterable[d.EntityPart]) -> QuotaEntity:
     """Read an entity; the empty name is the default."""
-    return QuotaEntity(
-        {canonical_entity_type(p.entity_type): p.entity_name or DEFAULT for p in parts}
-    )
+    return QuotaEntity(dict(map(_draft_named, parts)))
 
 
 def draft_entity_steps(parts: Iterable[d.EntityPart]) -> Work[QuotaEntity]:
     """Read an entity that may have thousands of parts; the empty name is the default."""
-    return _entity_steps(
-        (canonical_entity_type(p.entity_type), p.entity_name or DEFAULT) for p in parts
-    )
+    return _entity_steps(map(_draft_named, parts))
+
+
+def _draft_named(part: d.EntityPart) -> tuple[str, EntityName]:
+    return canonical_entity_type(part.entity_type), part.entity_name or DEFAULT
 
 
 def draft_parts_of(entity: QuotaEntity) -> tuple[d.EntityPart, ...]:

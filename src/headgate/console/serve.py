@@ -5,8 +5,6 @@ The console's server: sockets, TLS, signals.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import itertools
 import os
 import signal
 import socket
@@ -16,12 +14,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import uvicorn
-from h11 import LocalProtocolError
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from headgate import http_serving
 from headgate.config.listeners import HostPort
 from headgate.errors import ConfigError
+from headgate.http_serving import end_oldest
 
 _MOST_REQUESTS: Final = 500
 """Pages and live updates at once; the next is answered 503."""
@@ -58,24 +56,19 @@ class _Deadline:
             self._timer = None
 
 
-class Connection(H11Protocol):
+class Connection(http_serving.Connection):
     """
     One connection. A slow one is closed, because their number is bounded and others wait.
 
     Where as many are open as may be, a further one closes the oldest of those that haven't asked
     for anything in full.
 
-    h11 bounds the head of a request at 64 KiB; not every parser that uvicorn may choose does.
-
     Args:
         given: uvicorn's.
     """
 
-    _numbers = itertools.count()
-
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self._number = next(self._numbers)
         self._asks = _Deadline(ASK_S)
         self._reads = _Deadline(READ_S)
 
@@ -83,26 +76,14 @@ class Connection(H11Protocol):
         """Begin."""
         super().connection_made(transport)
         self._watch()
-        open_ = [c for c in self.connections if isinstance(c, Connection) and c is not self]
-        open_ = [c for c in open_ if not c.transport.is_closing()]
-        if len(open_) + 1 >= (self.limit_concurrency or _MOST_REQUESTS):
-            asking = [c for c in open_ if not c._is_answered]
-            if asking:  # or this one is told 503
-                min(asking, key=lambda c: c._number).transport.abort()
+        others = [c for c in self.others() if not c.transport.is_closing()]
+        if len(others) + 1 >= (self.limit_concurrency or _MOST_REQUESTS):
+            end_oldest(c for c in others if not c.is_answered)  # or this one is told 503
 
     def data_received(self, data: bytes) -> None:
         """Take what was sent."""
         super().data_received(data)
         self._watch()
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what isn't HTTP; just hang up where an answer is under way already."""
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # what it still says goes nowhere
-            self.cycle.message_event.set()
-        with contextlib.suppress(LocalProtocolError):
-            super().send_400_response(msg)
-        self.transport.close()
 
     def on_response_complete(self) -> None:
         """Go on to the next request, if there is one."""
@@ -125,20 +106,16 @@ class Connection(H11Protocol):
         self._reads.call_off()
         super().connection_lost(exc)
 
-    @property
-    def _is_answered(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
-
     def _watch(self) -> None:
-        if self._is_answered:
+        if self.is_answered:
             self._asks.call_off()
         else:
             self._asks.begin(self.transport)
 
 
-class _Server(uvicorn.Server):
+class _Server(http_serving.Server):
     """
-    A server that reports when it is ready, and doesn't handle signals: uvicorn would die of them.
+    A server that reports when it is ready.
 
     Args:
         config: uvicorn's.
@@ -153,11 +130,6 @@ class _Server(uvicorn.Server):
         """Begin to serve."""
         await super().startup(sockets)
         self._ready()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Any:
-        """Leave SIGTERM and SIGINT alone."""
-        yield
 
 
 class Tls(NamedTuple):

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import uvicorn
-from h11 import LocalProtocolError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headgate.gateway.connection.acceptor import listen
+from headgate.http_serving import Connection, Server, end_oldest
 from headgate.metrics.expose import CONTENT_TYPE, page
 
 if TYPE_CHECKING:
@@ -37,16 +35,7 @@ _LAST_ANSWERS_S: Final = 1
 """How long answers may still be read when a gateway ends: a drain mustn't wait for a scraper."""
 
 
-class _Quiet(uvicorn.Server):
-    """A server that leaves signals to the gateway."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Any:
-        """Leave SIGTERM and SIGINT alone."""
-        yield
-
-
-class _Few(H11Protocol):
+class _Few(Connection):
     """
     One of a bounded number of connections.
 
@@ -54,23 +43,13 @@ class _Few(H11Protocol):
     don't read their answers must keep no probe out.
     """
 
-    _numbers = itertools.count()
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin."""
         super().connection_made(transport)
-        self.number = next(self._numbers)
         self._bytes = self._lines = 0
         if len(self.connections) > MOST_CONNECTIONS:
-            others = [c for c in self.connections if isinstance(c, _Few) and c is not self]
-            held = [c for c in others if c._holds_out]
-            idle = [c for c in held if c.cycle is None or c.cycle.response_complete]
-            min(idle or held, key=lambda c: c.number, default=self).transport.abort()
-
-    @property
-    def _holds_out(self) -> bool:
-        """Whether it is open; one that closes when its answer has been read counts."""
-        transport = self.transport
-        return not transport.is_closing() or transport.get_write_buffer_size() > 0
+            held = [c for c in self.others() if _holds_out(c.transport)]
+            end_oldest([c for c in held if not c.is_answered] or held or [self])
 
     def data_received(self, data: bytes) -> None:
         """Take what was sent; refuse more than a question that is answered here can have."""
@@ -87,14 +66,10 @@ class _Few(H11Protocol):
         self._bytes, self._lines = len(left), left.count(b"\n")
         super().on_response_complete()
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what isn't HTTP; just hang up where an answer is under way already."""
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # the rest of that answer isn't sent
-            self.cycle.message_event.set()
-        with contextlib.suppress(LocalProtocolError):
-            super().send_400_response(msg)
-        self.transport.close()
+
+def _holds_out(transport: asyncio.Transport) -> bool:
+    """Say whether it is open; one that closes when its answer has been read counts."""
+    return not transport.is_closing() or transport.get_write_buffer_size() > 0
 
 
 class Showing(Protocol):
@@ -137,7 +112,7 @@ class HttpListener:
                 Route("/metrics", self._metrics),
             ]
         )
-        self._server = _Quiet(
+        self._server = Server(
             uvicorn.Config(
                 app,
                 log_config=None,

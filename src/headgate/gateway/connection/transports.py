@@ -401,5 +401,4 @@ class BrokerSide(_Side):
     def resume_writing(self) -> None:
         """This side has drained: the other one is read again."""
         self.drained()
-        if not self.full:
-            self.link.client_reading()
+        self.link.client_reading()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import RemoteProtocolError
 from headgate.gateway.charging.plans import RAW_TOKEN, Plan
 from headgate.gateway.session.commands import Ask
-from headgate.gateway.session.relay import COLLECT, wait_for_answers
+from headgate.gateway.session.relay import collect_alone
 from headgate.wire.header import parse_request_header
 
 if TYPE_CHECKING:
@@ -43,14 +43,8 @@ def on_request(
 
     Arguments and result as for ``relay.on_request``.
     """
-    if state.unanswered:
-        return wait_for_answers(state)
-    if size > MAX_REQUEST_BYTES:
-        # Differs: a SASL request of more than 512 KiB closes after login, too, and without SASL.
-        raise RemoteProtocolError(
-            f"{plan.name} of {size} bytes; at most {MAX_REQUEST_BYTES} are read", reason="oversized"
-        )
-    return COLLECT
+    # Differs: a SASL request of more than 512 KiB closes after login, too, and without SASL.
+    return collect_alone(state, plan, size, MAX_REQUEST_BYTES)
 
 
 def take(state: SessionState, plan: Plan, frame: memoryview, now_ms: int) -> None:

@@ -8,11 +8,10 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from headgate.errors import RemoteProtocolError
 from headgate.gateway.charging.plans import Plan
 from headgate.gateway.session import relay
 from headgate.gateway.session.commands import Ask
-from headgate.gateway.session.relay import COLLECT, wait_for_answers
+from headgate.gateway.session.relay import collect_alone
 from headgate.wire.header import parse_request_header
 
 if TYPE_CHECKING:
@@ -39,14 +38,8 @@ def on_request(
 
     Arguments and result as for ``relay.on_request``.
     """
-    if state.unanswered:
-        return wait_for_answers(state)
-    if size > MAX_ASKED_BYTES:
-        # Differs: what the gateway reads whole is 1 MiB at most, or it closes.
-        raise RemoteProtocolError(
-            f"{plan.name} of {size} bytes; at most {MAX_ASKED_BYTES} are read", reason="oversized"
-        )
-    return COLLECT
+    # Differs: what the gateway reads whole is 1 MiB at most, or it closes.
+    return collect_alone(state, plan, size, MAX_ASKED_BYTES)
 
 
 def on_mutation(

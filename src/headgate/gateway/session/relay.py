@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
+from headgate.errors import RemoteProtocolError
 from headgate.gateway.charging.plans import Kind, Plan
 from headgate.gateway.session.in_flight import Passing, told_before
 from headgate.gateway.session.mute import RESPONSE_SENT
@@ -98,6 +99,28 @@ def wait_for_answers(state: SessionState) -> int:
     """Take nothing more before all requests in flight are answered."""
     state.until_answered = state.blocked = True
     return WAITS
+
+
+def collect_alone(state: SessionState, plan: Plan, size: int, most_bytes: int) -> int:
+    """
+    Have a request collected once all requests before it are answered.
+
+    Args:
+        state: of the session.
+        plan: of its kind.
+        size: its bytes.
+        most_bytes: longer ones are refused.
+
+    Raises:
+        RemoteProtocolError: it is too long.
+    """
+    if state.unanswered:
+        return wait_for_answers(state)
+    if size > most_bytes:
+        raise RemoteProtocolError(
+            f"{plan.name} of {size} bytes; at most {most_bytes} are read", reason="oversized"
+        )
+    return COLLECT
 
 
 def pass_part(

@@ -118,13 +118,10 @@ class UsageJournal(Journal):
         if not (decided is decision and planned is plan and whose is context):
             ms, user, client_id, bound = decision
             key = (quota_type, plan, context, user, client_id, decision is UNCHARGED)
-            origins = client.origins
-            origin = origins.get(key)
+            origin = client.origins.get(key)
             if origin is None:
                 origin = self._of(client, key)
-                if len(origins) >= _MOST_ORIGINS or len(context.client_id) > _LONG:
-                    origins.clear()
-                origins[key] = origin
+                _remember(client, context, key, origin)
             if bound >= UNLIMITED:
                 bound = inf
             client.origin_seen[quota_type] = (decision, plan, context, origin, bound, ms)
@@ -174,9 +171,7 @@ class UsageJournal(Journal):
         origin = client.origins.get(key)
         if origin is None:
             origin = self._make(client, context, None, "record", quota_type, user, client_id)
-            if len(client.origins) >= _MOST_ORIGINS or len(context.client_id) > _LONG:
-                client.origins.clear()
-            client.origins[key] = origin
+            _remember(client, context, key, origin)
         self._append((origin, t_ms, amount, _limit(decision), None, *_NO_ANSWER))
 
     def unrecord(
@@ -348,6 +343,15 @@ class UsageJournal(Journal):
     def close(self) -> None:
         """See ``Journal``."""
         self._writer.close()
+
+
+def _remember(
+    client: ClientConnection, context: Context, key: tuple[Any, ...], origin: Any
+) -> None:
+    """Keep an origin for a connection's next charges."""
+    if len(client.origins) >= _MOST_ORIGINS or len(context.client_id) > _LONG:
+        client.origins.clear()
+    client.origins[key] = origin
 
 
 def _limit(decision: Throttle) -> float:
