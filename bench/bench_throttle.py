@@ -4,7 +4,7 @@ Decisions per second of Kafka's ClientQuotaManager, our manager and our kernel, 
 Kafka's figure needs a JDK (javac) and the embedded Kafka's jars (fetched when missing). CPU seconds
 count, not wall-clock: the machine is shared. All three must throttle the same events by the same
 milliseconds.
-Prints a table; ``--write`` also puts it into bench/README.md, section "Throttle".
+Prints a table; ``--write`` also puts it into bench/throttle.md.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def main() -> None:
     """Measure, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--events", type=int, default=1_000_000)
-    parser.add_argument("--write", action="store_true", help="put the table into bench/README.md")
+    parser.add_argument("--write", action="store_true", help="put the table into bench/throttle.md")
     options = parser.parse_args()
     if not shutil.which("javac"):
         print("no JDK (javac isn't on PATH): Kafka's own figure, and so the ratios, are missing")
@@ -180,11 +180,11 @@ def main() -> None:
     )
     print(f"\nmillion decisions per CPU second\n\n{table}")
     if options.write:
-        readme = HERE / "README.md"
+        page = HERE / "throttle.md"
         begin, end = "<!-- throttle: begin -->\n", "<!-- throttle: end -->"
-        text = readme.read_text("utf-8")
+        text = page.read_text("utf-8")
         at, to = text.index(begin) + len(begin), text.index(end)
-        readme.write_text(f"{text[:at]}{table}\n{text[to:]}", "utf-8")
+        page.write_text(f"{text[:at]}{table}\n{text[to:]}", "utf-8")
 
 
 if __name__ == "__main__":

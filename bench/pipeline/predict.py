@@ -279,7 +279,7 @@ def holds(of: tuple[float, ...]) -> bool:
 
 
 def show(rows: list[dict[str, Any]], a: float) -> None:
-    """Print the table for bench/README.md, and what it comes to."""
+    """Print the table for bench/pipeline.md, and what it comes to."""
     print("| client at A | is taken for | at | rate, run | predicted | error | throttled s, run |"
           " predicted | finish s, run | predicted |")  # fmt: skip
     print("|---|---|---|---|---|---|---|---|---|---|")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "howto" / "capacity.md").read_text(encoding="utf-8")
-BENCH = (ROOT / "bench" / "README.md").read_text(encoding="utf-8")
+BENCH = (ROOT / "bench" / "gateway.md").read_text(encoding="utf-8")
 
 
 def test_the_calculator_has_the_figures_of_the_table_and_of_the_bench() -> None:
