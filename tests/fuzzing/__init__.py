@@ -17,5 +17,5 @@ What fuzzers call: a target for everything that Headgate reads from outside.
 - ``commands``: command lines.
 - ``pages``: the console's requests, and the gateway's own HTTP.
 
-``make fuzz`` runs them for millions of inputs; bench/README.md has the figures.
+``make fuzz`` runs them for millions of inputs; bench/attacks.md has the figures.
 """

@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
-
-TESTS = Path(__file__).parents[1]
 
 
 def told_with_two_hash_seeds(program: str) -> tuple[str, str]:
@@ -16,7 +13,7 @@ def told_with_two_hash_seeds(program: str) -> tuple[str, str]:
     def told(seed: str) -> str:
         return subprocess.run(
             [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(TESTS)},
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,
             check=True,

@@ -28,8 +28,6 @@ from headgate.store.identity import StoreIdentity
 Making = Callable[[QuotaTable], Plan]
 """Makes a plan from the present quotas."""
 
-LONGEST_REASON: Final = 1_000
-"""Bytes. Every entry of a change repeats the reason, and stores keep entries in memory."""
 _TRYING: Final = CapacityLimiter(1)
 """A what-if uses a whole core for a second, so one runs at a time; other pages don't wait."""
 

@@ -12,7 +12,7 @@ import secrets
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from headgate.errors import MALFORMED
 from headgate.quota.alteration import is_ip_literal
@@ -26,6 +26,8 @@ BrokerCallback = Callable[[BrokerConfigs], None]
 
 #: Principal and tool of a change that another tool made in the home directly.
 UNKNOWN = "unknown"
+MOST_MESSAGE_BYTES: Final = 1_000
+"""Of a change: each of its entries repeats it, and stores keep 20,000 entries in memory."""
 
 
 class Origin(NamedTuple):

@@ -383,9 +383,10 @@ def test_a_full_disk_a_broken_one_and_control_c_take_a_line(
             "--mode append: write Delta by headgate.pipeline.write",
         ),
         (["--mode", "append", "--incremental"], "make the whole tables again: leave out --mode"),
+        (["--copies", "count", "--follow"], "and read it once: leave out --copies count"),
     ],
 )
-def test_what_cant_become_of_older_tables_is_refused(
+def test_what_cant_be_done_with_older_tables_or_growing_inputs_is_refused(
     flags: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main_usage(["--requests", "r.log", "--out", str(tmp_path), *flags]) == 2

@@ -186,7 +186,7 @@ def run_answer(arguments: argparse.Namespace, answer: Answer) -> Tables:
 
 def _refuse_modes(arguments: argparse.Namespace) -> None:
     """
-    Refuse what can't be done with older tables.
+    Refuse what can't be done with older tables or with a growing input.
 
     Raises:
         BadUsage: says what can.
@@ -195,9 +195,15 @@ def _refuse_modes(arguments: argparse.Namespace) -> None:
         raise BadUsage("--mode merge replaces days: add --partition-by day")
     if arguments.mode != "overwrite" and arguments.format != "parquet":
         raise BadUsage(f"--mode {arguments.mode}: write Delta by headgate.pipeline.write")
-    kept = arguments.mode != "overwrite" or arguments.partition_by
-    if kept and (arguments.incremental or arguments.follow):
+    if not (arguments.incremental or arguments.follow):
+        return
+    if arguments.mode != "overwrite" or arguments.partition_by:
         raise BadUsage("--incremental and --follow make the whole tables again: leave out --mode")
+    if arguments.copies == "count":
+        raise BadUsage(
+            "--incremental and --follow know a log by its first request, under any name, and read "
+            "it once: leave out --copies count"
+        )
 
 
 def _told(on: Opened, answer: Answer) -> Tables:

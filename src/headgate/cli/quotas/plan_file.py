@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headgate.cli.quotas.quota_output import entity_json, number
 from headgate.errors import MALFORMED, InvalidQuota, StoreMovedOn
@@ -17,14 +17,13 @@ from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.plan import Plan, plan_of
 from headgate.quota.table import Change, QuotaTable
+from headgate.store.base import MOST_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from headgate.store.identity import StoreIdentity
 
 _MARK = "headgate_plan"
 _VERSION = 1
-_MOST_MESSAGE_BYTES: Final = 1_000
-"""Every history entry of a change has its message; stores keep 20,000 entries in memory."""
 
 
 def checked_message(text: str) -> str:
@@ -38,8 +37,8 @@ def checked_message(text: str) -> str:
         size = len(text.encode())
     except UnicodeEncodeError as exc:
         raise InvalidQuota("the message isn't UTF-8") from exc
-    if size > _MOST_MESSAGE_BYTES:
-        raise InvalidQuota(f"the message is longer than {_MOST_MESSAGE_BYTES} bytes")
+    if size > MOST_MESSAGE_BYTES:
+        raise InvalidQuota(f"the message is longer than {MOST_MESSAGE_BYTES} bytes")
     return text
 
 

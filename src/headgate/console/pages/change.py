@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from headgate.admin.undoing import undoing
 from headgate.console.access.viewer import OPERATORS
 from headgate.console.parts import parts, viewer
-from headgate.console.proposal import LONGEST_REASON, Making, history, make, propose
+from headgate.console.proposal import Making, history, make, propose
 from headgate.console.rendering import render, url
 from headgate.console.routing import Page, missing
 from headgate.errors import InvalidQuota, StoreMovedOn
@@ -23,7 +23,7 @@ from headgate.quota.human import has_unit, read_value
 from headgate.quota.key import KEYS, QuotaKey, format_value
 from headgate.quota.plan import plan_of
 from headgate.quota.table import Change
-from headgate.store.base import HistoryEntry
+from headgate.store.base import MOST_MESSAGE_BYTES, HistoryEntry
 
 _SHOWN_CHANGES: Final = 20
 _READ_ENTRIES: Final = 500
@@ -195,8 +195,8 @@ def reason_problem(reason: str) -> str:
     """Return what is wrong with a reason; "": nothing."""
     if not reason:
         return "Give a reason: the history keeps it."
-    if len(reason.encode("utf-8", "replace")) > LONGEST_REASON:
-        return f"The reason is longer than {LONGEST_REASON} bytes."
+    if len(reason.encode("utf-8", "replace")) > MOST_MESSAGE_BYTES:
+        return f"The reason is longer than {MOST_MESSAGE_BYTES} bytes."
     return ""
 
 
