@@ -1,4 +1,4 @@
-"""A gateway whose store in ZooKeeper or in Kafka is deleted: its quotas stay in force."""
+"""A gateway whose store is deleted, or stands still: its quotas stay in force."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from headgate.config import Settings
 from headgate.embedded import EmbeddedKafka, EmbeddedZooKeeper
 from headgate.store import open_store
 
@@ -56,6 +57,32 @@ def test_in_zookeeper(tmp_path: Path, upstream: Upstream, zookeeper: EmbeddedZoo
                 client.delete(f"{chroot}/{name}", recursive=True)
 
     stays_in_force(Host(tmp_path, upstream, f"zookeeper://{zookeeper.address}{chroot}"), delete)
+
+
+@pytest.mark.kafka3
+def test_a_zookeeper_that_stands_still_until_its_sessions_end(
+    tmp_path: Path, upstream: Upstream, make_zookeeper: Callable[..., EmbeddedZooKeeper]
+) -> None:
+    zookeeper = make_zookeeper()
+    host = Host(tmp_path, upstream, f"zookeeper://{zookeeper.address}/quotas")
+    host.settings = Settings.from_properties(
+        {**host.properties, "zookeeper.session.timeout.ms": "4000"}
+    )
+    with host.gateway() as gateway:
+        with host.store() as store:
+            set_slow(store)
+            wait_for(lambda: len(gateway.gateway.table) == 1, "the quota")
+        until_ready(gateway)
+        zookeeper.pause()
+        wait_for(lambda: "doesn't answer" in not_ready(gateway), "not ready")
+        time.sleep(5)  # longer than a session
+        assert told_ms(gateway) >= 3_000
+        zookeeper.resume()
+        until_ready(gateway)
+        with host.store() as store:
+            set_bob(store)
+        wait_for(lambda: len(gateway.gateway.table) == 2, "a change made afterwards")
+        assert told_ms(gateway) >= 3_000
 
 
 @pytest.mark.kafka4
