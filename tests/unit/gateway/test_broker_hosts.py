@@ -12,7 +12,7 @@ import pytest
 
 from headgate.config import HostPort
 from headgate.gateway.broker.dialing import Dialer
-from headgate.gateway.connection.hosts import KEPT_S, BrokerHosts
+from headgate.gateway.connection.hosts import KEPT_S, BrokerHosts, Hosts
 from headgate.gateway.loop.log_limit import PER_MINUTE
 from headgate.metrics.meters import Meters
 
@@ -97,3 +97,33 @@ async def test_failed_answers_are_logged_a_few_times_a_minute(
             answers.failed(link, ask, RuntimeError("a bug"))
     assert len(caplog.records) == PER_MINUTE
     assert all(record.exc_info for record in caplog.records)
+
+
+def test_look_ups_for_connection_limits_leave_threads_for_brokers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def look_up_many() -> int:
+        loop = asyncio.get_running_loop()
+        silent = asyncio.Event()
+        under_way = 0
+
+        async def getaddrinfo(*_: Any, **__: Any) -> Any:
+            nonlocal under_way
+            under_way += 1
+            await silent.wait()
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 0))]
+
+        monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo)
+        tasks: list[asyncio.Task[None]] = []
+        hosts = Hosts(lambda work: tasks.append(loop.create_task(work)))
+        names = [f"host-{number}.example" for number in range(1_000)]
+        assert {hosts.address(name) for name in names} == {None}
+        for _ in range(5):
+            await asyncio.sleep(0)
+        at_once = under_way
+        silent.set()
+        await asyncio.gather(*tasks)
+        assert {hosts.address(name) for name in names} == {"192.0.2.1"}
+        return at_once
+
+    assert asyncio.run(look_up_many()) == 2

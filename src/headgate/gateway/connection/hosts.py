@@ -22,6 +22,9 @@ from headgate.throttle.connection import host_address
 log = get_logger("headgate.gateway")
 
 _AGAIN_S: Final = 30.0
+_AT_ONCE: Final = 2
+"""Look-ups for connection limits. The loop has four threads for look-ups, and one whose name server
+is silent takes many seconds: clients that wait for their broker's address must find a thread."""
 KEPT_S: Final = 30.0
 """How long a broker's addresses are used: as long as Java's clients keep them
 (``networkaddress.cache.ttl``)."""
@@ -42,6 +45,7 @@ class Hosts:
         self._spawn = spawn
         self.found: Callable[[], None] = lambda: None
         self._known: dict[str, str | None] = {}
+        self._turn = asyncio.Semaphore(_AT_ONCE)
 
     def address(self, host: str) -> str | None:
         """Return a host's address as Java spells it; None: it isn't known yet, and is looked up."""
@@ -56,9 +60,10 @@ class Hosts:
         said = False
         while True:
             try:
-                rows = await asyncio.get_running_loop().getaddrinfo(
-                    host, None, type=socket.SOCK_STREAM
-                )
+                async with self._turn:
+                    rows = await asyncio.get_running_loop().getaddrinfo(
+                        host, None, type=socket.SOCK_STREAM
+                    )
             except (OSError, UnicodeError) as error:
                 if not said:
                     log.warning(
