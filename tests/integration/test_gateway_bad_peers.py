@@ -6,6 +6,7 @@ import contextlib
 import socket
 import ssl
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -195,3 +196,31 @@ def test_a_broker_that_cant_be_reached_is_counted_and_its_client_closed(
 
 async def _shut(upstream: Upstream) -> None:
     upstream._server.close()
+
+
+def test_who_hangs_up_while_the_broker_reads_nothing_is_let_go(
+    start: Start, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headgate.gateway.connection import hangup
+
+    monkeypatch.setattr(hangup, "FULL_SWEEPS", 1)
+    gateway = start()
+    hangs = threading.Event()
+    try:
+        with connect(gateway) as client:
+            client.sendall(VERSIONS)
+            read_answer(client)
+            upstream._loop.call_soon_threadsafe(hangs.wait)
+            client.setblocking(False)
+            left = memoryview(produce(60_000_000))
+            with contextlib.suppress(BlockingIOError):
+                while left:
+                    left = left[client.send(left) :]
+            (link,) = gateway.gateway.brokers[1].links
+            wait_for(lambda: gateway.call(lambda: link.broker.full), "a full side")
+            # A reset, since an end waits behind what isn't read in the client's own kernel.
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wait_for(lambda: gateway.call(lambda: links(gateway)) == 0, "the link's end")
+    finally:
+        hangs.set()
+    assert closed(gateway) == {"client-gone": 1}

@@ -126,4 +126,4 @@ def test_look_ups_for_connection_limits_leave_threads_for_brokers(
         assert {hosts.address(name) for name in names} == {"192.0.2.1"}
         return at_once
 
-    assert asyncio.run(look_up_many()) == 2
+    assert asyncio.run(look_up_many()) == 1

@@ -88,6 +88,7 @@ class Broker:
         self.settings = settings
         self.rules = rules
         self.meters = meters
+        self._hangup = hangup
         self.refusals = Refusals(settings.connection_failed_authentication_delay_ms)
         self.listeners: dict[str, BrokerListener] = {}
         self._expire_ms = start_ms + EXPIRY_PERIOD_MS
@@ -196,6 +197,8 @@ class Broker:
                 continue
             if was_set:
                 link.clock_set(set_by_ms, now_ms)
+            if link.broker.full:
+                self._hangup.found_full(link, link.client.transport)
             settings = link.listener.settings
             session = link.session
             idle_ms = settings.connections_max_idle_ms

@@ -11,7 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import select
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+FULL_SWEEPS: Final = 10
+"""
+How many sweeps in a row, each a second after the other, find a link's broker full before the link
+ends if its client hangs up. Until then what the client sent last is still read and passed on.
+"""
 
 
 class Unread(Protocol):
@@ -22,12 +28,18 @@ class Unread(Protocol):
 
 
 class HangupWatch:
-    """Watch the sockets of paused links; tell a link whose client has gone."""
+    """
+    Watch the sockets of paused links; tell a link whose client has gone.
+
+    Attributes:
+        full: how many sweeps in a row found a link's broker full.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._links: dict[int, Unread] = {}
         self._fds: dict[Unread, int] = {}
+        self.full: dict[Unread, int] = {}
         self._epoll: Any = None
         if hasattr(select, "epoll"):
             self._epoll = select.epoll()
@@ -46,8 +58,20 @@ class HangupWatch:
             self._links[fd] = link
             self._fds[link] = fd
 
+    def found_full(self, link: Unread, transport: asyncio.BaseTransport | None) -> None:
+        """
+        Note that a sweep found a link's broker full, so that nothing is read from its client.
+
+        A broker may read nothing for hours, and then so long nobody would notice that the client
+        has hung up.
+        """
+        self.full[link] = self.full.get(link, 0) + 1
+        if self.full[link] > FULL_SWEEPS and transport is not None:
+            self.watch(link, transport)
+
     def forget(self, link: Unread) -> None:
         """The link is read again, or closed."""
+        self.full.pop(link, None)
         fd = self._fds.pop(link, None)
         if fd is None:
             return

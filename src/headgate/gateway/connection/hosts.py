@@ -22,9 +22,6 @@ from headgate.throttle.connection import host_address
 log = get_logger("headgate.gateway")
 
 _AGAIN_S: Final = 30.0
-_AT_ONCE: Final = 2
-"""Look-ups for connection limits. The loop has four threads for look-ups, and one whose name server
-is silent takes many seconds: clients that wait for their broker's address must find a thread."""
 KEPT_S: Final = 30.0
 """How long a broker's addresses are used: as long as Java's clients keep them
 (``networkaddress.cache.ttl``)."""
@@ -33,6 +30,10 @@ KEPT_S: Final = 30.0
 class Hosts:
     """
     What is known of hosts' addresses.
+
+    One host is looked up after the other: libuv has two threads for look-ups, and one whose name
+    server is silent takes many seconds. Clients that wait for their broker's address must find a
+    thread.
 
     Args:
         spawn: runs a task as long as the gateway lives.
@@ -45,7 +46,7 @@ class Hosts:
         self._spawn = spawn
         self.found: Callable[[], None] = lambda: None
         self._known: dict[str, str | None] = {}
-        self._turn = asyncio.Semaphore(_AT_ONCE)
+        self._turn = asyncio.Lock()
 
     def address(self, host: str) -> str | None:
         """Return a host's address as Java spells it; None: it isn't known yet, and is looked up."""

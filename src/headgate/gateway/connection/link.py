@@ -27,7 +27,7 @@ from headgate.gateway.session.commands import (
     ResumeClient,
     WakeAt,
 )
-from headgate.gateway.session.rewrite import Rewrite
+from headgate.gateway.session.rewrite import Rewrite, Rewritten
 
 if TYPE_CHECKING:
     import ssl
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from headgate.gateway.connection.hangup import HangupWatch
     from headgate.gateway.connection.refusals import Refusals
     from headgate.gateway.connection.transports import ReadBuffer
-    from headgate.gateway.session.rewrite import Rewritten
     from headgate.gateway.session.session import Session
     from headgate.metrics.meters import ListenerMeters
 
@@ -325,6 +324,8 @@ class Link:
         if self._paused or self._starved or self._continuing or self.broker.full:
             transport.pause_reading()
         else:
+            if self._hangup.full:
+                self._hangup.forget(self)
             transport.resume_reading()
 
     def broker_reading(self, on: bool) -> None:
@@ -425,7 +426,7 @@ class Link:
             return
         self.closed = reason
         self.session.close(reason, detail, now_ms())
-        if self._paused or self._starved:
+        if self._paused or self._starved or self._hangup.full:
             self._hangup.forget(self)
         if self._account is not None:
             self._buffer.pool.forget(self._account)

@@ -136,6 +136,7 @@ class _Side(asyncio.BufferedProtocol):
         "full",
         "gathering",
         "lent",
+        "linger",
         "link",
         "owed",
         "tls",
@@ -152,6 +153,7 @@ class _Side(asyncio.BufferedProtocol):
         self.tls = False
         self.backlog: deque[memoryview] | tuple[()] = ()  # what TLS hasn't taken yet
         self.behind = 0  # bytes that the backlog keeps in memory
+        self.linger: asyncio.TimerHandle | None = None  # aborts it, once it was closed
         # Used by one side each. Constructors of their own would cost every connection two calls.
         self.freely = False  # the client's: what comes need not be read in small pieces
         self.gathering: Gathering | None = None  # the broker's, once many answers were due
@@ -242,15 +244,20 @@ class _Side(asyncio.BufferedProtocol):
             self.link.weigh()
 
     def close(self) -> None:
-        """Send what is left, then close; abort if the peer doesn't take it."""
+        """
+        Send what is left, then close; abort if the peer doesn't take it.
+
+        TLS waits for the peer's goodbye as well, for half a minute. Meanwhile the
+        descriptor is still there, while limits count the connection as closed.
+        """
         transport = self.transport
         if transport is None or transport.is_closing():
             return
         for piece in self.backlog:
             transport.write(piece)
         transport.close()
-        if transport.get_write_buffer_size():
-            asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
+        if self.tls or transport.get_write_buffer_size():
+            self.linger = asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
 
     def say_goodbye(self) -> None:
         """
@@ -276,6 +283,8 @@ class _Side(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """This side has gone, and the other with it."""
+        if self.linger is not None:
+            self.linger.cancel()  # it keeps the transport's memory
         try:
             link = self.link
         except AttributeError:  # it was released before
