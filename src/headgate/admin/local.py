@@ -17,20 +17,20 @@ from headgate.admin.api import (
     Values,
     unsupported,
 )
-from headgate.admin.backend import Query, effective_values
+from headgate.admin.backend import Backend, Query, effective_values
 from headgate.admin.live import no_gateway
 from headgate.errors import ApiError
 from headgate.live.picture import Picture
 from headgate.quota.alteration import AlterResult, QuotaAlteration, check_types, request_error
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.filter import matches, validate_filter
+from headgate.quota.filter import validate_filter
 from headgate.store.base import BrokerConfigs
 from headgate.store.synonyms import broker_synonyms
 from headgate.store.watched import QuotaStore
 from headgate.wire.messages.live import LiveRequest
 
 
-class LocalBackend:
+class LocalBackend(Backend):
     """
     Calls a store from worker threads, so that a slow one doesn't hold the event loop.
 
@@ -66,13 +66,7 @@ class LocalBackend:
         else:
             validate_filter(query.components)
         table = await asyncio.to_thread((await self._store()).snapshot)
-        if not query.strict and not query.components:
-            return {entity: dict(values) for entity, values in table.entities.items()}
-        return {
-            entity: dict(values)
-            for entity, values in table.entities.items()
-            if matches(query.components, entity, query.strict)
-        }
+        return {e: dict(values) for e, values in table.entities.items() if query.passes(e)}
 
     async def effective(
         self, entities: Collection[QuotaEntity], omit_overridden: bool
@@ -116,12 +110,6 @@ class LocalBackend:
         await asyncio.to_thread(
             store.alter_broker_configs, name, ops, who=self._who, tool=self._tool
         )
-
-    async def describe_scram(
-        self, users: Sequence[str]
-    ) -> dict[str, list[tuple[str, int]] | ApiError]:
-        """Return nothing: a store keeps no credentials."""
-        return {}
 
     async def alter_scram(
         self, user: str, upsertions: Sequence[ScramUpsertion], deletions: Sequence[str]

@@ -69,8 +69,8 @@ class Nodes:
     def __init__(
         self, bootstrap: Sequence[HostPort], security: Security, first: Connection | None = None
     ) -> None:
-        self._bootstrap = tuple(bootstrap)
-        self._security = security
+        self.bootstrap = tuple(bootstrap)
+        self.security = security
         self._first = first
         self._by_id: dict[int, Connection] = {}
         # Calls run side by side; only one of them connects.
@@ -89,7 +89,7 @@ class Nodes:
                 if self._first.usable:
                     return self._first
                 await self._first.close()
-            self._first = await connect_first(self._bootstrap, self._security)
+            self._first = await connect_first(self.bootstrap, self.security)
             return self._first
 
     async def _metadata(self, *, topics: bool = False) -> Metadata:
@@ -141,7 +141,7 @@ class Nodes:
                 if connection.usable:
                     return connection
                 await connection.close()
-            connection = await Connection.open(where, self._security, greet=True)
+            connection = await Connection.open(where, self.security, greet=True)
             self._by_id[node_id] = connection
             return connection
 
