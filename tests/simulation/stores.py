@@ -14,7 +14,14 @@ from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validate
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta, table_delta
 from headgate.store import watched
-from headgate.store.base import AuditEvent, BrokerConfigs, HistoryEntry, Origin, history_entry
+from headgate.store.base import (
+    AuditEvent,
+    BrokerConfigs,
+    HistoryEntry,
+    KeyChange,
+    Origin,
+    Recorded,
+)
 from headgate.store.broker_rules import broker_event
 from headgate.store.identity import StoreIdentity, moved_on, replaced
 from headgate.store.leases import NOBODYS, Decide, Lease, LeaseRecord, LeaseTaker
@@ -77,7 +84,8 @@ class Contents:
             if before == value:
                 continue
             self.table, _ = self.table.apply([QuotaAlteration(entity, (Op(key, value),))])
-            self.log.append(history_entry(t_ms, origin, entity, key, before, value))
+            recorded = Recorded(t_ms, origin, [KeyChange(key, before, value)])
+            self.log += recorded.entries(entity)
             changed = True
         return changed
 

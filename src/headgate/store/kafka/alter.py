@@ -23,7 +23,7 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import FilterComponent
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable
-from headgate.store.base import FOREIGN, Origin
+from headgate.store.base import FOREIGN, KeyChange, Origin
 from headgate.store.identity import check_revision
 from headgate.store.kafka.client import CALL_TIMEOUT_S, RETRIABLE, KafkaClient
 from headgate.store.kafka.codec import by_entity
@@ -50,8 +50,6 @@ SETTLE_S: Final = 1.0
 TURN_S: Final = 20.0
 #: Up to this many entities are looked up one by one after an alteration; more, all at once.
 FEW: Final = 16
-
-Change = tuple[QuotaKey, float | None, float | None]
 
 
 def new_id() -> str:
@@ -414,7 +412,7 @@ def _topic_changes(
     history: list[Record] = []
     for (entity, ops), id_ in zip(alterations, ids, strict=True):
         now = state.quotas.get(entity, {})
-        changes: list[Change] = [(k, now.get(k), v) for k, v in ops if now.get(k) != v]
+        changes = [KeyChange(k, now.get(k), v) for k, v in ops if now.get(k) != v]
         records += [quota_record(entity, key, value) for key, _, value in changes]
         if changes:
             history.append(history_record(id_, stamp, entity, changes))

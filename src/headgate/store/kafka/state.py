@@ -21,8 +21,9 @@ from headgate.quota.table import QuotaTable
 from headgate.store.base import (
     AuditEvent,
     HistoryEntry,
+    KeyChange,
     Origin,
-    history_entry,
+    Recorded,
     json_bytes,
     number,
     read_audit,
@@ -232,11 +233,7 @@ def turn_record(turn: Turn | None) -> Record:
 
 def _told(value: Any) -> list[HistoryEntry]:
     """Return what a history entry says."""
-    about, t_ms, origin = entity_from_path(value["path"]), int(value["t_ms"]), Origin.of(value)
-    return [
-        history_entry(t_ms, origin, about, QuotaKey.parse(key), number(before), number(after))
-        for key, before, after in value["changes"]
-    ]
+    return Recorded.of(value).entries(entity_from_path(value["path"]))
 
 
 def _lease(value: Any) -> LeaseRecord:
@@ -261,10 +258,8 @@ def history_record(
     changes: Iterable[tuple[QuotaKey, float | None, float | None]],
 ) -> Record:
     """Return a history entry; ``stamp`` is when (epoch ms), and where it comes from."""
-    t_ms, origin = stamp
-    listed = [[str(key), before, after] for key, before, after in changes]
-    value = {"t_ms": t_ms, **origin.told(), "path": entity.path, "changes": listed}
-    return Record(_key(kind="history", id=id_), json_bytes(value))
+    recorded = Recorded(*stamp, [KeyChange(*change) for change in changes])
+    return Record(_key(kind="history", id=id_), json_bytes(recorded.told(path=entity.path)))
 
 
 def audit_record(id_: str, event: AuditEvent) -> Record:

@@ -22,6 +22,7 @@ from headgate.store.base import (
     AuditEvent,
     BrokerConfigs,
     HistoryEntry,
+    KeyChange,
     Origin,
     resolvable,
 )
@@ -308,7 +309,7 @@ class ZooKeeperStore(QuotaStore):
         if zxid == notice.czxid and node is not None:
             return
         before = table.entities.get(entity, {})
-        changed = [(op.key, before.get(op.key), op.value) for op in alteration.ops]
+        changed = [KeyChange(op.key, before.get(op.key), op.value) for op in alteration.ops]
         self._foreign.append(ForeignChange(entity.path, notice.t_ms, since, zxid, changed))
 
     def _read_all(self) -> QuotaTable:
