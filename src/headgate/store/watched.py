@@ -15,7 +15,7 @@ from typing import Self
 from headgate.errors import StoreError
 from headgate.quota.alteration import AlterResult, QuotaAlteration, Validated, validate
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.table import QuotaTable, TableDelta
+from headgate.quota.table import QuotaTable, TableDelta, table_delta
 from headgate.store.base import (
     AuditEvent,
     BrokerCallback,
@@ -222,6 +222,14 @@ class QuotaStore(abc.ABC):
             delta = TableDelta(delta.changes, old.version, table.version)
             self._quota_hub.push(table.version, (table, delta))
         return table
+
+    def _publish_whole(self, table: QuotaTable) -> QuotaTable:
+        """Make a table that was read whole the known one, with the next version, if it differs."""
+        old = self._table
+        if old is None:
+            return self._publish(table.with_version(1), TableDelta((), 0, 0))
+        delta = table_delta(old, table)
+        return self._publish(table.with_version(old.version + 1), delta) if delta.changes else old
 
     def _publish_brokers(self, brokers: BrokerConfigs) -> None:
         """Make broker settings the known ones; queue them for the watches if they differ."""

@@ -46,12 +46,11 @@ class Home:
 
     # the topic
 
-    def read_to_end(self) -> None:
-        pass
-
     @contextmanager
     def locked(self) -> Iterator[TopicState]:
         yield self.state
+
+    read = locked
 
     def wait_until(self, met: Callable[[TopicState], bool], timeout_s: float) -> None:
         """Nobody gives a turn back here but by the end of its time."""
@@ -238,6 +237,7 @@ class Reader(KafkaStore):
         self._client: Any = self
         self.home, self.changes = home, changes
         self.url = "kafka://x"
+        self._suspects, self._clock_ms = [], lambda: 0
 
     def describe(self) -> tuple[Any, ...]:
         for value in self.changes:

@@ -195,8 +195,7 @@ class KafkaAlterer:
         """
         seen, since = "", 0.0
         while True:
-            self.topic.read_to_end()
-            with self.topic.locked() as state:
+            with self.topic.read() as state:
                 held = state.turn
             now = time.monotonic()
             if held is not None and held.id != seen:

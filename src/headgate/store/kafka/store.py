@@ -22,7 +22,7 @@ from headgate.errors import ApiError, StoreError
 from headgate.quota.alteration import AlterResult, QuotaAlteration, Validated
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
-from headgate.quota.table import QuotaTable, TableDelta, table_delta
+from headgate.quota.table import QuotaTable, TableDelta
 from headgate.store.base import (
     FOREIGN,
     AuditEvent,
@@ -137,8 +137,7 @@ class KafkaStore(QuotaStore):
     def broker_configs(self) -> BrokerConfigs:
         """Return the gateway's dynamic broker settings, which Kafka itself doesn't get."""
         self._check_open()
-        self._topic.read_to_end()
-        with self._topic.locked() as state:
+        with self._topic.read() as state:
             return dict(state.brokers)
 
     def history(
@@ -146,15 +145,13 @@ class KafkaStore(QuotaStore):
     ) -> list[HistoryEntry]:
         """Return who changed what, oldest first."""
         self._check_open()
-        self._topic.read_to_end()
-        with self._topic.locked() as state:
+        with self._topic.read() as state:
             return state.entries(entity, limit)
 
     def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
         """Return refused attempts and changes of broker settings, oldest first."""
         self._check_open()
-        self._topic.read_to_end()
-        with self._topic.locked() as state:
+        with self._topic.read() as state:
             return state.audit_log(limit)
 
     def _look(self) -> None:
@@ -176,24 +173,16 @@ class KafkaStore(QuotaStore):
                 if own_version == version:
                     break
             self._publish_brokers(brokers)
-            old = self._table
             unchanged = described is self._described and own_version == self._quotas_version
-            if old is not None and unchanged:
-                return old
+            if self._table is not None and unchanged:
+                return self._table
             if described is not self._described:
                 self._in_kafka = by_entity(described)
-            table = QuotaTable.of(merged(self._in_kafka, own), 1 if old is None else old.version)
             self._described, self._quotas_version = described, own_version
-            if old is None:
-                return self._publish(table, TableDelta((), 0, 0))
-            delta = table_delta(old, table)
-            if not delta.changes:
-                return old
-            self._suspect(delta)
-            return self._publish(table.with_version(old.version + 1), delta)
+            return self._publish_whole(QuotaTable(merged(self._in_kafka, own)))
 
-    def _suspect(self, delta: TableDelta) -> None:
-        """Note changes in Kafka that no history entry records."""
+    def _publish(self, table: QuotaTable, delta: TableDelta) -> QuotaTable:
+        """Publish what was read; note changes in Kafka that no history entry records."""
         with self._topic.locked() as state:
             last = {(c.entity, c.key): state.last.get((c.entity, c.key)) for c in delta.changes}
         due, t_ms = time.monotonic() + GRACE_S, self._clock_ms()
@@ -202,12 +191,12 @@ class KafkaStore(QuotaStore):
             for c in delta.changes
             if c.key.known_to_kafka and last[c.entity, c.key] != c.new
         ]
+        return super()._publish(table, delta)
 
     # --- which store it is
 
     def _read_identity(self) -> StoreIdentity | None:
-        self._topic.read_to_end()
-        with self._topic.locked() as state:
+        with self._topic.read() as state:
             return state.identity
 
     def _make_whole(self) -> None:
@@ -356,8 +345,7 @@ class KafkaStore(QuotaStore):
         first: dict[At, _Suspect] = {}
         for suspect in due:
             first.setdefault((suspect.entity, suspect.key), suspect)
-        self._topic.read_to_end()
-        with self._topic.locked() as state:
+        with self._topic.read() as state:
             told = {at: state.last.get(at, suspect.before) for at, suspect in first.items()}
         table = self._refresh()
         again: list[_Suspect] = []

@@ -80,9 +80,31 @@ class QuotaTopic:
     # --- whether there is a topic
 
     def make(self) -> None:
-        """Make the topic if it is missing."""
+        """Make the topic if it is missing, and wait until it has a leader."""
+        deadline = time.monotonic() + STEP_TIMEOUT_S
+        asked = False
         with self._translated("reach"):
-            self._make_topic()
+            while True:
+                known = self._admin.list_topics(timeout=STEP_TIMEOUT_S)
+                found = known.topics.get(self._topic)
+                if found is not None and found.partitions and found.partitions[0].leader >= 0:
+                    return
+                if not asked and found is None:
+                    self._create(replicas=min(3, len(known.brokers)))
+                    asked = True
+                elif time.monotonic() > deadline:
+                    raise StoreError(f"topic {self._topic} has no leader", retriable=True)
+                else:
+                    time.sleep(0.02)
+
+    def _create(self, replicas: int) -> None:
+        config = {"cleanup.policy": "compact", "min.insync.replicas": str(max(1, replicas - 1))}
+        new = NewTopic(self._topic, num_partitions=1, replication_factor=replicas, config=config)
+        try:
+            self._admin.create_topics([new])[self._topic].result(STEP_TIMEOUT_S)
+        except KafkaException as exc:
+            if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
 
     def _exists(self) -> bool:
         with self._translated("reach"):
@@ -125,31 +147,6 @@ class QuotaTopic:
             self.state = TopicState()
             self.state.quotas_version = version + 1
             self._position = 0
-
-    def _make_topic(self) -> None:
-        deadline = time.monotonic() + STEP_TIMEOUT_S
-        asked = False
-        while True:
-            known = self._admin.list_topics(timeout=STEP_TIMEOUT_S)
-            found = known.topics.get(self._topic)
-            if found is not None and found.partitions and found.partitions[0].leader >= 0:
-                return
-            if not asked and found is None:
-                self._create(replicas=min(3, len(known.brokers)))
-                asked = True
-            elif time.monotonic() > deadline:
-                raise StoreError(f"topic {self._topic} has no leader", retriable=True)
-            else:
-                time.sleep(0.02)
-
-    def _create(self, replicas: int) -> None:
-        config = {"cleanup.policy": "compact", "min.insync.replicas": str(max(1, replicas - 1))}
-        new = NewTopic(self._topic, num_partitions=1, replication_factor=replicas, config=config)
-        try:
-            self._admin.create_topics([new])[self._topic].result(STEP_TIMEOUT_S)
-        except KafkaException as exc:
-            if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
 
     @contextmanager
     def _translated(self, verb: str) -> Iterator[None]:
@@ -253,8 +250,15 @@ class QuotaTopic:
                     self._admin = AdminClient(self._config, logger=log)
 
     @contextmanager
+    def read(self) -> Iterator[TopicState]:
+        """Give the state at the topic's end, which doesn't change meanwhile."""
+        self.read_to_end()
+        with self.locked() as state:
+            yield state
+
+    @contextmanager
     def locked(self) -> Iterator[TopicState]:
-        """Give the state, which doesn't change meanwhile."""
+        """Give the state as far as it was read, which doesn't change meanwhile."""
         with self._moved:
             yield self.state
 

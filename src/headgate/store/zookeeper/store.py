@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from headgate.clock import now_ms
@@ -17,7 +18,7 @@ from headgate.config.security import ZooKeeperSecurity
 from headgate.errors import StoreError, invalid_request
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validated
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.table import QuotaTable, TableDelta, alterations_of, table_delta
+from headgate.quota.table import QuotaTable, TableDelta
 from headgate.store.base import (
     AuditEvent,
     BrokerConfigs,
@@ -212,20 +213,23 @@ class ZooKeeperStore(QuotaStore):
         super()._publish_brokers(brokers)
 
     def _catch_up(self) -> QuotaTable:
-        with self._state_lock:
-            losses = self._losses
-            if self._table is None or self._read_at != losses:
-                table = self._read_all()
-                self._read_at = losses
-                return table
-            noticed: dict[str, _Noticed] = {}
-            for home in HOMES:
-                news = self._read_notices(home)
-                if news is None:
-                    return self._read_all()
-                noticed.update(news)
-            table, delta = self._obey(self._table, noticed)
-            return self._publish(table, delta) if delta.changes else self._table
+        losses = self._losses
+        if self._table is None or self._read_at != losses:
+            table = self._read_all()
+            self._read_at = losses
+            return table
+        noticed = self._read_news()
+        if noticed is None:
+            return self._read_all()
+        table, delta = self._obey(self._table, noticed)
+        return self._publish(table, delta) if delta.changes else self._table
+
+    def _read_news(self) -> dict[str, _Noticed] | None:
+        """Return what is noticed under both roots; None if something was purged unread."""
+        news = [self._read_notices(home) for home in HOMES]
+        if None in news:
+            return None
+        return {path: notice for each in news if each for path, notice in each.items()}
 
     def _read_notices(self, home: str) -> dict[str, _Noticed] | None:
         """Return the entity paths in new notifications; None if some were purged unread."""
@@ -242,13 +246,11 @@ class ZooKeeperStore(QuotaStore):
         noticed: dict[str, _Noticed] = {}
         for name in fresh:
             node = nodes[f"{folder}/{name}"]
-            notice = decode_notice(node.data) if node else None
-            if node is None or notice is None:
-                # Purged since it was listed, or not a notification.
-                if node is None:
-                    return None
-                continue
-            noticed[notice] = _Noticed(node.czxid, node.mtime_ms, home)
+            if node is None:
+                return None  # purged since it was listed
+            notice = decode_notice(node.data)
+            if notice is not None:
+                noticed[notice] = _Noticed(node.czxid, node.mtime_ms, home)
         if fresh:
             self._seen[home] = sequence(fresh[-1])
         return noticed
@@ -277,22 +279,21 @@ class ZooKeeperStore(QuotaStore):
         alterations = []
         for entity in entities:
             now = values_of(entity, nodes)
-            known = table.entities.get(entity, {})
-            keys = [key for key in {**known, **now} if known.get(key) != now.get(key)]
-            ops = [Op(key, now.get(key)) for key in keys]
-            if ops:
-                alterations.append(QuotaAlteration(entity, tuple(ops)))
+            keys = {**table.entities.get(entity, {}), **now}
+            ops = (Op(key, now.get(key)) for key in keys)
+            alterations.append(QuotaAlteration.of(entity, ops))
         new, delta = table.apply(alterations)
-        for alteration in alterations_of(delta):
-            notice = entities[alteration.entity]
+        for entity, changes in groupby(delta.changes, lambda change: change.entity):
+            notice = entities[entity]
             if notice is not None and notice.home == KAFKA_HOME:
-                self._suspect(table, alteration, notice, nodes)
+                changed = [KeyChange(*change[1:]) for change in changes]
+                self._suspect(entity, changed, notice, nodes)
         return new, delta
 
     def _suspect(
         self,
-        table: QuotaTable,
-        alteration: QuotaAlteration,
+        entity: QuotaEntity,
+        changed: list[KeyChange],
         notice: _Noticed,
         nodes: Mapping[str, Node | None],
     ) -> None:
@@ -301,16 +302,12 @@ class ZooKeeperStore(QuotaStore):
 
         Headgate sets a znode and notifies in one transaction, Kafka in two.
         """
-        entity = alteration.entity
         node = nodes[f"{KAFKA_HOME}/{entity.path}"]
         zxid = gone_by(self._client, KAFKA_HOME, entity.path) if node is None else node.mzxid
         since = self._read_zxids.get(entity.path, self._all_read_zxid)
         self._read_zxids[entity.path] = max(zxid, notice.czxid)
-        if zxid == notice.czxid and node is not None:
-            return
-        before = table.entities.get(entity, {})
-        changed = [KeyChange(op.key, before.get(op.key), op.value) for op in alteration.ops]
-        self._foreign.append(ForeignChange(entity.path, notice.t_ms, since, zxid, changed))
+        if zxid != notice.czxid or node is None:
+            self._foreign.append(ForeignChange(entity.path, notice.t_ms, since, zxid, changed))
 
     def _read_all(self) -> QuotaTable:
         # The lists of notifications first, so that what changes during the read is noticed later.
@@ -324,20 +321,13 @@ class ZooKeeperStore(QuotaStore):
         self._watch_older()
         entities, nodes = read_tree(self._client)
         found = {entity: values_of(entity, nodes) for entity in entities}
-        old = self._table
-        table = QuotaTable.of(found, 1 if old is None else old.version)
         # What changed meanwhile may have been read in part.
-        news = [self._read_notices(home) for home in HOMES]
-        if None in news:
+        noticed = self._read_news()
+        if noticed is None:
             return self._read_all()
-        table, _ = self._obey(table, {k: v for each in news if each for k, v in each.items()})
+        table, _ = self._obey(QuotaTable(found), noticed)
         self._publish_brokers(zk_brokers.read(self._client))
-        if old is None:
-            return self._publish(table, TableDelta((), 0, 0))
-        delta = table_delta(old, table)
-        if not delta.changes:
-            return old
-        return self._publish(table.with_version(old.version + 1), delta)
+        return self._publish_whole(table)
 
     def _watch_older(self) -> None:
         for path in OLDER.values():
