@@ -161,6 +161,21 @@ class TopicState:
         self.last.update({(e.entity, e.key): e.value for e in expected})
         return [e for e in expected if e.key.known_to_kafka]
 
+    def has_turn(self, id_: str) -> bool:
+        """Whether the current turn is this one."""
+        return self.turn is not None and self.turn.id == id_
+
+    def holds(self, records: Sequence[Record]) -> bool:
+        """Whether these were committed, by an entry, audit line or turn; each has its own id."""
+        if self.turn is not None and turn_record(self.turn) in records:
+            return True
+        kept = {"history": self.history, "audit": self.audit}
+        for key, value in records:
+            told = json.loads(key)
+            if value is not None and kept.get(told["kind"], {}).get(told.get("id")) == value:
+                return True
+        return False
+
     def entries(self, entity: QuotaEntity | None, limit: int | None) -> list[HistoryEntry]:
         """Return the history, oldest first."""
         path = None if entity is None else entity.path

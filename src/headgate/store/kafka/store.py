@@ -273,18 +273,14 @@ class KafkaStore(QuotaStore):
     def _alter_broker(
         self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
     ) -> None:
-        id_ = new_id()
-
         def decide(state: TopicState) -> list[Record]:
-            if id_ in state.audit:
-                return []  # it was committed; only the answer was lost
             now = state.brokers.get(broker, {})
             changed = {key: value for key, value in ops.items() if now.get(key) != value}
             if not changed:
                 return []
             event = replace(broker_event(broker, now, changed, who, tool), t_ms=self._clock_ms())
             records = [broker_record(broker, key, value) for key, value in changed.items()]
-            return [*records, audit_record(id_, event), *state.trimmed(0, 1)]
+            return [*records, audit_record(new_id(), event), *state.trimmed(0, 1)]
 
         self._alterer.between_turns(decide)
 
@@ -292,14 +288,8 @@ class KafkaStore(QuotaStore):
         """Keep a line about something refused or done."""
         self._prepare()
         stamped = replace(event, t_ms=event.t_ms or self._clock_ms())
-        id_ = new_id()
-
-        def decide(state: TopicState) -> list[Record]:
-            if id_ in state.audit:
-                return []
-            return [audit_record(id_, stamped), *state.trimmed(0, 1)]
-
-        self._write(decide)
+        line = audit_record(new_id(), stamped)
+        self._write(lambda state: [line, *state.trimmed(0, 1)])
 
     # --- the rest
 

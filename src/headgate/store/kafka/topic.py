@@ -47,6 +47,23 @@ _quiet.addHandler(logging.NullHandler())
 Decide = Callable[[TopicState], list[Record]]
 
 
+def once(decide: Decide) -> Decide:
+    """
+    Return a function that decides nothing more after what it decided was committed.
+
+    A commit may have happened although its answer was lost. The state shows that if the records
+    have a history entry, an audit line or a turn among them. Others may be committed twice.
+    """
+    made: list[Record] = []
+
+    def decided(state: TopicState) -> list[Record]:
+        nonlocal made
+        made = [] if state.holds(made) else decide(state)
+        return made
+
+    return decided
+
+
 class QuotaTopic:
     """
     The topic that keeps what Kafka has no place for.
@@ -207,10 +224,10 @@ class QuotaTopic:
                 if reader is not None and self._reader is reader:
                     self._forget(reader)
 
-    def wait_until(self, met: Callable[[TopicState], bool], timeout_s: float) -> None:
-        """Wait until the state meets a condition, or until the timeout."""
+    def wait_for_turn(self, taken: str, timeout_s: float) -> None:
+        """Wait until a turn was given back, or renewed, or until the timeout."""
         with self._moved:
-            self._moved.wait_for(lambda: met(self.state), timeout_s)
+            self._moved.wait_for(lambda: not self.state.has_turn(taken), timeout_s)
 
     def _wait_for(self, end: int) -> None:
         with self._moved:
@@ -271,13 +288,14 @@ class QuotaTopic:
         Args:
             decide: given the state at the topic's end, returns records; none: nothing is written.
                 Called again when another writer came between, and when a commit's answer was
-                lost: it must see in the state whether that one happened, and then return none.
+                lost, unless that commit happened (:func:`once`).
 
         Raises:
             StoreError: it couldn't be committed.
         """
         deadline = time.monotonic() + WRITE_TIMEOUT_S
         attempts = 0
+        decide = once(decide)
         with self._write_lock:
             while True:
                 # What is written must get into the topic that was read.
