@@ -26,16 +26,16 @@ def broker_event(
     return AuditEvent(who, tool, "alter_broker_configs", "done", subject, detail)
 
 
-#: Broker settings that belong to the gateway (KIP-612, KIP-402, socket server), each with its least
-#: value, or None for a list of host:count.
-BROKER_SETTINGS: Mapping[str, int | None] = {
-    "max.connection.creation.rate": 0,
-    "max.connections": 0,
-    "max.connections.per.ip": 0,
-    "max.connections.per.ip.overrides": None,
+OVERRIDES: Final = "max.connections.per.ip.overrides"
+"""The one setting that is a list of host:count; the others are numbers."""
+BROKER_SETTINGS: Final[Mapping[str, str]] = {
+    "max.connection.creation.rate": "2147483647",
+    "max.connections": "2147483647",
+    "max.connections.per.ip": "2147483647",
+    OVERRIDES: "",
 }
-
-
+"""Broker settings that belong to the gateway (KIP-612, KIP-402, socket server), each with Kafka's
+own default (SocketServerConfigs)."""
 MOST_SETTINGS: Final = 1_000
 """Settings kept for one broker: four, and two for each of its listeners, are all that count."""
 _LONGEST_HOST: Final = 255
@@ -78,8 +78,8 @@ def validate_broker_configs(
     if broker and not (broker.isascii() and broker.isdigit()):
         raise invalid_request("Node id must be an integer, but it is: " + broker)
     before = stored.get(broker, {})
-    count = len(before.keys() | {name for name, value in ops.items() if value is not None})
-    count -= sum(value is None and name in before for name, value in ops.items())
+    after = {**before, **ops}
+    count = sum(value is not None for value in after.values())
     if count > max(MOST_SETTINGS, len(before)):
         # Differs: more than 1,000 settings of connections for one broker are refused.
         raise invalid_request(
@@ -98,22 +98,18 @@ def validate_broker_configs(
         kept[name] = value
         if value is None:
             continue
-        if BROKER_SETTINGS[base] is None:
-            # Differs: more than 1,000 addresses of max.connections.per.ip.overrides are refused.
-            if (addresses := value.count(",") + 1) > MOST_ADDRESSES:
-                raise invalid_request(
-                    f"Invalid value for configuration {name}: {addresses} addresses; "
-                    f"{MOST_ADDRESSES} are possible at most"
-                )
-            kept[name] = _checked_overrides(name, value)
-            continue
-        number = _checked_int(name, value)
-        if number == 0 and base in _ABOVE_0:
+        # Differs: more than 1,000 addresses of max.connections.per.ip.overrides are refused.
+        if base == OVERRIDES and (addresses := value.count(",") + 1) > MOST_ADDRESSES:
+            raise invalid_request(
+                f"Invalid value for configuration {name}: {addresses} addresses; "
+                f"{MOST_ADDRESSES} are possible at most"
+            )
+        kept[name] = _checked(name, value)
+        if kept[name] == "0" and base in _ABOVE_0:
             raise invalid_request(
                 "Invalid value org.apache.kafka.common.config.ConfigException: "
-                f"Invalid {base} {number} for configuration Invalid dynamic configuration"
+                f"Invalid {base} 0 for configuration Invalid dynamic configuration"
             )
-        kept[name] = str(number)
     _check_addresses(broker, kept, stored)
     return kept
 
@@ -139,10 +135,7 @@ def as_applied(
         if base_setting(name) not in BROKER_SETTINGS:
             continue
         try:
-            if BROKER_SETTINGS[base_setting(name)] is None:
-                applied[name] = _checked_overrides(name, value)
-            else:
-                applied[name] = str(_checked_int(name, value))
+            applied[name] = _checked(name, value)
         except ApiError:
             unreadable(name, value)
     return applied
@@ -152,7 +145,7 @@ def _check_addresses(
     broker: str, ops: Mapping[str, str | None], stored: Mapping[str, Mapping[str, str]]
 ) -> None:
     """Refuse 0 connections for each address without exceptions: nobody could connect."""
-    per_ip, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
+    per_ip, overrides = "max.connections.per.ip", OVERRIDES
     if not {per_ip, overrides} & set(ops):
         return
     layers = [stored.get("", {}), *([stored.get(broker, {})] if broker else [])]
@@ -177,14 +170,17 @@ def _java_int(text: str) -> int | None:
     return value if -(2**31) <= value < 2**31 else None
 
 
-def _checked_int(name: str, value: str) -> int:
+def _checked(name: str, value: str) -> str:
+    """Return a setting's value as it is kept: what Kafka reads as a number, as its digits."""
+    if base_setting(name) == OVERRIDES:
+        return _checked_overrides(name, value)
     number = _java_int(value)
     told = f"Invalid value {_cut(value.strip())} for configuration {name}"
     if number is None:
         raise invalid_request(f"{told}: Not a number of type INT")
     if number < 0:
         raise invalid_request(f"{told}: Value must be at least 0")
-    return number
+    return str(number)
 
 
 def _cut(text: str) -> str:

@@ -221,7 +221,7 @@ def test_a_turn_is_taken_anew_while_its_change_goes_on(home: Home) -> None:
         turns.append(home.state.turn.id)
 
     home.before_alter = note
-    process._settled = lambda _alterations: note() or {}  # type: ignore[func-returns-value, method-assign]
+    process._settled = lambda _alterations: note() or ({}, [])  # type: ignore[func-returns-value, method-assign]
     process.set("a", PRODUCER, 1.0)
     assert len(set(turns)) == 2
     assert home.state.turn is None

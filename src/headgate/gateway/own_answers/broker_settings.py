@@ -22,7 +22,7 @@ from headgate.gateway.own_answers.broker_alteration import Alteration, is_ours
 from headgate.gateway.own_answers.denials import SMALL_BYTES
 from headgate.quota.key import format_value
 from headgate.steps import FEW, finish
-from headgate.store.broker_rules import BROKER_SETTINGS, base_setting
+from headgate.store.broker_rules import OVERRIDES, base_setting
 from headgate.store.synonyms import (
     BUILT_IN,
     DYNAMIC_BROKER,
@@ -232,7 +232,7 @@ def our_values(
             config_source=_SOURCES[told[0].source],
             is_default=told[0].source == BUILT_IN,
             synonyms=tuple(configs.Synonym(s.name, s.value, _SOURCES[s.source]) for s in told),
-            config_type=_STRING if BROKER_SETTINGS[base_setting(name)] is None else _INT,
+            config_type=_STRING if base_setting(name) == OVERRIDES else _INT,
         )
         for name, told in broker_synonyms(broker, dynamic, static).items()
     )

@@ -116,8 +116,7 @@ class KafkaAlterer:
         turn = _Held(Turn.of(new_id(), self.clock_ms(), origin, in_kafka, known))
         self._take_turn(turn, at_revision)
         try:
-            values = self._settled(in_kafka)
-            foreign = self._foreign(in_kafka, values)
+            values, foreign = self._settled(in_kafka)
             todo = [a for a in (_changing(a, values) for a in in_kafka) if a.ops]
             errors = self.send(todo, validate_only=False, ready=lambda: self._keep_turn(turn))
             done = [a for a in todo if a.entity not in errors]
@@ -264,30 +263,32 @@ class KafkaAlterer:
 
     # --- Kafka's own quotas
 
-    def _settled(self, alterations: Sequence[QuotaAlteration]) -> dict[At, float | None]:
-        """Return Kafka's values, once they are the history's or ``SETTLE_S`` is over."""
-        deadline = time.monotonic() + SETTLE_S
-        ats = [(a.entity, op.key) for a in alterations for op in a.ops]
-        while ats:
-            found = self._look_up([a.entity for a in alterations])
-            values = {(e, k): found.get(e, {}).get(k) for e, k in ats}
-            with self.topic.locked() as state:
-                agree = all(state.last.get(at, value) == value for at, value in values.items())
-            if agree or time.monotonic() > deadline:
-                return values
-            time.sleep(0.01)
-        return {}
+    def _settled(
+        self, alterations: Sequence[QuotaAlteration]
+    ) -> tuple[dict[At, float | None], list[tuple[QuotaEntity, KeyChange]]]:
+        """
+        Return Kafka's values, once they are the history's or ``SETTLE_S`` is over.
 
-    def _foreign(
-        self, alterations: Sequence[QuotaAlteration], values: Mapping[At, float | None]
-    ) -> list[tuple[QuotaEntity, KeyChange]]:
-        """Return the changes that Kafka shows and the history doesn't record."""
-        with self.topic.locked() as state:
-            return [
-                (entity, KeyChange(key, state.last[entity, key], value))
-                for (entity, key), value in values.items()
-                if state.last.get((entity, key), value) != value
-            ]
+        Returns:
+            The values, and the changes among them that the history doesn't record.
+        """
+        deadline = time.monotonic() + SETTLE_S
+        while True:
+            found = self._look_up([a.entity for a in alterations])
+            values = {
+                (a.entity, op.key): found.get(a.entity, {}).get(op.key)
+                for a in alterations
+                for op in a.ops
+            }
+            with self.topic.locked() as state:
+                foreign = [
+                    (at[0], KeyChange(at[1], state.last[at], value))
+                    for at, value in values.items()
+                    if state.last.get(at, value) != value
+                ]
+            if not foreign or time.monotonic() > deadline:
+                return values, foreign
+            time.sleep(0.01)
 
     def send(
         self,
