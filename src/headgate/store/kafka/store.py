@@ -107,9 +107,9 @@ class KafkaStore(QuotaStore):
         self._described: tuple[DescribedEntry, ...] | None = None
         self._in_kafka: dict[QuotaEntity, Values] = {}
         self._quotas_version = -1
-        self._client = KafkaClient(bootstrap, security)
         with as_store_error():
             config = librdkafka_config(bootstrap, security)
+        self._client = KafkaClient(bootstrap, security)
         self._topic = QuotaTopic(config, topic, self._on_records)
         self._leases = LeaseTaker(KafkaLeases(self._topic, self._write, clock_ms))
         self._alterer = KafkaAlterer(

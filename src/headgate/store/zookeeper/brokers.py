@@ -8,15 +8,9 @@ from collections.abc import Callable, Mapping
 
 from headgate.store.base import AuditEvent, BrokerConfigs, Origin
 from headgate.store.broker_rules import BROKER_SETTINGS, base_setting, broker_event
+from headgate.store.zookeeper.change import notice_step
 from headgate.store.zookeeper.client import Step, ZkClient, settled
-from headgate.store.zookeeper.layout import (
-    BROKERS,
-    CHANGE_PREFIX,
-    CHANGES,
-    KAFKA_HOME,
-    encode_config,
-    encode_notice,
-)
+from headgate.store.zookeeper.layout import BROKERS, KAFKA_HOME, encode_config
 from headgate.store.zookeeper.read import config_at, settings_in
 
 
@@ -65,10 +59,9 @@ def alter(
         return None
     new = {k: v for k, v in {**config, **changed}.items() if v is not None}
     verb, version = ("create", -1) if node is None else ("set", node.version)
-    notice = f"{CHANGES[KAFKA_HOME]}/{CHANGE_PREFIX}"
     steps = [
         Step(verb, path, encode_config(new), version),
-        Step("sequence", notice, encode_notice(f"brokers/{name}")),
+        notice_step(KAFKA_HOME, f"brokers/{name}"),
         *more(broker_event(broker, config, changed, origin.who, origin.tool)),
     ]
     return settled(client, steps, path, node)

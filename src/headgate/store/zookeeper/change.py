@@ -68,10 +68,7 @@ def decide(alteration: QuotaAlteration, nodes: Nodes, *, t_ms: int, origin: Orig
             continue
         own_steps, own_changed = _decide_home(home, entity, ops, nodes)
         if own_changed:
-            notice = Step(
-                "sequence", f"{CHANGES[home]}/{CHANGE_PREFIX}", encode_notice(entity.path)
-            )
-            steps += [*own_steps, notice]
+            steps += [*own_steps, notice_step(home, entity.path)]
             changed += own_changed
     if changed:
         folder = history_node(entity.path)
@@ -139,6 +136,11 @@ def write_config(links: list[str], config: Mapping[str, str], nodes: Nodes) -> l
             break
         steps.append(Step("delete", link, None, parent.version))
     return steps
+
+
+def notice_step(home: str, path: str) -> Step:
+    """Return the step that notifies of a change of what has this path under a root."""
+    return Step("sequence", f"{CHANGES[home]}/{CHANGE_PREFIX}", encode_notice(path))
 
 
 # --- history
