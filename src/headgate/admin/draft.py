@@ -61,9 +61,10 @@ class DraftBackend(Backend):
     async def describe(self, query: Query) -> Entities:
         """Return the entities that match; if there are fractions, ask by the released APIs."""
         connection = await self._nodes.any()
-        filters, exact = _for_the_wire(query)
+        # The draft can't ask for "any name, the default included": ask for more, filter here.
+        asked = tuple(c for c in query.components if c.match_type is not MatchType.ANY)
         answer: d.DescribeQuotasResponse = await _ask(
-            connection, d.DESCRIBE_QUOTAS, d.DescribeQuotasRequest(filters)
+            connection, d.DESCRIBE_QUOTAS, d.DescribeQuotasRequest(tuple(map(_filter, asked)))
         )
         found: Entities = {}
         for entry in answer.entries:
@@ -75,7 +76,7 @@ class DraftBackend(Backend):
                 return await released.describe(query)
             entity = draft_entity_of(entry.entity)
             found.setdefault(entity, {})[draft_key_of(entry.type, entry.units)] = float(entry.value)
-        if exact:
+        if asked == query.components and not query.strict:
             return found
         return {e: v for e, v in found.items() if query.passes(e)}
 
@@ -177,19 +178,6 @@ async def _ask(connection: Connection, api_key: int, request: object) -> Any:
         lambda cid: d.encode_request(api_key, cid, connection.client_id, request)
     )
     return d.decode_response(api_key, frame)
-
-
-def _for_the_wire(query: Query) -> tuple[tuple[d.Filter, ...], bool]:
-    """Return the draft's filters, and whether they express the whole query."""
-    filters = []
-    exact = not query.strict
-    for component in query.components:
-        if component.match_type is MatchType.ANY:
-            # The draft can't ask for "any name, the default included": ask for more, filter here.
-            exact = False
-        else:
-            filters.append(_filter(component))
-    return tuple(filters), exact
 
 
 def _filter(component: FilterComponent) -> d.Filter:

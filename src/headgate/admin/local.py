@@ -18,13 +18,11 @@ from headgate.admin.api import (
     unsupported,
 )
 from headgate.admin.backend import Backend, Query, effective_values
-from headgate.admin.live import no_gateway
 from headgate.errors import ApiError
 from headgate.live.picture import Picture
 from headgate.quota.alteration import AlterResult, QuotaAlteration, check_types, request_error
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import validate_filter
-from headgate.store.base import BrokerConfigs
 from headgate.store.synonyms import broker_synonyms
 from headgate.store.watched import QuotaStore
 from headgate.wire.messages.live import LiveRequest
@@ -101,7 +99,16 @@ class LocalBackend(Backend):
         """Return the settings the store has for a broker, or for all ("")."""
         _only_brokers(resource, self._url)
         configs = await asyncio.to_thread((await self._store()).broker_configs)
-        return broker_entries(configs, name)
+        return [
+            ConfigEntry(
+                setting,
+                told[0].value,
+                told[0].source,
+                False,
+                tuple(starmap(ConfigSynonym, told)),
+            )
+            for setting, told in broker_synonyms(name, configs).items()
+        ]
 
     async def alter_configs(self, resource: str, name: str, ops: Mapping[str, str | None]) -> None:
         """Set or remove settings of a broker."""
@@ -122,26 +129,14 @@ class LocalBackend(Backend):
 
     async def live(self, request: LiveRequest) -> Picture:
         """Refuse: a store doesn't know who is connected."""
-        raise no_gateway(f"the store {self._url}")
+        raise unsupported(
+            f"the store {self._url} doesn't say what goes on now", "give the address of a gateway"
+        )
 
     async def close(self) -> None:
         """Close the store if the client opened it."""
         if self._open is not None and self._opened is not None:
             await asyncio.to_thread(self._opened.close)
-
-
-def broker_entries(configs: BrokerConfigs, broker: str) -> list[ConfigEntry]:
-    """
-    Return a broker's settings as DescribeConfigs tells them: source and synonyms, by name.
-
-    Args:
-        configs: all brokers' settings; "" is the cluster's default.
-        broker: the id as text, or "".
-    """
-    return [
-        ConfigEntry(name, told[0].value, told[0].source, False, tuple(starmap(ConfigSynonym, told)))
-        for name, told in broker_synonyms(broker, configs).items()
-    ]
 
 
 def principal() -> str:

@@ -14,12 +14,11 @@ from headgate.admin.api import (
     AlterQuotasOptions,
     DescribeEffectiveQuotasOptions,
     DescribeQuotasOptions,
-    timeout_error,
 )
 from headgate.admin.backend import Backend, Query
 from headgate.admin.given import EntityLike, entities_of, entries_of, filters_of
 from headgate.admin.opening import Target, open_backend
-from headgate.errors import ApiError
+from headgate.errors import ApiError, KafkaError
 from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import FilterComponent, QuotaFilter
@@ -76,7 +75,8 @@ class Calls:
             async with asyncio.timeout(limit / 1000):
                 return await action(await self.backend())
         except TimeoutError:
-            raise timeout_error(limit) from None
+            message = f"no answer within {limit} ms"
+            raise ApiError(KafkaError.REQUEST_TIMED_OUT, message) from None
 
     async def fill_one(
         self,

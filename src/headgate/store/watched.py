@@ -81,6 +81,17 @@ class QuotaStore(abc.ABC):
         self._whole = False
         self._trouble: str | None = None
 
+    def _begin(self, create: bool, look: Callable[[], object]) -> None:
+        """Make the home whole, or have a look at it as it is; let go of it if that fails."""
+        try:
+            if create:
+                self.identify()
+            else:
+                look()
+        except BaseException:
+            self._release()
+            raise
+
     @abc.abstractmethod
     def _read_identity(self) -> StoreIdentity | None:
         """Return the identity that the home has now. Called with ``_state_lock`` held."""

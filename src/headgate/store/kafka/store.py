@@ -115,14 +115,7 @@ class KafkaStore(QuotaStore):
         self._alterer = KafkaAlterer(
             self.url, self._client, self._topic, self._write_change, clock_ms
         )
-        try:
-            if create:
-                self.identify()
-            else:
-                self._check_identity(self._read_identity())
-        except BaseException:
-            self._release()
-            raise
+        self._begin(create, lambda: self._check_identity(self._read_identity()))
 
     def _on_records(self, expected: list[Expected]) -> None:
         if self._table is None:

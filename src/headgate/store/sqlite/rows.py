@@ -4,10 +4,13 @@ Read and write the rows of the SQLite home's tables.
 
 from __future__ import annotations
 
+import functools
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from headgate.quota.alteration import Op, QuotaAlteration
@@ -39,19 +42,12 @@ def count_change(db: sqlite3.Connection) -> None:
 
 def quotas(db: sqlite3.Connection) -> dict[QuotaEntity, dict[QuotaKey, float]]:
     """Return every quota."""
-    keys: dict[str, QuotaKey] = {}
-    entities: dict[QuotaEntity, dict[QuotaKey, float]] = {}
-    last: str | None = None
-    values: dict[QuotaKey, float] = {}
-    for path, key, value in db.execute("SELECT path, key, value FROM quota ORDER BY path, key"):
-        if path != last:
-            last, values = path, {}
-            entities[entity_from_path(path)] = values
-        known = keys.get(key)
-        if known is None:
-            known = keys[key] = QuotaKey.parse(key)
-        values[known] = value
-    return entities
+    key_of = functools.cache(QuotaKey.parse)
+    found = db.execute("SELECT path, key, value FROM quota ORDER BY path, key")
+    return {
+        entity_from_path(path): {key_of(key): value for _path, key, value in rows}
+        for path, rows in groupby(found, itemgetter(0))
+    }
 
 
 def brokers(db: sqlite3.Connection) -> dict[str, dict[str, str]]:

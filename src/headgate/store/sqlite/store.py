@@ -95,14 +95,7 @@ class SqliteStore(QuotaStore):
         self._writer: OpenFile | None = None
         self._leases = LeaseTaker(SqliteLeases(self._transaction, clock_ms))
         self._reader = self._open(create=create)
-        try:
-            if create:
-                self.identify()
-            else:
-                self._refresh()
-        except BaseException:
-            self._release()
-            raise
+        self._begin(create, self._refresh)
 
     def _open(self, *, create: bool) -> OpenFile:
         """Open the file for reading."""

@@ -95,23 +95,21 @@ class ZkClient:
         security: ZooKeeperSecurity | None,
         on_state: Callable[[bool], None],
     ) -> None:
-        self._security = security
         self.hosts = hosts
         self._set_acl = security is not None and security.set_acl
         timeout_ms = 18_000 if security is None else security.session_timeout_ms
         self._timeout_s = timeout_ms / 1000
+        self._how = {"timeout": self._timeout_s, **_tls(security), **_sasl(security)}
         self._kazoo = KazooClient(
             hosts=hosts,
-            timeout=timeout_ms / 1000,
             connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0},
-            **_tls(security),
-            **_sasl(security),
+            **self._how,
         )
         with self.translated():
             try:
                 # Not start(): it warns about a chroot that is missing, and we make it. The timeout
                 # is Kafka's: zookeeper.connection.timeout.ms is by default the session's.
-                self._kazoo.start_async().wait(timeout=timeout_ms / 1000)
+                self._kazoo.start_async().wait(timeout=self._timeout_s)
                 if not self._kazoo.connected:
                     raise KazooTimeoutError("no connection")
             except BaseException:
@@ -125,12 +123,7 @@ class ZkClient:
         with self.translated():
             if not chroot or self._kazoo.exists("/") is not None:
                 return
-            root = KazooClient(
-                hosts=servers,
-                timeout=self._timeout_s,
-                **_tls(self._security),
-                **_sasl(self._security),
-            )
+            root = KazooClient(hosts=servers, **self._how)
             try:
                 root.start(timeout=self._timeout_s)
                 root.ensure_path("/" + chroot, acl=self.acl("/" + chroot))

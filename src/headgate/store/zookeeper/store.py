@@ -107,20 +107,16 @@ class ZooKeeperStore(QuotaStore):
         self._client = ZkClient(hosts, security, self._on_state)
         self._history = ZkHistory(self._client, clock_ms)
         self._leases = LeaseTaker(ZkLeases(self._client, self._check_same))
-        try:
-            if create:
-                self.identify()
-            elif self._client.nodes(["/"])["/"] is None:
-                raise StoreError(
-                    f"{self.url}: there is no such znode; a command that changes quotas makes it"
-                )
-            else:
-                self._check_identity(self._read_identity())
-        except BaseException:
-            self._client.close()
-            raise
+        self._begin(create, self._find)
 
     # --- which store it is
+
+    def _find(self) -> None:
+        if self._client.nodes(["/"])["/"] is None:
+            raise StoreError(
+                f"{self.url}: there is no such znode; a command that changes quotas makes it"
+            )
+        self._check_identity(self._read_identity())
 
     def _make_whole(self) -> None:
         self._client.make_chroot()
