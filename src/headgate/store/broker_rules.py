@@ -13,9 +13,17 @@ from headgate.config import MOST_ADDRESSES
 from headgate.errors import ApiError, KafkaError, invalid_request
 from headgate.store.base import AuditEvent
 
+Told = Callable[[Mapping[str, str], Mapping[str, str | None]], AuditEvent]
+"""Returns the audit line of a change of one broker, given what was set before, and the change."""
+
 
 def broker_event(
-    broker: str, before: Mapping[str, str], ops: Mapping[str, str | None], who: str, tool: str
+    broker: str,
+    who: str,
+    tool: str,
+    t_ms: int,
+    before: Mapping[str, str],
+    ops: Mapping[str, str | None],
 ) -> AuditEvent:
     """Return the audit line of a change of broker settings."""
     detail = ", ".join(
@@ -23,7 +31,7 @@ def broker_event(
         for key, value in ops.items()
     )
     subject = f"broker {broker}" if broker else "default of brokers"
-    return AuditEvent(who, tool, "alter_broker_configs", "done", subject, detail)
+    return AuditEvent(who, tool, "alter_broker_configs", "done", subject, detail, t_ms)
 
 
 OVERRIDES: Final = "max.connections.per.ip.overrides"

@@ -10,6 +10,8 @@ import abc
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Self
 
 from headgate.errors import StoreError
@@ -26,7 +28,7 @@ from headgate.store.base import (
     new_change,
     whole,
 )
-from headgate.store.broker_rules import validate_broker_configs
+from headgate.store.broker_rules import Told, broker_event, validate_broker_configs
 from headgate.store.hub import Hub, Watch
 from headgate.store.identity import StoreIdentity, replaced, succeeded
 from headgate.store.leases import Lease, LeaseTaker
@@ -115,33 +117,23 @@ class QuotaStore(abc.ABC):
         """Set and clear the keys of the accepted alterations; return what became of each."""
 
     @abc.abstractmethod
-    def broker_configs(self) -> BrokerConfigs:
-        """Return the gateway's dynamic broker settings, by id; "" is the cluster's default."""
+    def _read_brokers(self) -> BrokerConfigs:
+        """Return the broker settings as of now."""
 
     @abc.abstractmethod
-    def history(
-        self, *, entity: QuotaEntity | None = None, limit: int | None = None
-    ) -> list[HistoryEntry]:
-        """
-        Return who changed what, oldest first.
-
-        Args:
-            entity: only changes of this entity.
-            limit: only this many, the latest.
-        """
+    def _read_history(self, entity: QuotaEntity | None, limit: int | None) -> list[HistoryEntry]:
+        """Return the entries of the history, as ``history`` does."""
 
     @abc.abstractmethod
-    def audit(self, event: AuditEvent) -> None:
-        """Keep a line about something refused or done."""
+    def _read_audit(self, limit: int | None) -> list[AuditEvent]:
+        """Return the audit lines, as ``audit_log`` does."""
 
     @abc.abstractmethod
-    def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
-        """Return the kept lines, oldest first; with a limit, only the latest ones."""
+    def _keep_audit(self, event: AuditEvent) -> None:
+        """Keep an audit line, which has its time."""
 
     @abc.abstractmethod
-    def _alter_broker(
-        self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
-    ) -> None:
+    def _alter_broker(self, broker: str, ops: Mapping[str, str | None], told: Told) -> None:
         """Set or remove checked settings of one broker, all or nothing, with an audit line."""
 
     # --- which store it is
@@ -259,6 +251,34 @@ class QuotaStore(abc.ABC):
         self._check_open()
         return self._refresh()
 
+    def broker_configs(self) -> BrokerConfigs:
+        """Return the gateway's dynamic broker settings, by id; "" is the cluster's default."""
+        self._check_open()
+        return self._read_brokers()
+
+    def history(
+        self, *, entity: QuotaEntity | None = None, limit: int | None = None
+    ) -> list[HistoryEntry]:
+        """
+        Return who changed what, oldest first.
+
+        Args:
+            entity: only changes of this entity.
+            limit: only this many, the latest.
+        """
+        self._check_open()
+        return self._read_history(entity, limit)
+
+    def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
+        """Return refused attempts and changes of broker settings: the latest, oldest first."""
+        self._check_open()
+        return self._read_audit(limit)
+
+    def audit(self, event: AuditEvent) -> None:
+        """Keep a line about something refused or done."""
+        self._prepare()
+        self._keep_audit(replace(event, t_ms=event.t_ms or self._clock_ms()))
+
     def watch(self, callback: QuotaCallback) -> Watch[tuple[QuotaTable, TableDelta]]:
         """
         Call back with the table and what changed, now and after every change.
@@ -354,7 +374,8 @@ class QuotaStore(abc.ABC):
         kept = validate_broker_configs(broker, ops, self.broker_configs())
         if not validate_only:
             self._prepare()
-            self._alter_broker(broker, kept, who, tool)
+            told = partial(broker_event, broker, who, tool, self._clock_ms())
+            self._alter_broker(broker, kept, told)
 
     def lease(self, name: str, owner: str, ttl_ms: int) -> Lease | None:
         """

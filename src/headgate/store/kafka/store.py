@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 from headgate.client.quota_messages import Values
@@ -31,7 +30,7 @@ from headgate.store.base import (
     Origin,
     resolvable,
 )
-from headgate.store.broker_rules import broker_event
+from headgate.store.broker_rules import Told
 from headgate.store.identity import StoreIdentity, new_identity
 from headgate.store.kafka.alter import TURN_S, KafkaAlterer, new_id
 from headgate.store.kafka.client import KafkaClient, as_store_error
@@ -127,23 +126,15 @@ class KafkaStore(QuotaStore):
 
     # --- reading
 
-    def broker_configs(self) -> BrokerConfigs:
-        """Return the gateway's dynamic broker settings, which Kafka itself doesn't get."""
-        self._check_open()
+    def _read_brokers(self) -> BrokerConfigs:
         with self._topic.read() as state:
             return dict(state.brokers)
 
-    def history(
-        self, *, entity: QuotaEntity | None = None, limit: int | None = None
-    ) -> list[HistoryEntry]:
-        """Return who changed what, oldest first."""
-        self._check_open()
+    def _read_history(self, entity: QuotaEntity | None, limit: int | None) -> list[HistoryEntry]:
         with self._topic.read() as state:
             return state.entries(entity, limit)
 
-    def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
-        """Return refused attempts and changes of broker settings, oldest first."""
-        self._check_open()
+    def _read_audit(self, limit: int | None) -> list[AuditEvent]:
         with self._topic.read() as state:
             return state.audit_log(limit)
 
@@ -263,25 +254,20 @@ class KafkaStore(QuotaStore):
             for entity, error in results
         ]
 
-    def _alter_broker(
-        self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
-    ) -> None:
+    def _alter_broker(self, broker: str, ops: Mapping[str, str | None], told: Told) -> None:
         def decide(state: TopicState) -> list[Record]:
             now = state.brokers.get(broker, {})
             changed = {key: value for key, value in ops.items() if now.get(key) != value}
             if not changed:
                 return []
-            event = replace(broker_event(broker, now, changed, who, tool), t_ms=self._clock_ms())
             records = [broker_record(broker, key, value) for key, value in changed.items()]
-            return [*records, audit_record(new_id(), event), *state.trimmed(0, 1)]
+            line = audit_record(new_id(), told(now, changed))
+            return [*records, line, *state.trimmed(0, 1)]
 
         self._alterer.between_turns(decide)
 
-    def audit(self, event: AuditEvent) -> None:
-        """Keep a line about something refused or done."""
-        self._prepare()
-        stamped = replace(event, t_ms=event.t_ms or self._clock_ms())
-        line = audit_record(new_id(), stamped)
+    def _keep_audit(self, event: AuditEvent) -> None:
+        line = audit_record(new_id(), event)
         self._write(lambda state: [line, *state.trimmed(0, 1)])
 
     # --- the rest

@@ -184,12 +184,12 @@ def prune(db: sqlite3.Connection, keep: int) -> int:
 # --- the audit
 
 
-def add_audit(db: sqlite3.Connection, event: AuditEvent, t_ms: int) -> None:
+def add_audit(db: sqlite3.Connection, event: AuditEvent) -> None:
     """Keep a line, and remove all but the latest ``KEEP_AUDIT``."""
     db.execute(
-        "INSERT INTO audit (t_ms, who, tool, action, outcome, subject, detail)"
+        "INSERT INTO audit (who, tool, action, outcome, subject, detail, t_ms)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (event.t_ms or t_ms, *astuple(event)[:-1]),
+        astuple(event),
     )
     db.execute("DELETE FROM audit WHERE seq <= last_insert_rowid() - ?", (KEEP_AUDIT,))
 

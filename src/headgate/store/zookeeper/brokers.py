@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from headgate.store.base import AuditEvent, BrokerConfigs, Origin
-from headgate.store.broker_rules import BROKER_SETTINGS, base_setting, broker_event
+from headgate.store.base import BrokerConfigs
+from headgate.store.broker_rules import BROKER_SETTINGS, base_setting
 from headgate.store.zookeeper.change import notice_step
 from headgate.store.zookeeper.client import Step, ZkClient, settled
 from headgate.store.zookeeper.layout import BROKERS, KAFKA_HOME, encode_config
@@ -31,8 +31,7 @@ def alter(
     client: ZkClient,
     broker: str,
     ops: Mapping[str, str | None],
-    more: Callable[[AuditEvent], list[Step]],
-    origin: Origin,
+    more: Callable[[Mapping[str, str], Mapping[str, str | None]], list[Step]],
 ) -> BaseException | None:
     """
     Set and remove settings of a broker, in one transaction.
@@ -41,8 +40,7 @@ def alter(
         client: the connection.
         broker: the id as text, or "".
         ops: setting to its new value, or None to remove it.
-        more: returns the other steps of the transaction, given its audit line.
-        origin: where the change comes from, for the audit.
+        more: returns the other steps of the transaction, given what is set and what changes.
 
     Returns:
         None when it is done, or nothing had to change; else the caller tries again.
@@ -62,6 +60,6 @@ def alter(
     steps = [
         Step(verb, path, encode_config(new), version),
         notice_step(KAFKA_HOME, f"brokers/{name}"),
-        *more(broker_event(broker, config, changed, origin.who, origin.tool)),
+        *more(config, changed),
     ]
     return settled(client, steps, path, node)

@@ -10,7 +10,7 @@ entries per entity, 10,000 audit lines.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import NamedTuple
 
 from headgate.errors import InvalidQuota
@@ -175,9 +175,7 @@ class ZkHistory:
 
     def audit_step(self, event: AuditEvent) -> Step:
         """Return the step that keeps an audit line."""
-        stamped = replace(event, t_ms=event.t_ms or self._clock_ms())
-        data = json_bytes(asdict(stamped))
-        return Step("sequence", f"{AUDIT}/a_", data)
+        return Step("sequence", f"{AUDIT}/a_", json_bytes(asdict(event)))
 
     def keep_audit(self, event: AuditEvent) -> bool:
         """Keep an audit line; False if it has to be tried again."""

@@ -9,7 +9,6 @@ Headgate's). When the connection was lost it reads everything again, so no chang
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ from headgate.store.base import (
     Origin,
     resolvable,
 )
+from headgate.store.broker_rules import Told
 from headgate.store.identity import StoreIdentity
 from headgate.store.leases import LeaseTaker
 from headgate.store.watched import QuotaStore, log
@@ -167,24 +167,16 @@ class ZooKeeperStore(QuotaStore):
         self._client.sync()
         return self._refresh()
 
-    def broker_configs(self) -> BrokerConfigs:
-        """Return the gateway's dynamic broker settings among those of Kafka's znodes."""
-        self._check_open()
+    def _read_brokers(self) -> BrokerConfigs:
         self._client.sync()
         with self._state_lock:
             self._refresh()
             return self._brokers
 
-    def history(
-        self, *, entity: QuotaEntity | None = None, limit: int | None = None
-    ) -> list[HistoryEntry]:
-        """Return who changed what, oldest first."""
-        self._check_open()
+    def _read_history(self, entity: QuotaEntity | None, limit: int | None) -> list[HistoryEntry]:
         return self._history.entries(entity, limit)
 
-    def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
-        """Return refused attempts and changes of broker settings, oldest first."""
-        self._check_open()
+    def _read_audit(self, limit: int | None) -> list[AuditEvent]:
         return self._history.audit_log(limit)
 
     def _refresh(self) -> QuotaTable:
@@ -378,9 +370,7 @@ class ZooKeeperStore(QuotaStore):
             self._poke.set()
         return results
 
-    def _alter_broker(
-        self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
-    ) -> None:
+    def _alter_broker(self, broker: str, ops: Mapping[str, str | None], told: Told) -> None:
         """Change settings; what else the broker's znode holds stays."""
         assert self._identity is not None
         counted = zk_identity.count_step(self._identity.id)
@@ -392,8 +382,7 @@ class ZooKeeperStore(QuotaStore):
                     self._client,
                     broker,
                     ops,
-                    lambda event: [self._history.audit_step(event), counted],
-                    Origin(who, tool),
+                    lambda *changed: [self._history.audit_step(told(*changed)), counted],
                 )
                 is None
             ),
@@ -403,14 +392,11 @@ class ZooKeeperStore(QuotaStore):
             self._publish_brokers(zk_brokers.read(self._client))
         self._poke.set()
 
-    def audit(self, event: AuditEvent) -> None:
-        """Keep a line about something refused or done."""
-        self._prepare()
-        stamped = replace(event, t_ms=event.t_ms or self._clock_ms())
+    def _keep_audit(self, event: AuditEvent) -> None:
         insist(
             f"{self.url}: the audit line couldn't be kept",
             self._check_same,
-            lambda: self._history.keep_audit(stamped),
+            lambda: self._history.keep_audit(event),
         )
         self._history.prune_audit()
 
