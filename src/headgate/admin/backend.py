@@ -16,7 +16,7 @@ from typing import NamedTuple
 from headgate.admin.api import ConfigEntry, Entities, Entry, ScramUpsertion, Value, Values
 from headgate.errors import ApiError
 from headgate.live.picture import Picture
-from headgate.quota.alteration import AlterResult, QuotaAlteration
+from headgate.quota.alteration import AlterResult, QuotaAlteration, request_error
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import FilterComponent, matches
 from headgate.quota.precedence import resolve_entity
@@ -100,15 +100,21 @@ class Backend(abc.ABC):
         """Close the connections."""
 
 
-def effective_values(table: QuotaTable, entity: QuotaEntity, omit_overridden: bool) -> Values:
+def effective_values(
+    table: QuotaTable, entities: Collection[QuotaEntity], omit_overridden: bool
+) -> dict[QuotaEntity, Values | ApiError]:
     """
-    Return every key's effective value for an entity.
+    Return every key's effective value for each entity, or why that can't be asked about.
 
     Args:
         table: the quotas.
-        entity: a request's entity; a part left out matches only levels without it.
+        entities: of requests; a part left out matches only levels without it.
         omit_overridden: leave out what is hidden.
     """
+    return {e: request_error(e) or _values(table, e, omit_overridden) for e in entities}
+
+
+def _values(table: QuotaTable, entity: QuotaEntity, omit_overridden: bool) -> Values:
     values: Values = {}
     for key in table.keys():  # noqa: SIM118 - a QuotaTable isn't a dict
         found = resolve_entity(table, entity, key)

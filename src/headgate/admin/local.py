@@ -20,7 +20,7 @@ from headgate.admin.api import (
 from headgate.admin.backend import Backend, Query, effective_values
 from headgate.errors import ApiError
 from headgate.live.picture import Picture
-from headgate.quota.alteration import AlterResult, QuotaAlteration, check_types, request_error
+from headgate.quota.alteration import AlterResult, QuotaAlteration, check_types
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import validate_filter
 from headgate.store.synonyms import broker_synonyms
@@ -71,10 +71,7 @@ class LocalBackend(Backend):
     ) -> Mapping[QuotaEntity, Values | ApiError]:
         """Return what applies to each entity."""
         table = await asyncio.to_thread((await self._store()).snapshot)
-        return {
-            entity: request_error(entity) or effective_values(table, entity, omit_overridden)
-            for entity in entities
-        }
+        return effective_values(table, entities, omit_overridden)
 
     async def alter(
         self, alterations: Sequence[QuotaAlteration], validate_only: bool

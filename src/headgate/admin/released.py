@@ -22,7 +22,7 @@ from headgate.client.connection import Connection, api_error, raise_error
 from headgate.client.nodes import Nodes, is_controller
 from headgate.errors import ApiError, KafkaError, StoreError
 from headgate.live.picture import Picture
-from headgate.quota.alteration import AlterResult, QuotaAlteration, request_error
+from headgate.quota.alteration import AlterResult, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import FilterComponent, MatchType
 from headgate.quota.key import CONSUMER, PRODUCER, QuotaKey
@@ -91,9 +91,7 @@ class ReleasedBackend(Backend):
         """Compute what applies to each entity, from all quotas of the cluster."""
         quotas = await describe_quotas(await self._nodes.any(), (), False)
         table = QuotaTable(quotas, static_defaults=await self._static_defaults())
-        return {
-            e: request_error(e) or effective_values(table, e, omit_overridden) for e in entities
-        }
+        return effective_values(table, entities, omit_overridden)
 
     async def _static_defaults(self) -> dict[QuotaKey, float]:
         """Ask a broker for KIP-55's static defaults, which gateways have, and Kafka before 3.0."""

@@ -85,7 +85,7 @@ def server_context(tls: Tls, client_auth: str) -> ssl.SSLContext:
         ConfigError: there is no key store, or it can't be read.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    _limit(context, tls)
+    limit(context, tls.enabled_protocols, tls.cipher_suites)
     if not _load_key(context, tls):
         raise ConfigError(
             "a TLS listener needs a certificate: set ssl.keystore.location, or "
@@ -108,7 +108,7 @@ def client_context(tls: Tls) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = tls.endpoint_identification_algorithm != ""
-    _limit(context, tls)
+    limit(context, tls.enabled_protocols, tls.cipher_suites)
     _load_key(context, tls)
     if not _load_trust(context, tls):
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
@@ -172,10 +172,7 @@ def librdkafka_tls(tls: Tls) -> dict[str, str]:
         ConfigError: a store can't be read, or librdkafka has no setting for a limit.
     """
     key, trusted = _key(tls), _trusted(tls)
-    try:
-        found = librdkafka_limits(tls.enabled_protocols, tls.cipher_suites)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    found = librdkafka_limits(tls.enabled_protocols, tls.cipher_suites)
     if trusted is not None:
         found["ssl.ca.pem"] = trusted.text
     if key is not None:
@@ -184,13 +181,6 @@ def librdkafka_tls(tls: Tls) -> dict[str, str]:
             found["ssl.key.password"] = key.password
     algorithm = tls.endpoint_identification_algorithm or "none"
     return {**found, "ssl.endpoint.identification.algorithm": algorithm}
-
-
-def _limit(context: ssl.SSLContext, tls: Tls) -> None:
-    try:
-        limit(context, tls.enabled_protocols, tls.cipher_suites)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
 
 
 def _load_key(context: ssl.SSLContext, tls: Tls) -> bool:
