@@ -39,6 +39,8 @@ KEEP_AUDIT = 10_000
 MOST_TURN_OPS = 2_000
 
 At = tuple[QuotaEntity, QuotaKey]
+Expected = dict[At, float | None]
+"""Values that Kafka must show, because history entries say that they were set."""
 
 
 class Record(NamedTuple):
@@ -46,14 +48,6 @@ class Record(NamedTuple):
 
     key: bytes
     value: bytes | None
-
-
-class Expected(NamedTuple):
-    """A value that Kafka must show, because a history entry says it was set."""
-
-    entity: QuotaEntity
-    key: QuotaKey
-    value: float | None
 
 
 class Turn(NamedTuple):
@@ -104,10 +98,10 @@ class TopicState:
         self.audit: dict[str, bytes] = {}
         # The latest value of each key in the history: where Kafka has another one, a change is
         # missing.
-        self.last: dict[tuple[QuotaEntity, QuotaKey], float | None] = {}
+        self.last: dict[At, float | None] = {}
         self.quotas_version = 0
 
-    def apply(self, record: Record) -> list[Expected]:
+    def apply(self, record: Record) -> Expected:
         """
         Take in a record; a record of another form is ignored.
 
@@ -135,7 +129,7 @@ class TopicState:
                 _keep(self.audit, str(key["id"]), record.value)
         except MALFORMED:
             pass
-        return []
+        return {}
 
     def _identify(self, value: Any) -> None:
         succeeds = tuple((str(id_), int(revision)) for id_, revision in value["succeeds"])
@@ -151,15 +145,15 @@ class TopicState:
         _put(self.quotas, entity, key, None if value is None else number(value["value"]))
         self.quotas_version += 1
 
-    def _history(self, id_: str, data: bytes | None, value: Any) -> list[Expected]:
+    def _history(self, id_: str, data: bytes | None, value: Any) -> Expected:
         if value is None:
             _keep(self.history, id_, data)
-            return []
+            return {}
         told = _told(value)
         _keep(self.history, id_, data)
-        expected = [Expected(entry.entity, entry.key, entry.after) for entry in told]
-        self.last.update({(e.entity, e.key): e.value for e in expected})
-        return [e for e in expected if e.key.known_to_kafka]
+        after = {(entry.entity, entry.key): entry.after for entry in told}
+        self.last |= after
+        return {at: value for at, value in after.items() if at[1].known_to_kafka}
 
     def has_turn(self, id_: str) -> bool:
         """Whether the current turn is this one."""

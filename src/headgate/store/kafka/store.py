@@ -20,7 +20,6 @@ from headgate.config.security import ClientSecurity
 from headgate.errors import ApiError, StoreError
 from headgate.quota.alteration import AlterResult, QuotaAlteration, Validated
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable, TableDelta
 from headgate.store.base import (
     FOREIGN,
@@ -69,8 +68,7 @@ class _Suspect(NamedTuple):
 
     due_s: float
     t_ms: int
-    entity: QuotaEntity
-    key: QuotaKey
+    at: At
     before: float | None
 
 
@@ -101,7 +99,7 @@ class KafkaStore(QuotaStore):
     ) -> None:
         super().__init__(f"kafka://{bootstrap}", poll_ms / 1000, clock_ms, resolve)
         self._alter_lock = threading.Lock()
-        self._expected: dict[tuple[QuotaEntity, QuotaKey], tuple[float | None, float]] = {}
+        self._expected: dict[At, tuple[float | None, float]] = {}
         self._suspects: list[_Suspect] = []
         self._described: tuple[DescribedEntry, ...] | None = None
         self._in_kafka: dict[QuotaEntity, Values] = {}
@@ -116,12 +114,12 @@ class KafkaStore(QuotaStore):
         )
         self._begin(create, lambda: self._check_identity(self._read_identity()))
 
-    def _on_records(self, expected: list[Expected]) -> None:
+    def _on_records(self, expected: Expected) -> None:
         if self._table is None:
             return  # the past, read at the start
         until = time.monotonic() + EXPECTED_S
         with self._thread_lock:
-            self._expected.update({(e.entity, e.key): (e.value, until) for e in expected})
+            self._expected |= {at: (value, until) for at, value in expected.items()}
         self._poke.set()
 
     # --- reading
@@ -168,12 +166,10 @@ class KafkaStore(QuotaStore):
     def _publish(self, table: QuotaTable, delta: TableDelta) -> QuotaTable:
         """Publish what was read; note changes in Kafka that no history entry records."""
         with self._topic.locked() as state:
-            last = {(c.entity, c.key): state.last.get((c.entity, c.key)) for c in delta.changes}
+            unknown = [c for c in delta.changes if state.last.get((c.entity, c.key)) != c.new]
         due, t_ms = time.monotonic() + GRACE_S, self._clock_ms()
         self._suspects += [
-            _Suspect(due, t_ms, c.entity, c.key, c.old)
-            for c in delta.changes
-            if c.key.known_to_kafka and last[c.entity, c.key] != c.new
+            _Suspect(due, t_ms, (c.entity, c.key), c.old) for c in unknown if c.key.known_to_kafka
         ]
         return super()._publish(table, delta)
 
@@ -290,9 +286,7 @@ class KafkaStore(QuotaStore):
             due = [
                 s
                 for s in self._suspects
-                if (s.due_s <= now and (s.entity, s.key) not in told)
-                or s.due_s + TURN_S <= now
-                or self._closed
+                if (s.due_s <= now and s.at not in told) or s.due_s + TURN_S <= now or self._closed
             ]
             self._suspects = [s for s in self._suspects if s not in due]
         if due:
@@ -313,7 +307,7 @@ class KafkaStore(QuotaStore):
         """
         first: dict[At, _Suspect] = {}
         for suspect in due:
-            first.setdefault((suspect.entity, suspect.key), suspect)
+            first.setdefault(suspect.at, suspect)
         with self._topic.read() as state:
             told = {at: state.last.get(at, suspect.before) for at, suspect in first.items()}
         table = self._refresh()
@@ -349,13 +343,12 @@ def _unknown(state: TopicState, table: QuotaTable, due: Iterable[_Suspect]) -> l
     """
     records: list[Record] = []
     for suspect in due:
-        at = suspect.entity, suspect.key
+        at = suspect.at
         if state.turn is not None and at in state.turn.ops:
             continue  # the process with the turn, or the next one, records it
         now = table.get(*at)
         before = state.last.get(at, suspect.before)
         if before != now:
-            change = (suspect.key, before, now)
-            stamp = (suspect.t_ms, FOREIGN)
-            records.append(history_record(new_id(), stamp, suspect.entity, [change]))
+            change = (at[1], before, now)
+            records.append(history_record(new_id(), (suspect.t_ms, FOREIGN), at[0], [change]))
     return [*records, *state.trimmed(len(records), 0)] if records else []

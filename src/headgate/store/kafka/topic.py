@@ -78,7 +78,7 @@ class QuotaTopic:
         self,
         config: dict[str, str],
         topic: str,
-        changed: Callable[[list[Expected]], None],
+        changed: Callable[[Expected], None],
     ) -> None:
         self._config: dict[str, Any] = {**config, "client.id": "headgate-store"}
         self._topic = topic
@@ -188,14 +188,14 @@ class QuotaTopic:
 
     def _take(self, messages: list[Any]) -> None:
         """Take in what the reader found."""
-        expected: list[Expected] = []
+        expected: Expected = {}
         taken = 0
         with self._moved:
             for message in messages:
                 error = message.error()
                 if error is None:
                     record = Record(message.key() or b"", message.value())
-                    expected += self.state.apply(record)
+                    expected |= self.state.apply(record)
                     self._position = message.offset() + 1
                     taken += 1
                 elif error.code() == KafkaError._PARTITION_EOF:
