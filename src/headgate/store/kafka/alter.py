@@ -56,12 +56,12 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
+@dataclass
 class _Held:
     """The turn that one call of ``alter`` has, and since when, by the monotonic clock."""
 
-    def __init__(self, turn: Turn) -> None:
-        self.turn = turn
-        self.since = 0.0
+    turn: Turn
+    since: float = 0.0
 
 
 @dataclass(eq=False)
