@@ -121,7 +121,7 @@ class ZkHistory:
         folder = history_node(change.path)
         # Each entry written here raises the folder's version: of two processes that find at the
         # same time that an entry is missing, only one can write it.
-        known = self._client.nodes([folder])[folder]
+        known = self._folder(folder)
         names = self._client.children([folder])[folder]
         # Named by the transaction: of several processes that watch, one records it, the others
         # find it recorded.
@@ -157,6 +157,9 @@ class ZkHistory:
             for path, node in found.items()
             if node and (recorded := decode_history(node.data))
         )
+
+    def _folder(self, path: str) -> Node | None:
+        return self._client.nodes([path])[path]
 
     def prune(self, nodes: Mapping[str, Node | None]) -> None:
         """Truncate the histories among these znodes to their latest entries."""
