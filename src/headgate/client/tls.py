@@ -13,13 +13,13 @@ import ssl
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from headgate.client.tls_limits import librdkafka_limits, limit
-from headgate.config.kinds import Password
+from headgate.config.kinds import PASSWORD, WORDS, Password, items
 from headgate.config.security import Tls
+from headgate.config.setting import rows_of
 from headgate.errors import ConfigError
 
 _CLIENT_AUTH: Final = {
@@ -27,10 +27,6 @@ _CLIENT_AUTH: Final = {
     "requested": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
-_SECRETS: Final = frozenset(
-    {"keystore_password", "keystore_key", "key_password", "truststore_password"}
-)
-_WORDS: Final = frozenset({"enabled_protocols", "cipher_suites"})
 _TYPES: Final = frozenset({"keystore_type", "truststore_type"})
 _JKS_MAGIC: Final = b"\xfe\xed\xfe\xed"
 _PKCS12_BEGINS: Final = b"\x30"
@@ -59,16 +55,17 @@ def tls_of(config: Mapping[str, str]) -> Tls:
         config: such as a tool's ``--command-config``.
     """
     found: dict[str, Any] = {}
-    for field in fields(Tls):
-        text = config.get(f"ssl.{field.name.replace('_', '.')}")
-        if field.name in _WORDS:
-            found[field.name] = tuple(w for w in map(str.strip, (text or "").split(",")) if w)
-        elif field.name in _TYPES:
-            found[field.name] = (text or "").strip().upper()
-        elif field.name in _SECRETS:
-            found[field.name] = Password(text) if text else None
+    for setting in rows_of(Tls):
+        [name] = setting.path
+        text = config.get(setting.name, "")
+        if setting.kind is WORDS:
+            found[name] = tuple(items(text))
+        elif name in _TYPES:
+            found[name] = text.strip().upper()
+        elif setting.kind is PASSWORD:
+            found[name] = Password(text) if text else None
         else:
-            found[field.name] = text or None
+            found[name] = text or None
     algorithm = config.get("ssl.endpoint.identification.algorithm", "https").strip()
     return Tls(**{**found, "endpoint_identification_algorithm": algorithm})
 

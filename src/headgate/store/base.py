@@ -24,8 +24,6 @@ QuotaCallback = Callable[[QuotaTable, TableDelta], None]
 BrokerConfigs = Mapping[str, Mapping[str, str]]
 BrokerCallback = Callable[[BrokerConfigs], None]
 
-#: Principal and tool of a change that another tool made in the home directly.
-UNKNOWN = "unknown"
 MOST_MESSAGE_BYTES: Final = 1_000
 """Of a change: each of its entries repeats it, and stores keep 20,000 entries in memory."""
 
@@ -63,7 +61,7 @@ class Origin(NamedTuple):
 
 
 #: The origin of a change that was made without Headgate.
-FOREIGN = Origin(UNKNOWN, UNKNOWN)
+FOREIGN = Origin("unknown", "unknown")
 
 
 def new_change() -> str:
