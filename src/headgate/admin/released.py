@@ -42,16 +42,7 @@ _RESOURCES: Final[Mapping[str, int]] = {
     "client-metrics": 16,
     "groups": 32,
 }
-_SOURCES: Final[Mapping[int, str]] = {
-    1: "DYNAMIC_TOPIC_CONFIG",
-    2: "DYNAMIC_BROKER_CONFIG",
-    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
-    4: "STATIC_BROKER_CONFIG",
-    5: "DEFAULT_CONFIG",
-    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
-    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
-    8: "DYNAMIC_GROUP_CONFIG",
-}
+_SOURCES: Final[Mapping[int, str]] = {source: source.name for source in c.ConfigSource}
 _MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _MECHANISM_NUMBERS: Final = {name: number for number, name in _MECHANISMS.items()}
 _RESOURCE_NOT_FOUND: Final = 91
