@@ -34,12 +34,13 @@ def broker_event(
     return AuditEvent(who, tool, "alter_broker_configs", "done", subject, detail, t_ms)
 
 
+_PER_IP: Final = "max.connections.per.ip"
 OVERRIDES: Final = "max.connections.per.ip.overrides"
 """The one setting that is a list of host:count; the others are numbers."""
 BROKER_SETTINGS: Final[Mapping[str, str]] = {
     "max.connection.creation.rate": "2147483647",
     "max.connections": "2147483647",
-    "max.connections.per.ip": "2147483647",
+    _PER_IP: "2147483647",
     OVERRIDES: "",
 }
 """Broker settings that belong to the gateway (KIP-612, KIP-402, socket server), each with Kafka's
@@ -118,7 +119,7 @@ def validate_broker_configs(
                 "Invalid value org.apache.kafka.common.config.ConfigException: "
                 f"Invalid {base} 0 for configuration Invalid dynamic configuration"
             )
-    _check_addresses(broker, kept, stored)
+    _check_addresses(kept, {**before, **kept}, stored.get("", {}) if broker else {})
     return kept
 
 
@@ -150,24 +151,25 @@ def as_applied(
 
 
 def _check_addresses(
-    broker: str, ops: Mapping[str, str | None], stored: Mapping[str, Mapping[str, str]]
+    ops: Mapping[str, str | None], own: Mapping[str, str | None], default: Mapping[str, str]
 ) -> None:
-    """Refuse 0 connections for each address without exceptions: nobody could connect."""
-    per_ip, overrides = "max.connections.per.ip", OVERRIDES
-    if not {per_ip, overrides} & set(ops):
-        return
-    layers = [stored.get("", {}), *([stored.get(broker, {})] if broker else [])]
+    """
+    Refuse 0 connections for each address without exceptions: nobody could connect.
+
+    Args:
+        ops: what changes.
+        own: the broker's settings after that; None: not set.
+        default: those of all brokers.
+    """
 
     def in_force(name: str) -> str | None:
-        found = ops.get(name)
-        if found is None:
-            below = layers[:-1] if name in ops else layers
-            found = next((layer[name] for layer in reversed(below) if layer.get(name)), None)
-        return found
+        value = own.get(name)
+        return default.get(name) if value is None else value
 
-    if _java_int(in_force(per_ip) or "") == 0 and not in_force(overrides):
+    touched = {_PER_IP, OVERRIDES} & set(ops)
+    if touched and _java_int(in_force(_PER_IP) or "") == 0 and not in_force(OVERRIDES):
         raise invalid_request(
-            f"requirement failed: {per_ip} can be set to zero only if {overrides} property is set."
+            f"requirement failed: {_PER_IP} can be set to zero only if {OVERRIDES} property is set."
         )
 
 

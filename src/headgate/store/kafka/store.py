@@ -245,10 +245,7 @@ class KafkaStore(QuotaStore):
                 self._refresh()
                 self._poke.set()
         # Only accepted alterations were sent, so of two for one entity the first gets the error.
-        return [
-            AlterResult(entity, errors.pop(entity, None) if error is None else error)
-            for entity, error in results
-        ]
+        return [AlterResult(entity, error or errors.get(entity)) for entity, error in results]
 
     def _alter_broker(self, broker: str, ops: Mapping[str, str | None], told: Told) -> None:
         def decide(state: TopicState) -> list[Record]:

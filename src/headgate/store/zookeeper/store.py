@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from headgate.clock import now_ms
 from headgate.config.security import ZooKeeperSecurity
-from headgate.errors import StoreError, invalid_request
+from headgate.errors import StoreError
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validated
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta
@@ -340,12 +340,7 @@ class ZooKeeperStore(QuotaStore):
         """Each entity changes in a transaction of its own."""
         validated, accepted = checked
         refused = {a.entity: error for a in accepted if (error := node_name_error(a.entity))}
-        results = [
-            AlterResult(entity, invalid_request(refused[entity]))
-            if error is None and entity in refused
-            else AlterResult(entity, error)
-            for entity, error in validated
-        ]
+        results = [AlterResult(e, error or refused.get(e)) for e, error in validated]
         accepted = [a for a in accepted if a.entity not in refused]
         if validate_only:
             return results
