@@ -25,7 +25,7 @@ from headgate.live.picture import Picture
 from headgate.quota.alteration import AlterResult, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import FilterComponent, MatchType
-from headgate.quota.key import CONSUMER, PRODUCER, QuotaKey
+from headgate.quota.key import QUOTA_DEFAULTS, QuotaKey
 from headgate.quota.table import QuotaTable
 from headgate.wire import apis
 from headgate.wire.messages import cluster
@@ -48,10 +48,6 @@ _MECHANISM_NUMBERS: Final = {name: number for number, name in _MECHANISMS.items(
 _RESOURCE_NOT_FOUND: Final = 91
 _UNACCEPTABLE_CREDENTIAL: Final = 93
 _UNSUPPORTED_ENDPOINT_TYPE: Final = 115
-_QUOTA_DEFAULTS: Final[Mapping[str, QuotaKey]] = {
-    "quota.producer.default": PRODUCER,
-    "quota.consumer.default": CONSUMER,
-}
 _NO_LIMIT: Final = 2**63 - 1
 
 
@@ -90,12 +86,12 @@ class ReleasedBackend(Backend):
             brokers = await self._nodes.brokers()
             here = (await self._nodes.any()).address
             broker = next((b for b, at in brokers.items() if str(at) == here), min(brokers))
-            names = tuple(_QUOTA_DEFAULTS)
+            names = tuple(QUOTA_DEFAULTS)
             entries = await self.describe_configs("brokers", str(broker), names)
         except (ApiError, StoreError, ValueError):
             return {}  # without permission, or without an answer: the quotas alone decide
         return {
-            _QUOTA_DEFAULTS[entry.name]: float(entry.value)
+            QUOTA_DEFAULTS[entry.name]: float(entry.value)
             for entry in entries
             if entry.name in names and entry.value and int(entry.value) < _NO_LIMIT
         }

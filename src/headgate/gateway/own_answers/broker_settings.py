@@ -17,10 +17,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import ApiError, invalid_request
-from headgate.gateway.kept.limits import QUOTA_DEFAULTS, static_defaults, static_limits
+from headgate.gateway.kept.limits import static_defaults, static_limits
 from headgate.gateway.own_answers.broker_alteration import Alteration, is_ours
 from headgate.gateway.own_answers.denials import SMALL_BYTES
-from headgate.quota.key import format_value
+from headgate.quota.key import QUOTA_DEFAULTS, format_value
 from headgate.steps import FEW, finish
 from headgate.store.broker_rules import OVERRIDES, base_setting
 from headgate.store.synonyms import BUILT_IN, broker_synonyms
