@@ -52,12 +52,11 @@ def quotas(db: sqlite3.Connection) -> dict[QuotaEntity, dict[QuotaKey, float]]:
 
 def brokers(db: sqlite3.Connection) -> dict[str, dict[str, str]]:
     """Return the settings of brokers."""
-    found: dict[str, dict[str, str]] = {}
-    for broker, key, value in db.execute(
-        "SELECT broker, key, value FROM broker_config ORDER BY broker, key"
-    ):
-        found.setdefault(broker, {})[key] = value
-    return found
+    found = db.execute("SELECT broker, key, value FROM broker_config ORDER BY broker, key")
+    return {
+        broker: {key: value for _broker, key, value in rows}
+        for broker, rows in groupby(found, itemgetter(0))
+    }
 
 
 def set_key(
