@@ -26,7 +26,7 @@ from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_IDS, QuotaKey
 from headgate.quota.table import QuotaTable
-from headgate.store.base import AuditEvent, Origin
+from headgate.store.base import AuditEvent, KeyChange, Origin
 from headgate.store.identity import StoreIdentity
 from headgate.store.kafka import state as topic
 from headgate.store.leases import LeaseRecord
@@ -257,7 +257,7 @@ def _sqlite_bytes() -> bytes:
 
 def _trees() -> list[bytes]:
     value = layout.encode_config({"producer_byte_rate": "1024"})
-    entry = change.encode_history(5, _ORIGIN, [change.Changed(PRODUCER, None, 2.0)])
+    entry = change.encode_history(5, _ORIGIN, [KeyChange(PRODUCER, None, 2.0)])
     event = json.dumps({"who": "a", "tool": "b", "action": "c", "outcome": "done"}).encode()
     nodes: list[tuple[str, bytes | None]] = [
         ("/config/users/alice", value),

@@ -263,7 +263,7 @@ def test_broker_configs(broker: Connection, version: int) -> None:
     [config] = result.configs
     assert config.name == "max.connections"
     assert config.value == str(2**31 - 1)
-    assert config.config_source == configs.SOURCE_DEFAULT
+    assert config.config_source == configs.ConfigSource.DEFAULT_CONFIG
     assert (config.documentation is not None) == (version >= 3)
 
 

@@ -14,8 +14,15 @@ from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validate
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta, table_delta
 from headgate.store import watched
-from headgate.store.base import AuditEvent, BrokerConfigs, HistoryEntry, Origin, history_entry
-from headgate.store.broker_rules import broker_event
+from headgate.store.base import (
+    AuditEvent,
+    BrokerConfigs,
+    HistoryEntry,
+    KeyChange,
+    Origin,
+    Recorded,
+)
+from headgate.store.broker_rules import Told
 from headgate.store.identity import StoreIdentity, moved_on, replaced
 from headgate.store.leases import NOBODYS, Decide, Lease, LeaseRecord, LeaseTaker
 from headgate.store.watched import QuotaStore
@@ -77,7 +84,8 @@ class Contents:
             if before == value:
                 continue
             self.table, _ = self.table.apply([QuotaAlteration(entity, (Op(key, value),))])
-            self.log.append(history_entry(t_ms, origin, entity, key, before, value))
+            recorded = Recorded(t_ms, origin, [KeyChange(key, before, value)])
+            self.log += recorded.entries(entity)
             changed = True
         return changed
 
@@ -238,17 +246,11 @@ class SimStore(QuotaStore):
 
         self._call("make", make)
 
-    def broker_configs(self) -> BrokerConfigs:
-        """See ``QuotaStore``."""
-        self._check_open()
+    def _read_brokers(self) -> BrokerConfigs:
         self._refresh()
         return self._brokers
 
-    def history(
-        self, *, entity: QuotaEntity | None = None, limit: int | None = None
-    ) -> list[HistoryEntry]:
-        """See ``QuotaStore``."""
-        self._check_open()
+    def _read_history(self, entity: QuotaEntity | None, limit: int | None) -> list[HistoryEntry]:
         with self._state_lock:
             self._refresh()
             held = self._call("history", self.home.backup)
@@ -257,9 +259,7 @@ class SimStore(QuotaStore):
             found = [one for one in held.log if entity is None or one.entity == entity]
             return found if limit is None else found[len(found) - min(limit, len(found)) :]
 
-    def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
-        """See ``QuotaStore``."""
-        self._check_open()
+    def _read_audit(self, limit: int | None) -> list[AuditEvent]:
         with self._state_lock:
             self._refresh()
             found = list(self.home.contents.audit) if self.home.contents else []
@@ -347,9 +347,7 @@ class SimStore(QuotaStore):
             done += self._transaction("alter", write)
         return results
 
-    def _alter_broker(
-        self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
-    ) -> None:
+    def _alter_broker(self, broker: str, ops: Mapping[str, str | None], told: Told) -> None:
         def write(held: Contents) -> None:
             now = dict(held.brokers.get(broker, {}))
             changed = {key: value for key, value in ops.items() if now.get(key) != value}
@@ -358,17 +356,15 @@ class SimStore(QuotaStore):
             after = {k: v for k, v in {**now, **changed}.items() if v is not None}
             held.brokers = {b: c for b, c in {**held.brokers, broker: after}.items() if c}
             held.count()
-            self._note(held, broker_event(broker, now, changed, who, tool))
+            self._note(held, told(now, changed))
 
         self._transaction("alter", write)
 
-    def audit(self, event: AuditEvent) -> None:
-        """See ``QuotaStore``."""
+    def _keep_audit(self, event: AuditEvent) -> None:
         self._transaction("audit", lambda held: self._note(held, event))
 
     def _note(self, held: Contents, event: AuditEvent) -> None:
-        t_ms = event.t_ms or self._clock_ms()
-        held.audit = [*held.audit, AuditEvent(*_fields(event), t_ms)][-KEEP_AUDIT:]
+        held.audit = [*held.audit, event][-KEEP_AUDIT:]
 
     def prune_history(self, keep: int) -> int:
         """See ``SqliteStore``."""
@@ -420,7 +416,3 @@ class SimLeases:
 
         kept: bool = self._store._transaction("lease", write)
         return kept
-
-
-def _fields(event: AuditEvent) -> tuple[str, ...]:
-    return (event.who, event.tool, event.action, event.outcome, event.subject, event.detail)

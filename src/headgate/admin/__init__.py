@@ -23,14 +23,12 @@ In the order a call meets them:
 - ``home``: quotas in a store or at servers, for commands and the console.
 - ``undoing``: the plan that takes changes back.
 - ``client_settings``: which client settings there are.
-- ``opening``: opens what a client was pointed at, a store or servers.
-- ``remote``: finds out which APIs servers speak.
+- ``opening``: opens what a client was pointed at: a store, or servers by the APIs they have.
 - ``backend``: what a client needs of whatever holds the quotas.
 - ``local``: a store in this process.
 - ``released``: Kafka's own APIs, of brokers and of a gateway's data listeners.
 - ``draft``: KIP-546's own APIs, of a gateway's admin listener.
 - ``live``: asks gateways what goes on now.
-- ``scram``: SCRAM credentials of users.
 """
 
 from typing import TYPE_CHECKING, Any

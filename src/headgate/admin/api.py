@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from headgate.admin.given import EntityLike, OpsLike, alteration_of
-from headgate.errors import ApiError, InvalidQuota, KafkaError
+from headgate.errors import InvalidQuota
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
@@ -227,11 +227,6 @@ class ScramUpsertion(NamedTuple):
     mechanism: str
     iterations: int
     password: bytes
-
-
-def timeout_error(timeout_ms: int) -> ApiError:
-    """Return the error of a call that took too long."""
-    return ApiError(KafkaError.REQUEST_TIMED_OUT, f"no answer within {timeout_ms} ms")
 
 
 def unsupported(what: str, way_out: str) -> InvalidQuota:

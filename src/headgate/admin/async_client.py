@@ -62,7 +62,8 @@ class AsyncAdminClient(
         tool: str = "headgate.admin",
         create: bool = False,
     ) -> None:
-        self.calls = Calls(Target.of(bootstrap_servers, store, config or {}, who, tool, create))
+        target = Target(bootstrap_servers or "", store, config or {}, who, tool, create)
+        self.calls = Calls(target.checked())
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _future(self) -> asyncio.Future[Any]:
@@ -82,13 +83,13 @@ class AsyncAdminClient(
         return await self.calls.call(None, lambda backend: backend.names(resource))
 
     async def describe_configs(self, name: str, resource: str = "brokers") -> list[ConfigEntry]:
-        """Return the settings of a broker (or other resource), sorted by name."""
+        """Return the settings of a broker ("": the default) or other resource, sorted by name."""
         return await self.calls.call(None, lambda b: b.describe_configs(resource, name))
 
     async def alter_configs(
         self, name: str, ops: Mapping[str, str | None], resource: str = "brokers"
     ) -> None:
-        """Set or remove (None) settings of a broker (or other resource)."""
+        """Set or remove (None) settings of a broker ("": the default) or other resource."""
         await self.calls.call(None, lambda backend: backend.alter_configs(resource, name, ops))
 
     async def describe_user_scram_credentials(

@@ -4,24 +4,35 @@ The synchronous admin client: an asynchronous one on a thread of its own.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from headgate.admin.api import (
     AlterQuotasResult,
-    ConfigEntry,
     DescribeEffectiveQuotasResult,
     DescribeQuotasResult,
-    ScramUpsertion,
 )
 from headgate.admin.async_client import AsyncAdminClient
-from headgate.admin.live import MOST_QUOTA_IDS
 from headgate.admin.operations import QuotaOperations
 from headgate.client.thread import LoopThread
-from headgate.errors import ApiError
-from headgate.live.picture import Picture
 from headgate.store.watched import QuotaStore
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _waiting(
+    method: Callable[Concatenate[AsyncAdminClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[AdminClient, P], T]:
+    """Return a method that calls one of the client for asyncio, and waits for its result."""
+
+    @wraps(method)
+    def wait(self: AdminClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._thread.run(method(self._async, *args, **kwargs))
+
+    return wait
 
 
 class AdminClient(
@@ -66,7 +77,6 @@ class AdminClient(
         self.calls = self._async.calls
         self._thread = LoopThread("headgate-admin")
         self._closed = False
-        self._run = self._thread.run
 
     def _future(self) -> Future[Any]:
         return Future()
@@ -78,41 +88,12 @@ class AdminClient(
             raise RuntimeError("this admin client is closed")
         self._thread.loop.call_soon_threadsafe(self._async.start, work)
 
-    def names(self, resource: str = "brokers") -> list[str]:
-        """Return the names of the brokers, topics or other resources."""
-        return self._run(self._async.names(resource))
-
-    def describe_configs(self, name: str, resource: str = "brokers") -> list[ConfigEntry]:
-        """Return the settings of a broker ("": the default) or other resource, sorted by name."""
-        return self._run(self._async.describe_configs(name, resource))
-
-    def alter_configs(
-        self, name: str, ops: Mapping[str, str | None], resource: str = "brokers"
-    ) -> None:
-        """Set or remove (None) settings of a broker ("": the default) or other resource."""
-        self._run(self._async.alter_configs(name, ops, resource))
-
-    def describe_user_scram_credentials(
-        self, users: Sequence[str] = ()
-    ) -> dict[str, list[tuple[str, int]] | ApiError]:
-        """Return each user's SCRAM mechanisms and iterations; without names, of all users."""
-        return self._run(self._async.describe_user_scram_credentials(users))
-
-    def alter_user_scram_credentials(
-        self, user: str, upsertions: Sequence[ScramUpsertion] = (), deletions: Sequence[str] = ()
-    ) -> None:
-        """Set and remove SCRAM credentials of one user."""
-        self._run(self._async.alter_user_scram_credentials(user, upsertions, deletions))
-
-    def describe_live(
-        self,
-        user: str | None = None,
-        client_id: str | None = None,
-        most: int = MOST_QUOTA_IDS,
-        timeout_ms: int | None = None,
-    ) -> Picture:
-        """Return what goes on now (``AsyncAdminClient.describe_live``)."""
-        return self._run(self._async.describe_live(user, client_id, most, timeout_ms))
+    names = _waiting(AsyncAdminClient.names)
+    describe_configs = _waiting(AsyncAdminClient.describe_configs)
+    alter_configs = _waiting(AsyncAdminClient.alter_configs)
+    describe_user_scram_credentials = _waiting(AsyncAdminClient.describe_user_scram_credentials)
+    alter_user_scram_credentials = _waiting(AsyncAdminClient.alter_user_scram_credentials)
+    describe_live = _waiting(AsyncAdminClient.describe_live)
 
     def close(self) -> None:
         """Wait for calls under way, then close the connections. May be called twice."""
@@ -120,7 +101,7 @@ class AdminClient(
             return
         self._closed = True
         try:
-            self._run(self._async.close())
+            self._thread.run(self._async.close())
         finally:
             self._thread.close()
 

@@ -21,7 +21,7 @@ from headgate.admin.api import (
     Values,
     unsupported,
 )
-from headgate.admin.backend import Query
+from headgate.admin.backend import Backend, Query
 from headgate.admin.live import ask_one
 from headgate.admin.released import ReleasedBackend
 from headgate.client.connection import Connection, api_error
@@ -33,13 +33,11 @@ from headgate.client.quota_messages import (
     draft_key_of,
     draft_parts_of,
 )
-from headgate.client.security import Security
-from headgate.config.listeners import HostPort
 from headgate.errors import ApiError, HeadgateError, KafkaError, invalid_request
 from headgate.live.picture import Picture
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.filter import FilterComponent, MatchType, matches
+from headgate.quota.filter import FilterComponent, MatchType
 from headgate.quota.precedence import STATIC_DEFAULT, Source
 from headgate.wire.apis import METADATA
 from headgate.wire.messages import draft as d
@@ -48,28 +46,25 @@ from headgate.wire.messages.live import LiveRequest
 _ELSEWHERE = "use the gateway's data listener (--bootstrap-server with a port of a broker)"
 
 
-class DraftBackend:
+class DraftBackend(Backend):
     """
     Talks to an admin listener.
 
     Args:
-        nodes: keeps the connection.
-        addresses: all bootstrap addresses; one of them may speak the released APIs.
-        security: how to connect to those.
+        nodes: keeps the connection; one of its bootstrap addresses may speak the released APIs.
     """
 
-    def __init__(self, nodes: Nodes, addresses: Sequence[HostPort], security: Security) -> None:
+    def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
-        self._addresses = tuple(addresses)
-        self._security = security
         self._released: ReleasedBackend | None = None
 
     async def describe(self, query: Query) -> Entities:
         """Return the entities that match; if there are fractions, ask by the released APIs."""
         connection = await self._nodes.any()
-        filters, exact = _for_the_wire(query)
+        # The draft can't ask for "any name, the default included": ask for more, filter here.
+        asked = tuple(c for c in query.components if c.match_type is not MatchType.ANY)
         answer: d.DescribeQuotasResponse = await _ask(
-            connection, d.DESCRIBE_QUOTAS, d.DescribeQuotasRequest(filters)
+            connection, d.DESCRIBE_QUOTAS, d.DescribeQuotasRequest(tuple(map(_filter, asked)))
         )
         found: Entities = {}
         for entry in answer.entries:
@@ -81,9 +76,9 @@ class DraftBackend:
                 return await released.describe(query)
             entity = draft_entity_of(entry.entity)
             found.setdefault(entity, {})[draft_key_of(entry.type, entry.units)] = float(entry.value)
-        if exact:
+        if asked == query.components and not query.strict:
             return found
-        return {e: v for e, v in found.items() if matches(query.components, e, query.strict)}
+        return {e: v for e, v in found.items() if query.passes(e)}
 
     async def effective(
         self, entities: Collection[QuotaEntity], omit_overridden: bool
@@ -136,13 +131,14 @@ class DraftBackend:
         """Return a backend over the first bootstrap address that speaks the released APIs."""
         if self._released is not None:
             return self._released
-        for address in self._addresses:
+        security = self._nodes.security
+        for address in self._nodes.bootstrap:
             try:
-                connection = await Connection.open(address, self._security, greet=True)
+                connection = await Connection.open(address, security, greet=True)
             except HeadgateError:
                 continue
             if METADATA in connection.versions:
-                self._released = ReleasedBackend(Nodes([address], self._security, connection))
+                self._released = ReleasedBackend(Nodes([address], security, connection))
                 return self._released
             await connection.close()
         return None
@@ -158,12 +154,6 @@ class DraftBackend:
     async def alter_configs(self, resource: str, name: str, ops: Mapping[str, str | None]) -> None:
         """Refuse: an admin listener serves quotas only."""
         raise unsupported(f"an admin listener doesn't alter {resource}", _ELSEWHERE)
-
-    async def describe_scram(
-        self, users: Sequence[str]
-    ) -> dict[str, list[tuple[str, int]] | ApiError]:
-        """Return nothing: an admin listener knows no credentials."""
-        return {}
 
     async def alter_scram(
         self, user: str, upsertions: Sequence[ScramUpsertion], deletions: Sequence[str]
@@ -188,19 +178,6 @@ async def _ask(connection: Connection, api_key: int, request: object) -> Any:
         lambda cid: d.encode_request(api_key, cid, connection.client_id, request)
     )
     return d.decode_response(api_key, frame)
-
-
-def _for_the_wire(query: Query) -> tuple[tuple[d.Filter, ...], bool]:
-    """Return the draft's filters, and whether they express the whole query."""
-    filters = []
-    exact = not query.strict
-    for component in query.components:
-        if component.match_type is MatchType.ANY:
-            # The draft can't ask for "any name, the default included": ask for more, filter here.
-            exact = False
-        else:
-            filters.append(_filter(component))
-    return tuple(filters), exact
 
 
 def _filter(component: FilterComponent) -> d.Filter:

@@ -4,8 +4,9 @@ A home of quotas: an open store, or servers (brokers or gateways).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from headgate.errors import ApiError, ConfigError, HeadgateError, StoreError
@@ -110,50 +111,26 @@ class OpenHome:
         """
         from headgate.store.kafka.codec import wants_two
 
-        refused = dict(self._send(alterations, validate_only=True))
-        apart = {
-            e for e, error in refused.items() if isinstance(error, ApiError) and wants_two(error)
-        }
-        if not apart and validate_only:
-            return list(refused.items())
-        first, second = [], []
-        for alteration in alterations:
-            theirs = tuple(op for op in alteration.ops if op.key.known_to_kafka)
-            ours = tuple(op for op in alteration.ops if op not in theirs)
-            if alteration.entity in apart:
-                first.append(alteration._replace(ops=theirs))
-                second.append(alteration._replace(ops=ours))
-            else:
-                first.append(alteration)
-        done = self._send(
-            first, validate_only=validate_only, message=message, at_revision=at_revision, who=who
-        )
+        refused = self._send(alterations, validate_only=True)
+        apart = {e for e, error in refused if isinstance(error, ApiError) and wants_two(error)}
+        if validate_only and not apart:
+            return refused
+        send = partial(self._send, validate_only=validate_only, message=message, who=who)
+        first = [_half(a, True) if a.entity in apart else a for a in alterations]
+        done = send(first, at_revision=at_revision)
         failed = {entity for entity, _ in done}
-        second = [alteration for alteration in second if alteration.entity not in failed]
-        if second and validate_only:
-            return done + self._send(second, validate_only=True)
-        return done + self._send_rest(second, {a.entity: a for a in first}, message, who)
-
-    def _send_rest(
-        self,
-        rest: Sequence[QuotaAlteration],
-        changed: Mapping[QuotaEntity, QuotaAlteration],
-        message: str,
-        who: str,
-    ) -> Refused:
-        """
-        Change the second half of entities that were split; an error says what was changed before.
-        """
-        if not rest:
-            return []
+        second = [_half(a, False) for a in alterations if a.entity in apart - failed]
+        if validate_only or not second:
+            return done + (send(second) if second else [])
         try:
-            refused = dict(self._send(rest, validate_only=False, message=message, who=who))
+            left = dict(send(second))
         except (HeadgateError, OSError) as failure:
-            refused = dict.fromkeys((half.entity for half in rest), failure)
-        return [
-            (half.entity, _half_done(changed[half.entity], half, refused[half.entity]))
-            for half in rest
-            if half.entity in refused
+            left = dict.fromkeys((half.entity for half in second), failure)
+        changed = {a.entity: a for a in first}
+        return done + [
+            (half.entity, _half_done(changed[half.entity], half, left[half.entity]))
+            for half in second
+            if half.entity in left
         ]
 
     def _send(
@@ -165,13 +142,8 @@ class OpenHome:
         at_revision: int | None = None,
         who: str = "",
     ) -> Refused:
-        found: list[tuple[QuotaAlteration, ApiError]] = []
-        if self.store is None and self.client is None:
-            from headgate.store.base import resolvable
-
-            results = validate(alterations, resolvable=resolvable)[0]
-            found = [(a, r.error) for a, r in zip(alterations, results, strict=True) if r.error]
-        elif self.store is not None:
+        errors: Sequence[ApiError | None]
+        if self.store is not None:
             from headgate.admin.local import principal
 
             results = self.store.alter(
@@ -182,31 +154,39 @@ class OpenHome:
                 message=message,
                 at_revision=at_revision,
             )
-            found = [(a, r.error) for a, r in zip(alterations, results, strict=True) if r.error]
+            errors = [result.error for result in results]
+        elif self.client is None:
+            from headgate.store.base import resolvable
+
+            errors = [r.error for r in validate(alterations, resolvable=resolvable).results]
+        elif message:
+            raise ConfigError(
+                "--message is kept in a store's history, which Kafka's protocol has no word for; "
+                "give --store"
+            )
         else:
-            if message:
-                raise ConfigError(
-                    "--message is kept in a store's history, which Kafka's protocol has no word "
-                    "for; give --store"
-                )
-            found = self._ask(alterations, validate_only=validate_only)
-        return [(a.entity, with_way_out(e, [op.key for op in a.ops])) for a, e in found]
+            errors = self._ask(self.client, alterations, validate_only)
+        return [
+            (a.entity, with_way_out(error, [op.key for op in a.ops]))
+            for a, error in zip(alterations, errors, strict=True)
+            if error is not None
+        ]
 
     def _ask(
-        self, alterations: Sequence[QuotaAlteration], *, validate_only: bool
-    ) -> list[tuple[QuotaAlteration, ApiError]]:
+        self, client: AdminClient, alterations: Sequence[QuotaAlteration], validate_only: bool
+    ) -> list[ApiError | None]:
         from headgate.admin.api import AlterQuotasOptions
 
-        assert self.client is not None
         options = AlterQuotasOptions(validate_only=validate_only, timeout_ms=_TIMEOUT_MS)
-        futures = self.client.alter_quotas(alterations, options).values()
-        found: list[tuple[QuotaAlteration, ApiError]] = []
+        futures = client.alter_quotas(alterations, options).values()
+        errors: list[ApiError | None] = []
         for alteration in alterations:
             try:
                 futures[alteration.entity].result(_TIMEOUT_MS / 1000)
+                errors.append(None)
             except ApiError as exc:
-                found.append((alteration, exc))
-        return found
+                errors.append(exc)
+        return errors
 
     def close(self) -> None:
         """Close the store, or the connections to the servers."""
@@ -220,6 +200,12 @@ class OpenHome:
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
+
+
+def _half(alteration: QuotaAlteration, in_kafka: bool) -> QuotaAlteration:
+    """Return an alteration with only the ops of keys that Kafka knows, or only the others."""
+    ops = tuple(op for op in alteration.ops if op.key.known_to_kafka == in_kafka)
+    return alteration._replace(ops=ops)
 
 
 def _half_done(changed: QuotaAlteration, rest: QuotaAlteration, error: Exception) -> StoreError:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from headgate.admin.api import unsupported
 from headgate.client.connection import Connection, raise_error
 from headgate.client.nodes import Nodes
 from headgate.config.listeners import HostPort
@@ -71,8 +70,3 @@ async def ask_one(connection: Connection, request: LiveRequest) -> Picture:
         return decode(answer.picture or b"")
     except ValueError as error:
         raise RemoteProtocolError(f"{connection.address}: no picture: {error}") from error
-
-
-def no_gateway(what: str) -> Exception:
-    """Return the error of a store: it holds quotas, but doesn't know which clients wait."""
-    return unsupported(f"{what} doesn't say what goes on now", "give the address of a gateway")

@@ -17,20 +17,18 @@ from headgate.admin.api import (
     Values,
     unsupported,
 )
-from headgate.admin.backend import Query, effective_values
-from headgate.admin.live import no_gateway
+from headgate.admin.backend import Backend, Query, effective_values
 from headgate.errors import ApiError
 from headgate.live.picture import Picture
-from headgate.quota.alteration import AlterResult, QuotaAlteration, check_types, request_error
+from headgate.quota.alteration import AlterResult, QuotaAlteration, check_types
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.filter import matches, validate_filter
-from headgate.store.base import BrokerConfigs
+from headgate.quota.filter import validate_filter
 from headgate.store.synonyms import broker_synonyms
 from headgate.store.watched import QuotaStore
 from headgate.wire.messages.live import LiveRequest
 
 
-class LocalBackend:
+class LocalBackend(Backend):
     """
     Calls a store from worker threads, so that a slow one doesn't hold the event loop.
 
@@ -66,23 +64,14 @@ class LocalBackend:
         else:
             validate_filter(query.components)
         table = await asyncio.to_thread((await self._store()).snapshot)
-        if not query.strict and not query.components:
-            return {entity: dict(values) for entity, values in table.entities.items()}
-        return {
-            entity: dict(values)
-            for entity, values in table.entities.items()
-            if matches(query.components, entity, query.strict)
-        }
+        return {e: dict(values) for e, values in table.entities.items() if query.passes(e)}
 
     async def effective(
         self, entities: Collection[QuotaEntity], omit_overridden: bool
     ) -> Mapping[QuotaEntity, Values | ApiError]:
         """Return what applies to each entity."""
         table = await asyncio.to_thread((await self._store()).snapshot)
-        return {
-            entity: request_error(entity) or effective_values(table, entity, omit_overridden)
-            for entity in entities
-        }
+        return effective_values(table, entities, omit_overridden)
 
     async def alter(
         self, alterations: Sequence[QuotaAlteration], validate_only: bool
@@ -107,7 +96,16 @@ class LocalBackend:
         """Return the settings the store has for a broker, or for all ("")."""
         _only_brokers(resource, self._url)
         configs = await asyncio.to_thread((await self._store()).broker_configs)
-        return broker_entries(configs, name)
+        return [
+            ConfigEntry(
+                setting,
+                told[0].value,
+                told[0].source,
+                False,
+                tuple(starmap(ConfigSynonym, told)),
+            )
+            for setting, told in broker_synonyms(name, configs).items()
+        ]
 
     async def alter_configs(self, resource: str, name: str, ops: Mapping[str, str | None]) -> None:
         """Set or remove settings of a broker."""
@@ -116,12 +114,6 @@ class LocalBackend:
         await asyncio.to_thread(
             store.alter_broker_configs, name, ops, who=self._who, tool=self._tool
         )
-
-    async def describe_scram(
-        self, users: Sequence[str]
-    ) -> dict[str, list[tuple[str, int]] | ApiError]:
-        """Return nothing: a store keeps no credentials."""
-        return {}
 
     async def alter_scram(
         self, user: str, upsertions: Sequence[ScramUpsertion], deletions: Sequence[str]
@@ -134,26 +126,14 @@ class LocalBackend:
 
     async def live(self, request: LiveRequest) -> Picture:
         """Refuse: a store doesn't know who is connected."""
-        raise no_gateway(f"the store {self._url}")
+        raise unsupported(
+            f"the store {self._url} doesn't say what goes on now", "give the address of a gateway"
+        )
 
     async def close(self) -> None:
         """Close the store if the client opened it."""
         if self._open is not None and self._opened is not None:
             await asyncio.to_thread(self._opened.close)
-
-
-def broker_entries(configs: BrokerConfigs, broker: str) -> list[ConfigEntry]:
-    """
-    Return a broker's settings as DescribeConfigs tells them: source and synonyms, by name.
-
-    Args:
-        configs: all brokers' settings; "" is the cluster's default.
-        broker: the id as text, or "".
-    """
-    return [
-        ConfigEntry(name, told[0].value, told[0].source, False, tuple(starmap(ConfigSynonym, told)))
-        for name, told in broker_synonyms(broker, configs).items()
-    ]
 
 
 def principal() -> str:

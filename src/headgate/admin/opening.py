@@ -24,7 +24,7 @@ class Target(NamedTuple):
     Args:
         bootstrap: ``host:port,…``, or "" with a store.
         store: a store or its URL, or None.
-        config: Kafka's client settings.
+        config: Kafka's client settings, by Kafka's or librdkafka's names.
         who: the principal in a store's history.
         tool: the program in a store's history.
         create: make a store that is missing at the first call, even at one that only reads.
@@ -35,34 +35,25 @@ class Target(NamedTuple):
     config: Mapping[str, str]
     who: str
     tool: str
-    create: bool = False
+    create: bool
 
-    @classmethod
-    def of(
-        cls,
-        bootstrap_servers: str | None,
-        store: str | QuotaStore | None,
-        config: Mapping[str, str],
-        who: str,
-        tool: str,
-        create: bool = False,
-    ) -> Target:
+    def checked(self) -> Target:
         """
-        Check what was given.
+        Return it with settings by Kafka's names, and with the servers that these may name.
 
         Raises:
             ConfigError: neither or both of servers and store, or settings that don't exist.
         """
-        config = kafka_names(config)
-        bootstrap = bootstrap_servers or (
-            "" if store is not None else config.get("bootstrap.servers", "")
-        )
-        if bool(bootstrap) == (store is not None):
+        config = kafka_names(self.config)
+        bootstrap = self.bootstrap
+        if self.store is None and not bootstrap:
+            bootstrap = config.get("bootstrap.servers", "")
+        if bool(bootstrap) == (self.store is not None):
             raise ConfigError(
                 "an admin client needs bootstrap servers (host:port) or a store "
                 "(sqlite:PATH, zookeeper://…, kafka://…), one of them"
             )
-        return cls(bootstrap, store, config, who, tool, create)
+        return self._replace(bootstrap=bootstrap, config=config)
 
 
 async def open_backend(target: Target) -> Backend:
@@ -72,6 +63,7 @@ async def open_backend(target: Target) -> Backend:
     Raises:
         StoreError: the store or servers can't be reached.
         ConfigError: settings that make no sense.
+        ApiError: the servers refuse the credentials.
     """
     if target.store is not None:
         from headgate.admin.local import LocalBackend, principal
@@ -88,9 +80,33 @@ async def open_backend(target: Target) -> Backend:
             return open_store(url, settings, create=change or target.create)
 
         return LocalBackend(opener, who=who, tool=target.tool, url=url)
-    from headgate.admin.remote import open_remote
+    return await _open_servers(target)
 
-    return await open_remote(target.bootstrap, target.config, target.tool)
+
+async def _open_servers(target: Target) -> Backend:
+    """
+    Connect to servers, and find out whether they have the released quota APIs or KIP-546's draft.
+
+    The draft's APIs 48 and 49 have the same keys and version 0 as the released ones. A gateway's
+    admin listener advertises only 17, 18, 36, 48, 49 and 50. So a peer with 48 and without
+    Metadata (3) is an admin listener, which speaks the draft. A KRaft controller has no Metadata
+    either, but no 48.
+    """
+    from headgate.client.nodes import Nodes, connect_first, parse_bootstrap
+    from headgate.client.security import Security
+    from headgate.wire import apis
+
+    addresses = parse_bootstrap(target.bootstrap)
+    security = Security.of(target.config, target.tool)
+    first = await connect_first(addresses, security)
+    nodes = Nodes(addresses, security, first)
+    if apis.DESCRIBE_CLIENT_QUOTAS in first.versions and apis.METADATA not in first.versions:
+        from headgate.admin.draft import DraftBackend
+
+        return DraftBackend(nodes)
+    from headgate.admin.released import ReleasedBackend
+
+    return ReleasedBackend(nodes)
 
 
 def store_settings(config: Mapping[str, str]) -> Settings | None:

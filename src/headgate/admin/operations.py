@@ -7,19 +7,18 @@ from __future__ import annotations
 import abc
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from headgate.admin.api import (
     DEFAULT_TIMEOUT_MS,
     AlterQuotasOptions,
     DescribeEffectiveQuotasOptions,
     DescribeQuotasOptions,
-    timeout_error,
 )
 from headgate.admin.backend import Backend, Query
 from headgate.admin.given import EntityLike, entities_of, entries_of, filters_of
 from headgate.admin.opening import Target, open_backend
-from headgate.errors import ApiError
+from headgate.errors import ApiError, KafkaError
 from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import FilterComponent, QuotaFilter
@@ -76,7 +75,8 @@ class Calls:
             async with asyncio.timeout(limit / 1000):
                 return await action(await self.backend())
         except TimeoutError:
-            raise timeout_error(limit) from None
+            message = f"no answer within {limit} ms"
+            raise ApiError(KafkaError.REQUEST_TIMED_OUT, message) from None
 
     async def fill_one(
         self,
@@ -125,9 +125,9 @@ class QuotaOperations(abc.ABC, Generic[DescribedT, EffectiveT, AlteredT]):
         described, effective, altered: what the operations return, made of their futures.
     """
 
-    described: ClassVar[Callable[..., Any]]
-    effective: ClassVar[Callable[..., Any]]
-    altered: ClassVar[Callable[..., Any]]
+    described: Callable[..., DescribedT]
+    effective: Callable[..., EffectiveT]
+    altered: Callable[..., AlteredT]
     calls: Calls
 
     @abc.abstractmethod
@@ -177,8 +177,7 @@ class QuotaOperations(abc.ABC, Generic[DescribedT, EffectiveT, AlteredT]):
         self.start(
             self.calls.fill_one(future, options.timeout_ms, lambda backend: backend.describe(query))
         )
-        found: DescribedT = type(self).described(future)
-        return found
+        return self.described(future)
 
     def describe_effective_quotas(
         self,
@@ -196,10 +195,9 @@ class QuotaOperations(abc.ABC, Generic[DescribedT, EffectiveT, AlteredT]):
         options = options or DescribeEffectiveQuotasOptions()
         asked = list(dict.fromkeys(entities_of(entities)))
         omit = options.omit_overridden_values
-        found: EffectiveT = type(self).effective(
+        return self.effective(
             *self._each(asked, options.timeout_ms, lambda backend: backend.effective(asked, omit))
         )
-        return found
 
     def alter_quotas(
         self,
@@ -223,8 +221,7 @@ class QuotaOperations(abc.ABC, Generic[DescribedT, EffectiveT, AlteredT]):
             return {result.entity: result.error for result in results}
 
         asked = [entry.entity for entry in wanted]
-        found: AlteredT = type(self).altered(*self._each(asked, options.timeout_ms, action))
-        return found
+        return self.altered(*self._each(asked, options.timeout_ms, action))
 
     def _each(
         self,

@@ -8,29 +8,32 @@ Source: KafkaAdminClient and ClientQuotaControlManager in Apache Kafka.
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from headgate.admin.api import ConfigEntry, ConfigSynonym, Entities, ScramUpsertion, Values
-from headgate.admin.backend import Query, effective_values
+from headgate.admin.backend import Backend, Query, effective_values
 from headgate.admin.live import ask_brokers
-from headgate.admin.scram import alter_scram, describe_scram
 from headgate.client import quota_messages as words
 from headgate.client.connection import Connection, api_error, raise_error
 from headgate.client.nodes import Nodes, is_controller
 from headgate.errors import ApiError, KafkaError, StoreError
 from headgate.live.picture import Picture
-from headgate.quota.alteration import AlterResult, QuotaAlteration, request_error
+from headgate.quota.alteration import AlterResult, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.filter import FilterComponent, MatchType, matches
-from headgate.quota.key import CONSUMER, PRODUCER, QuotaKey
+from headgate.quota.filter import FilterComponent, MatchType
+from headgate.quota.key import QUOTA_DEFAULTS, QuotaKey
 from headgate.quota.table import QuotaTable
 from headgate.wire import apis
 from headgate.wire.messages import cluster
 from headgate.wire.messages import configs as c
 from headgate.wire.messages import quotas as q
+from headgate.wire.messages import scram as s
 from headgate.wire.messages.live import LiveRequest
+from headgate.wire.scram import salted_password
 
 _RESOURCES: Final[Mapping[str, int]] = {
     "topics": 2,
@@ -39,25 +42,16 @@ _RESOURCES: Final[Mapping[str, int]] = {
     "client-metrics": 16,
     "groups": 32,
 }
-_SOURCES: Final[Mapping[int, str]] = {
-    1: "DYNAMIC_TOPIC_CONFIG",
-    2: "DYNAMIC_BROKER_CONFIG",
-    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
-    4: "STATIC_BROKER_CONFIG",
-    5: "DEFAULT_CONFIG",
-    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
-    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
-    8: "DYNAMIC_GROUP_CONFIG",
-}
+_SOURCES: Final[Mapping[int, str]] = {source: source.name for source in c.ConfigSource}
+_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+_MECHANISM_NUMBERS: Final = {name: number for number, name in _MECHANISMS.items()}
+_RESOURCE_NOT_FOUND: Final = 91
+_UNACCEPTABLE_CREDENTIAL: Final = 93
 _UNSUPPORTED_ENDPOINT_TYPE: Final = 115
-_QUOTA_DEFAULTS: Final[Mapping[str, QuotaKey]] = {
-    "quota.producer.default": PRODUCER,
-    "quota.consumer.default": CONSUMER,
-}
 _NO_LIMIT: Final = 2**63 - 1
 
 
-class ReleasedBackend:
+class ReleasedBackend(Backend):
     """
     Talks to brokers.
 
@@ -76,7 +70,7 @@ class ReleasedBackend:
         found = await describe_quotas(await self._nodes.any(), asked, query.strict)
         if asked == query.components:
             return found
-        return {e: v for e, v in found.items() if matches(query.components, e, query.strict)}
+        return {e: v for e, v in found.items() if query.passes(e)}
 
     async def effective(
         self, entities: Collection[QuotaEntity], omit_overridden: bool
@@ -84,9 +78,7 @@ class ReleasedBackend:
         """Compute what applies to each entity, from all quotas of the cluster."""
         quotas = await describe_quotas(await self._nodes.any(), (), False)
         table = QuotaTable(quotas, static_defaults=await self._static_defaults())
-        return {
-            e: request_error(e) or effective_values(table, e, omit_overridden) for e in entities
-        }
+        return effective_values(table, entities, omit_overridden)
 
     async def _static_defaults(self) -> dict[QuotaKey, float]:
         """Ask a broker for KIP-55's static defaults, which gateways have, and Kafka before 3.0."""
@@ -94,12 +86,12 @@ class ReleasedBackend:
             brokers = await self._nodes.brokers()
             here = (await self._nodes.any()).address
             broker = next((b for b, at in brokers.items() if str(at) == here), min(brokers))
-            names = tuple(_QUOTA_DEFAULTS)
+            names = tuple(QUOTA_DEFAULTS)
             entries = await self.describe_configs("brokers", str(broker), names)
         except (ApiError, StoreError, ValueError):
             return {}  # without permission, or without an answer: the quotas alone decide
         return {
-            _QUOTA_DEFAULTS[entry.name]: float(entry.value)
+            QUOTA_DEFAULTS[entry.name]: float(entry.value)
             for entry in entries
             if entry.name in names and entry.value and int(entry.value) < _NO_LIMIT
         }
@@ -155,9 +147,7 @@ class ReleasedBackend:
         number = _RESOURCES[resource]
         request = c.DescribeConfigsRequest((c.DescribeResource(number, name, keys),), True)
         answer: c.DescribeConfigsResponse = await connection.call(
-            apis.DESCRIBE_CONFIGS,
-            (1, 4),
-            request,
+            apis.DESCRIBE_CONFIGS, (1, 4), request
         )
         for result in answer.results:
             raise_error(result.error_code, result.error_message)
@@ -168,18 +158,14 @@ class ReleasedBackend:
         """Set or remove settings of a resource."""
         connection = await self._for_resource(resource, name)
         changes = tuple(
-            c.AlterConfig(key, value, c.OP_SET)
-            if value is not None
-            else c.AlterConfig(key, "", c.OP_DELETE)
+            c.AlterConfig(key, value or "", c.OP_DELETE if value is None else c.OP_SET)
             for key, value in ops.items()
         )
         request = c.AlterConfigsRequest(
             (c.AlterResource(_RESOURCES[resource], name, changes),), False
         )
         answer: c.AlterConfigsResponse = await connection.call(
-            apis.INCREMENTAL_ALTER_CONFIGS,
-            (0, 1),
-            request,
+            apis.INCREMENTAL_ALTER_CONFIGS, (0, 1), request
         )
         for result in answer.responses:
             raise_error(result.error_code, result.error_message)
@@ -196,13 +182,47 @@ class ReleasedBackend:
         self, users: Sequence[str]
     ) -> dict[str, list[tuple[str, int]] | ApiError]:
         """Return users' SCRAM mechanisms and iterations; users without any are left out."""
-        return await describe_scram(self._nodes, users)
+        connection = await self._nodes.any()
+        request = s.DescribeScramRequest(tuple(map(s.UserName, users)) or None)
+        answer: s.DescribeScramResponse = await connection.call(
+            apis.DESCRIBE_SCRAM, (0, 0), request
+        )
+        raise_error(answer.error_code, answer.error_message)
+        found: dict[str, list[tuple[str, int]] | ApiError] = {}
+        for user in answer.results:
+            if user.error_code == _RESOURCE_NOT_FOUND:
+                continue
+            if user.error_code:
+                found[user.user] = ApiError(user.error_code, user.error_message)
+            else:
+                found[user.user] = [
+                    (_MECHANISMS.get(info.mechanism, "UNKNOWN"), info.iterations)
+                    for info in sorted(user.credential_infos, key=lambda info: info.mechanism)
+                ]
+        return found
 
     async def alter_scram(
         self, user: str, upsertions: Sequence[ScramUpsertion], deletions: Sequence[str]
     ) -> None:
-        """Set and remove a user's SCRAM credentials."""
-        await alter_scram(self._nodes, user, upsertions, deletions)
+        """
+        Set and remove a user's SCRAM credentials.
+
+        Raises:
+            ApiError: the broker's refusal; or a password is empty, which Java's client refuses too.
+        """
+        if not all(upsertion.password for upsertion in upsertions):
+            raise ApiError(_UNACCEPTABLE_CREDENTIAL, "Password must not be empty")
+        request = s.AlterScramRequest(
+            tuple(s.ScramDeletion(user, _MECHANISM_NUMBERS[name]) for name in deletions),
+            tuple([await asyncio.to_thread(_salted, user, upsert) for upsert in upsertions]),
+        )
+
+        async def action(connection: Connection) -> None:
+            answer: s.AlterScramResponse = await connection.call(apis.ALTER_SCRAM, (0, 0), request)
+            for result in answer.results:
+                raise_error(result.error_code, result.error_message)
+
+        await self._nodes.controlling(action)
 
     async def live(self, request: LiveRequest) -> Picture:
         """Ask the gateway in front of each broker."""
@@ -284,7 +304,15 @@ def _entry(config: c.ConfigValue) -> ConfigEntry:
         _SOURCES.get(config.config_source, "UNKNOWN"),
         config.is_sensitive,
         tuple(
-            ConfigSynonym(_SOURCES.get(s.source, "UNKNOWN"), s.name, s.value)
-            for s in config.synonyms
+            ConfigSynonym(_SOURCES.get(other.source, "UNKNOWN"), other.name, other.value)
+            for other in config.synonyms
         ),
     )
+
+
+def _salted(user: str, upsertion: ScramUpsertion) -> s.ScramUpsert:
+    """Salt and hash a password, as Java's admin client does before it sends one."""
+    salt = secrets.token_bytes(24)
+    salted = salted_password(upsertion.mechanism, upsertion.password, salt, upsertion.iterations)
+    number = _MECHANISM_NUMBERS[upsertion.mechanism]
+    return s.ScramUpsert(user, number, upsertion.iterations, salt, salted)

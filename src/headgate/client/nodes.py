@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from headgate.client.connection import Connection
@@ -69,10 +70,10 @@ class Nodes:
     def __init__(
         self, bootstrap: Sequence[HostPort], security: Security, first: Connection | None = None
     ) -> None:
-        self._bootstrap = tuple(bootstrap)
-        self._security = security
-        self._first = first
-        self._by_id: dict[int, Connection] = {}
+        self.bootstrap = tuple(bootstrap)
+        self.security = security
+        # By a broker's id; None: to some bootstrap address.
+        self._open: dict[int | None, Connection] = {} if first is None else {None: first}
         # Calls run side by side; only one of them connects.
         self._connecting = asyncio.Lock()
 
@@ -84,13 +85,7 @@ class Nodes:
             StoreError: none can be reached; says why for each.
             ApiError: one refused the credentials.
         """
-        async with self._connecting:
-            if self._first is not None:
-                if self._first.usable:
-                    return self._first
-                await self._first.close()
-            self._first = await connect_first(self._bootstrap, self._security)
-            return self._first
+        return await self._kept(None, lambda: connect_first(self.bootstrap, self.security))
 
     async def _metadata(self, *, topics: bool = False) -> Metadata:
         connection = await self.any()
@@ -135,15 +130,21 @@ class Nodes:
         Raises:
             StoreError: it can't be reached.
         """
+        opening = partial(Connection.open, where, self.security, greet=True)
+        return await self._kept(node_id, opening)
+
+    async def _kept(
+        self, node_id: int | None, connect: Callable[[], Awaitable[Connection]]
+    ) -> Connection:
+        """Return the connection that was made before, or another one if that broke."""
         async with self._connecting:
-            connection = self._by_id.get(node_id)
-            if connection is not None:
-                if connection.usable:
-                    return connection
-                await connection.close()
-            connection = await Connection.open(where, self._security, greet=True)
-            self._by_id[node_id] = connection
-            return connection
+            before = self._open.get(node_id)
+            if before is not None:
+                if before.usable:
+                    return before
+                await before.close()
+            made = self._open[node_id] = await connect()
+            return made
 
     async def controlling(self, action: Callable[[Connection], Awaitable[T]]) -> T:
         """
@@ -161,9 +162,8 @@ class Nodes:
 
     async def close(self) -> None:
         """Close every connection."""
-        for connection in (self._first, *self._by_id.values()):
-            if connection is not None:
-                await connection.close()
+        for connection in tuple(self._open.values()):
+            await connection.close()
 
 
 async def connect_first(addresses: Sequence[HostPort], security: Security) -> Connection:

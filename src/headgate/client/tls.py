@@ -13,13 +13,13 @@ import ssl
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from headgate.client.tls_limits import librdkafka_limits, limit
-from headgate.config.kinds import Password
+from headgate.config.kinds import PASSWORD, WORDS, Password, items
 from headgate.config.security import Tls
+from headgate.config.setting import rows_of
 from headgate.errors import ConfigError
 
 _CLIENT_AUTH: Final = {
@@ -27,10 +27,6 @@ _CLIENT_AUTH: Final = {
     "requested": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
-_SECRETS: Final = frozenset(
-    {"keystore_password", "keystore_key", "key_password", "truststore_password"}
-)
-_WORDS: Final = frozenset({"enabled_protocols", "cipher_suites"})
 _TYPES: Final = frozenset({"keystore_type", "truststore_type"})
 _JKS_MAGIC: Final = b"\xfe\xed\xfe\xed"
 _PKCS12_BEGINS: Final = b"\x30"
@@ -59,16 +55,17 @@ def tls_of(config: Mapping[str, str]) -> Tls:
         config: such as a tool's ``--command-config``.
     """
     found: dict[str, Any] = {}
-    for field in fields(Tls):
-        text = config.get(f"ssl.{field.name.replace('_', '.')}")
-        if field.name in _WORDS:
-            found[field.name] = tuple(w for w in map(str.strip, (text or "").split(",")) if w)
-        elif field.name in _TYPES:
-            found[field.name] = (text or "").strip().upper()
-        elif field.name in _SECRETS:
-            found[field.name] = Password(text) if text else None
+    for setting in rows_of(Tls):
+        [name] = setting.path
+        text = config.get(setting.name, "")
+        if setting.kind is WORDS:
+            found[name] = tuple(items(text))
+        elif name in _TYPES:
+            found[name] = text.strip().upper()
+        elif setting.kind is PASSWORD:
+            found[name] = Password(text) if text else None
         else:
-            found[field.name] = text or None
+            found[name] = text or None
     algorithm = config.get("ssl.endpoint.identification.algorithm", "https").strip()
     return Tls(**{**found, "endpoint_identification_algorithm": algorithm})
 
@@ -85,7 +82,7 @@ def server_context(tls: Tls, client_auth: str) -> ssl.SSLContext:
         ConfigError: there is no key store, or it can't be read.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    _limit(context, tls)
+    limit(context, tls.enabled_protocols, tls.cipher_suites)
     if not _load_key(context, tls):
         raise ConfigError(
             "a TLS listener needs a certificate: set ssl.keystore.location, or "
@@ -108,7 +105,7 @@ def client_context(tls: Tls) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = tls.endpoint_identification_algorithm != ""
-    _limit(context, tls)
+    limit(context, tls.enabled_protocols, tls.cipher_suites)
     _load_key(context, tls)
     if not _load_trust(context, tls):
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
@@ -172,10 +169,7 @@ def librdkafka_tls(tls: Tls) -> dict[str, str]:
         ConfigError: a store can't be read, or librdkafka has no setting for a limit.
     """
     key, trusted = _key(tls), _trusted(tls)
-    try:
-        found = librdkafka_limits(tls.enabled_protocols, tls.cipher_suites)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    found = librdkafka_limits(tls.enabled_protocols, tls.cipher_suites)
     if trusted is not None:
         found["ssl.ca.pem"] = trusted.text
     if key is not None:
@@ -184,13 +178,6 @@ def librdkafka_tls(tls: Tls) -> dict[str, str]:
             found["ssl.key.password"] = key.password
     algorithm = tls.endpoint_identification_algorithm or "none"
     return {**found, "ssl.endpoint.identification.algorithm": algorithm}
-
-
-def _limit(context: ssl.SSLContext, tls: Tls) -> None:
-    try:
-        limit(context, tls.enabled_protocols, tls.cipher_suites)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
 
 
 def _load_key(context: ssl.SSLContext, tls: Tls) -> bool:

@@ -8,6 +8,8 @@ import ssl
 from collections.abc import Sequence
 from typing import Final
 
+from headgate.errors import ConfigError
+
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _TOO_OLD: Final = frozenset({"TLSv1", "TLSv1.1"})
 """What old property files name as well; nothing here speaks them."""
@@ -35,7 +37,7 @@ def limit(context: ssl.SSLContext, protocols: Sequence[str], suites: Sequence[st
             nothing older is spoken.
 
     Raises:
-        ValueError: a name isn't known, or nothing would be left; begins with the setting.
+        ConfigError: a name isn't known, or nothing would be left; begins with the setting.
     """
     versions = _versions(protocols)
     if versions:
@@ -43,7 +45,7 @@ def limit(context: ssl.SSLContext, protocols: Sequence[str], suites: Sequence[st
     older = [suite for suite in suites if suite not in _TLS_1_3]
     if suites and not older:
         if versions and ssl.TLSVersion.TLSv1_3 not in versions:
-            raise ValueError(
+            raise ConfigError(
                 f"ssl.cipher.suites: {suites[0]} is one of TLS 1.3, which ssl.enabled.protocols "
                 "leaves out"
             )
@@ -52,7 +54,7 @@ def limit(context: ssl.SSLContext, protocols: Sequence[str], suites: Sequence[st
         try:
             context.set_ciphers(_openssl_name(suite))
         except ssl.SSLError:
-            raise ValueError(
+            raise ConfigError(
                 f"ssl.cipher.suites: {suite} isn't known here; "
                 "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 is one"
             ) from None
@@ -65,14 +67,14 @@ def librdkafka_limits(protocols: Sequence[str], suites: Sequence[str]) -> dict[s
     Return these limits as settings of librdkafka, which has none for TLS versions.
 
     Raises:
-        ValueError: a name isn't known, or librdkafka has no setting for the limit.
+        ConfigError: a name isn't known, or librdkafka has no setting for the limit.
     """
     limit(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), protocols, suites)
     versions = _versions(protocols)
     older = [suite for suite in suites if suite not in _TLS_1_3]
     if (versions and len(set(versions)) < len(_VERSIONS)) or (suites and not older):
         what = "ssl.cipher.suites" if suites and not older else "ssl.enabled.protocols"
-        raise ValueError(
+        raise ConfigError(
             f"{what}: topics are read and written by librdkafka, which can't be held to one "
             "version of TLS; allow both here and leave one out at the brokers' listener"
         )
@@ -82,12 +84,12 @@ def librdkafka_limits(protocols: Sequence[str], suites: Sequence[str]) -> dict[s
 def _versions(protocols: Sequence[str]) -> list[ssl.TLSVersion]:
     for name in protocols:
         if name not in _VERSIONS and name not in _TOO_OLD:
-            raise ValueError(
+            raise ConfigError(
                 f"ssl.enabled.protocols: {name} isn't known; use {', '.join(_VERSIONS)}"
             )
     versions = [_VERSIONS[name] for name in protocols if name in _VERSIONS]
     if protocols and not versions:
-        raise ValueError(
+        raise ConfigError(
             f"ssl.enabled.protocols: {', '.join(protocols)} isn't spoken here; use "
             f"{' or '.join(_VERSIONS)}"
         )

@@ -7,6 +7,7 @@ types and ranges.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -164,6 +165,11 @@ KEYS: Final[dict[QuotaKey, KeySpec]] = {
     CONSUMER_SHARES: KeySpec("LONG", _CLIENT, False, _LONG_MAX, "KIP-546 Units"),
     PRODUCER_IDS: KeySpec("DOUBLE", frozenset({"user"}), False, _LONG_MAX, "KIP-936"),
 }
+QUOTA_DEFAULTS: Final[Mapping[str, QuotaKey]] = {
+    "quota.producer.default": PRODUCER,
+    "quota.consumer.default": CONSUMER,
+}
+"""KIP-55's static defaults, by the names of Kafka's settings."""
 
 
 def keys_for(shape: str) -> tuple[QuotaKey, ...]:

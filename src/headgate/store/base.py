@@ -10,7 +10,7 @@ import json
 import math
 import secrets
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple
 
@@ -24,8 +24,6 @@ QuotaCallback = Callable[[QuotaTable, TableDelta], None]
 BrokerConfigs = Mapping[str, Mapping[str, str]]
 BrokerCallback = Callable[[BrokerConfigs], None]
 
-#: Principal and tool of a change that another tool made in the home directly.
-UNKNOWN = "unknown"
 MOST_MESSAGE_BYTES: Final = 1_000
 """Of a change: each of its entries repeats it, and stores keep 20,000 entries in memory."""
 
@@ -63,7 +61,7 @@ class Origin(NamedTuple):
 
 
 #: The origin of a change that was made without Headgate.
-FOREIGN = Origin(UNKNOWN, UNKNOWN)
+FOREIGN = Origin("unknown", "unknown")
 
 
 def new_change() -> str:
@@ -98,17 +96,54 @@ class HistoryEntry:
     message: str = ""
 
 
-def history_entry(
-    t_ms: int,
-    origin: Origin,
-    entity: QuotaEntity,
-    key: QuotaKey,
-    before: float | None,
-    after: float | None,
-) -> HistoryEntry:
-    """Return the change of one key."""
-    who, tool, change, message = origin
-    return HistoryEntry(t_ms, who, tool, entity, key, before, after, change, message)
+class KeyChange(NamedTuple):
+    """One key of an entity, before and after; None: not set."""
+
+    key: QuotaKey
+    before: float | None
+    after: float | None
+
+
+class Recorded(NamedTuple):
+    """
+    What is changed of one entity at once, as homes that keep their history as JSON record it.
+
+    Args:
+        t_ms: as in :class:`HistoryEntry`.
+        origin: where the change comes from.
+        changes: of its keys.
+    """
+
+    t_ms: int
+    origin: Origin
+    changes: Sequence[KeyChange]
+
+    def told(self, **more: str) -> dict[str, Any]:
+        """Return it for JSON, with more about it."""
+        changes = [[str(key), before, after] for key, before, after in self.changes]
+        return {"t_ms": self.t_ms, **self.origin.told(), **more, "changes": changes}
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Recorded:
+        """
+        Read what ``told`` returned.
+
+        Raises:
+            one of MALFORMED: it has another form.
+        """
+        changes = [
+            KeyChange(QuotaKey.parse(key), number(before), number(after))
+            for key, before, after in told["changes"]
+        ]
+        return cls(int(told["t_ms"]), Origin.of(told), changes)
+
+    def entries(self, entity: QuotaEntity) -> list[HistoryEntry]:
+        """Return the entries of the history, one for each key."""
+        who, tool, change, message = self.origin
+        return [
+            HistoryEntry(self.t_ms, who, tool, entity, *each, change, message)
+            for each in self.changes
+        ]
 
 
 @dataclass(frozen=True, slots=True)

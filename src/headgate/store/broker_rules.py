@@ -13,9 +13,17 @@ from headgate.config import MOST_ADDRESSES
 from headgate.errors import ApiError, KafkaError, invalid_request
 from headgate.store.base import AuditEvent
 
+Told = Callable[[Mapping[str, str], Mapping[str, str | None]], AuditEvent]
+"""Returns the audit line of a change of one broker, given what was set before, and the change."""
+
 
 def broker_event(
-    broker: str, before: Mapping[str, str], ops: Mapping[str, str | None], who: str, tool: str
+    broker: str,
+    who: str,
+    tool: str,
+    t_ms: int,
+    before: Mapping[str, str],
+    ops: Mapping[str, str | None],
 ) -> AuditEvent:
     """Return the audit line of a change of broker settings."""
     detail = ", ".join(
@@ -23,19 +31,20 @@ def broker_event(
         for key, value in ops.items()
     )
     subject = f"broker {broker}" if broker else "default of brokers"
-    return AuditEvent(who, tool, "alter_broker_configs", "done", subject, detail)
+    return AuditEvent(who, tool, "alter_broker_configs", "done", subject, detail, t_ms)
 
 
-#: Broker settings that belong to the gateway (KIP-612, KIP-402, socket server), each with its least
-#: value, or None for a list of host:count.
-BROKER_SETTINGS: Mapping[str, int | None] = {
-    "max.connection.creation.rate": 0,
-    "max.connections": 0,
-    "max.connections.per.ip": 0,
-    "max.connections.per.ip.overrides": None,
+_PER_IP: Final = "max.connections.per.ip"
+OVERRIDES: Final = "max.connections.per.ip.overrides"
+"""The one setting that is a list of host:count; the others are numbers."""
+BROKER_SETTINGS: Final[Mapping[str, str]] = {
+    "max.connection.creation.rate": "2147483647",
+    "max.connections": "2147483647",
+    _PER_IP: "2147483647",
+    OVERRIDES: "",
 }
-
-
+"""Broker settings that belong to the gateway (KIP-612, KIP-402, socket server), each with Kafka's
+own default (SocketServerConfigs)."""
 MOST_SETTINGS: Final = 1_000
 """Settings kept for one broker: four, and two for each of its listeners, are all that count."""
 _LONGEST_HOST: Final = 255
@@ -78,8 +87,8 @@ def validate_broker_configs(
     if broker and not (broker.isascii() and broker.isdigit()):
         raise invalid_request("Node id must be an integer, but it is: " + broker)
     before = stored.get(broker, {})
-    count = len(before.keys() | {name for name, value in ops.items() if value is not None})
-    count -= sum(value is None and name in before for name, value in ops.items())
+    after = {**before, **ops}
+    count = sum(value is not None for value in after.values())
     if count > max(MOST_SETTINGS, len(before)):
         # Differs: more than 1,000 settings of connections for one broker are refused.
         raise invalid_request(
@@ -98,23 +107,19 @@ def validate_broker_configs(
         kept[name] = value
         if value is None:
             continue
-        if BROKER_SETTINGS[base] is None:
-            # Differs: more than 1,000 addresses of max.connections.per.ip.overrides are refused.
-            if (addresses := value.count(",") + 1) > MOST_ADDRESSES:
-                raise invalid_request(
-                    f"Invalid value for configuration {name}: {addresses} addresses; "
-                    f"{MOST_ADDRESSES} are possible at most"
-                )
-            kept[name] = _checked_overrides(name, value)
-            continue
-        number = _checked_int(name, value)
-        if number == 0 and base in _ABOVE_0:
+        # Differs: more than 1,000 addresses of max.connections.per.ip.overrides are refused.
+        if base == OVERRIDES and (addresses := value.count(",") + 1) > MOST_ADDRESSES:
+            raise invalid_request(
+                f"Invalid value for configuration {name}: {addresses} addresses; "
+                f"{MOST_ADDRESSES} are possible at most"
+            )
+        kept[name] = _checked(name, value)
+        if kept[name] == "0" and base in _ABOVE_0:
             raise invalid_request(
                 "Invalid value org.apache.kafka.common.config.ConfigException: "
-                f"Invalid {base} {number} for configuration Invalid dynamic configuration"
+                f"Invalid {base} 0 for configuration Invalid dynamic configuration"
             )
-        kept[name] = str(number)
-    _check_addresses(broker, kept, stored)
+    _check_addresses(kept, {**before, **kept}, stored.get("", {}) if broker else {})
     return kept
 
 
@@ -139,34 +144,32 @@ def as_applied(
         if base_setting(name) not in BROKER_SETTINGS:
             continue
         try:
-            if BROKER_SETTINGS[base_setting(name)] is None:
-                applied[name] = _checked_overrides(name, value)
-            else:
-                applied[name] = str(_checked_int(name, value))
+            applied[name] = _checked(name, value)
         except ApiError:
             unreadable(name, value)
     return applied
 
 
 def _check_addresses(
-    broker: str, ops: Mapping[str, str | None], stored: Mapping[str, Mapping[str, str]]
+    ops: Mapping[str, str | None], own: Mapping[str, str | None], default: Mapping[str, str]
 ) -> None:
-    """Refuse 0 connections for each address without exceptions: nobody could connect."""
-    per_ip, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
-    if not {per_ip, overrides} & set(ops):
-        return
-    layers = [stored.get("", {}), *([stored.get(broker, {})] if broker else [])]
+    """
+    Refuse 0 connections for each address without exceptions: nobody could connect.
+
+    Args:
+        ops: what changes.
+        own: the broker's settings after that; None: not set.
+        default: those of all brokers.
+    """
 
     def in_force(name: str) -> str | None:
-        found = ops.get(name)
-        if found is None:
-            below = layers[:-1] if name in ops else layers
-            found = next((layer[name] for layer in reversed(below) if layer.get(name)), None)
-        return found
+        value = own.get(name)
+        return default.get(name) if value is None else value
 
-    if _java_int(in_force(per_ip) or "") == 0 and not in_force(overrides):
+    touched = {_PER_IP, OVERRIDES} & set(ops)
+    if touched and _java_int(in_force(_PER_IP) or "") == 0 and not in_force(OVERRIDES):
         raise invalid_request(
-            f"requirement failed: {per_ip} can be set to zero only if {overrides} property is set."
+            f"requirement failed: {_PER_IP} can be set to zero only if {OVERRIDES} property is set."
         )
 
 
@@ -177,14 +180,17 @@ def _java_int(text: str) -> int | None:
     return value if -(2**31) <= value < 2**31 else None
 
 
-def _checked_int(name: str, value: str) -> int:
+def _checked(name: str, value: str) -> str:
+    """Return a setting's value as it is kept: what Kafka reads as a number, as its digits."""
+    if base_setting(name) == OVERRIDES:
+        return _checked_overrides(name, value)
     number = _java_int(value)
     told = f"Invalid value {_cut(value.strip())} for configuration {name}"
     if number is None:
         raise invalid_request(f"{told}: Not a number of type INT")
     if number < 0:
         raise invalid_request(f"{told}: Value must be at least 0")
-    return number
+    return str(number)
 
 
 def _cut(text: str) -> str:

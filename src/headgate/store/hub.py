@@ -64,11 +64,6 @@ class Hub(Generic[Event]):
         self._watches: list[Watch[Event]] = []
         self._queue: deque[tuple[int, Event]] = deque()
 
-    @property
-    def watched(self) -> bool:
-        """Whether anybody watches."""
-        return bool(self._watches)
-
     def add(
         self, callback: Callable[[Event], None], first: Callable[[], tuple[int, Event]]
     ) -> Watch[Event]:

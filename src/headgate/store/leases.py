@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from headgate.errors import StoreError
@@ -70,6 +71,7 @@ class LeaseHome(Protocol):
         """
 
 
+@dataclass(eq=False)
 class Lease:
     """
     The right to be the only one doing something, for a while.
@@ -78,19 +80,13 @@ class Lease:
     higher epoch ignores the lower one. Every call reads or changes the lease's record in the home.
     """
 
-    def __init__(
-        self,
-        home: LeaseHome,
-        name: str,
-        taken: NewRecord,
-        asked_at: float,
-        monotonic: Callable[[], float],
-    ) -> None:
-        self._home = home
-        self.name = name
-        self.owner, self.epoch, self.ttl_ms = taken
-        self._renewed_at = asked_at
-        self._monotonic = monotonic
+    _home: LeaseHome
+    name: str
+    owner: str
+    epoch: int
+    ttl_ms: int
+    _renewed_at: float
+    _monotonic: Callable[[], float]
 
     def renew(self) -> bool:
         """
@@ -171,7 +167,7 @@ class LeaseTaker:
         if decide(self._home.look(name)) is None or not self._home.change(name, decide):
             return None
         self._seen.pop(name, None)
-        return Lease(self._home, name, taken, asked_at, self._monotonic)
+        return Lease(self._home, name, *taken, asked_at, self._monotonic)
 
     def _may_run(self, name: str, owner: str, held: LeaseRecord, ttl_ms: int) -> bool:
         """Whether another owner may still hold a lease, given its record as just read."""

@@ -8,19 +8,12 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from headgate.store.base import BrokerConfigs
-from headgate.store.broker_rules import base_setting
+from headgate.store.broker_rules import BROKER_SETTINGS, base_setting
 
 DYNAMIC_BROKER: Final = "DYNAMIC_BROKER_CONFIG"
 DYNAMIC_DEFAULT: Final = "DYNAMIC_DEFAULT_BROKER_CONFIG"
 STATIC: Final = "STATIC_BROKER_CONFIG"
 BUILT_IN: Final = "DEFAULT_CONFIG"
-DEFAULTS: Final[Mapping[str, str]] = {
-    "max.connection.creation.rate": "2147483647",
-    "max.connections": "2147483647",
-    "max.connections.per.ip": "2147483647",
-    "max.connections.per.ip.overrides": "",
-}
-"""Kafka's own defaults of the settings a store keeps (SocketServerConfigs)."""
 
 
 class Synonym(NamedTuple):
@@ -49,7 +42,7 @@ def broker_synonyms(
     places = [(DYNAMIC_DEFAULT, dynamic.get("", {}))]
     if broker:
         places.insert(0, (DYNAMIC_BROKER, dynamic.get(broker, {})))
-        places += [(STATIC, static or {}), (BUILT_IN, DEFAULTS)]
+        places += [(STATIC, static or {}), (BUILT_IN, BROKER_SETTINGS)]
     shown = places if static is not None else [p for p in places if p[0] != BUILT_IN]
     names = sorted({name for _, values in shown for name in values})
     return {

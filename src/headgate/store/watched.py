@@ -10,12 +10,14 @@ import abc
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Self
 
 from headgate.errors import StoreError
 from headgate.quota.alteration import AlterResult, QuotaAlteration, Validated, validate
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.table import QuotaTable, TableDelta
+from headgate.quota.table import QuotaTable, TableDelta, table_delta
 from headgate.store.base import (
     AuditEvent,
     BrokerCallback,
@@ -26,7 +28,7 @@ from headgate.store.base import (
     new_change,
     whole,
 )
-from headgate.store.broker_rules import validate_broker_configs
+from headgate.store.broker_rules import Told, broker_event, validate_broker_configs
 from headgate.store.hub import Hub, Watch
 from headgate.store.identity import StoreIdentity, replaced, succeeded
 from headgate.store.leases import Lease, LeaseTaker
@@ -81,6 +83,17 @@ class QuotaStore(abc.ABC):
         self._whole = False
         self._trouble: str | None = None
 
+    def _begin(self, create: bool, look: Callable[[], object]) -> None:
+        """Make the home whole, or have a look at it as it is; let go of it if that fails."""
+        try:
+            if create:
+                self.identify()
+            else:
+                look()
+        except BaseException:
+            self._release()
+            raise
+
     @abc.abstractmethod
     def _read_identity(self) -> StoreIdentity | None:
         """Return the identity that the home has now. Called with ``_state_lock`` held."""
@@ -104,33 +117,23 @@ class QuotaStore(abc.ABC):
         """Set and clear the keys of the accepted alterations; return what became of each."""
 
     @abc.abstractmethod
-    def broker_configs(self) -> BrokerConfigs:
-        """Return the gateway's dynamic broker settings, by id; "" is the cluster's default."""
+    def _read_brokers(self) -> BrokerConfigs:
+        """Return the broker settings as of now."""
 
     @abc.abstractmethod
-    def history(
-        self, *, entity: QuotaEntity | None = None, limit: int | None = None
-    ) -> list[HistoryEntry]:
-        """
-        Return who changed what, oldest first.
-
-        Args:
-            entity: only changes of this entity.
-            limit: only this many, the latest.
-        """
+    def _read_history(self, entity: QuotaEntity | None, limit: int | None) -> list[HistoryEntry]:
+        """Return the entries of the history, as ``history`` does."""
 
     @abc.abstractmethod
-    def audit(self, event: AuditEvent) -> None:
-        """Keep a line about something refused or done."""
+    def _read_audit(self, limit: int | None) -> list[AuditEvent]:
+        """Return the audit lines, as ``audit_log`` does."""
 
     @abc.abstractmethod
-    def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
-        """Return the kept lines, oldest first; with a limit, only the latest ones."""
+    def _keep_audit(self, event: AuditEvent) -> None:
+        """Keep an audit line, which has its time."""
 
     @abc.abstractmethod
-    def _alter_broker(
-        self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
-    ) -> None:
+    def _alter_broker(self, broker: str, ops: Mapping[str, str | None], told: Told) -> None:
         """Set or remove checked settings of one broker, all or nothing, with an audit line."""
 
     # --- which store it is
@@ -223,6 +226,14 @@ class QuotaStore(abc.ABC):
             self._quota_hub.push(table.version, (table, delta))
         return table
 
+    def _publish_whole(self, table: QuotaTable) -> QuotaTable:
+        """Make a table that was read whole the known one, with the next version, if it differs."""
+        old = self._table
+        if old is None:
+            return self._publish(table.with_version(1), TableDelta((), 0, 0))
+        delta = table_delta(old, table)
+        return self._publish(table.with_version(old.version + 1), delta) if delta.changes else old
+
     def _publish_brokers(self, brokers: BrokerConfigs) -> None:
         """Make broker settings the known ones; queue them for the watches if they differ."""
         if brokers != self._brokers:
@@ -239,6 +250,34 @@ class QuotaStore(abc.ABC):
         """
         self._check_open()
         return self._refresh()
+
+    def broker_configs(self) -> BrokerConfigs:
+        """Return the gateway's dynamic broker settings, by id; "" is the cluster's default."""
+        self._check_open()
+        return self._read_brokers()
+
+    def history(
+        self, *, entity: QuotaEntity | None = None, limit: int | None = None
+    ) -> list[HistoryEntry]:
+        """
+        Return who changed what, oldest first.
+
+        Args:
+            entity: only changes of this entity.
+            limit: only this many, the latest.
+        """
+        self._check_open()
+        return self._read_history(entity, limit)
+
+    def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
+        """Return refused attempts and changes of broker settings: the latest, oldest first."""
+        self._check_open()
+        return self._read_audit(limit)
+
+    def audit(self, event: AuditEvent) -> None:
+        """Keep a line about something refused or done."""
+        self._prepare()
+        self._keep_audit(replace(event, t_ms=event.t_ms or self._clock_ms()))
 
     def watch(self, callback: QuotaCallback) -> Watch[tuple[QuotaTable, TableDelta]]:
         """
@@ -335,7 +374,8 @@ class QuotaStore(abc.ABC):
         kept = validate_broker_configs(broker, ops, self.broker_configs())
         if not validate_only:
             self._prepare()
-            self._alter_broker(broker, kept, who, tool)
+            told = partial(broker_event, broker, who, tool, self._clock_ms())
+            self._alter_broker(broker, kept, told)
 
     def lease(self, name: str, owner: str, ttl_ms: int) -> Lease | None:
         """

@@ -80,7 +80,7 @@ def both_take_over() -> Iterator[None]:
     def greedy(self: Any, name: str, owner: str, ttl_ms: int) -> Any:
         taken = leases.NewRecord(owner, self._home.look(name).epoch + 1, ttl_ms)
         kept = self._home.change(name, lambda held: taken)
-        return leases.Lease(self._home, name, taken, 0.0, self._monotonic) if kept else None
+        return leases.Lease(self._home, name, *taken, 0.0, self._monotonic) if kept else None
 
     with _instead(leases.LeaseTaker, "take", greedy):
         yield

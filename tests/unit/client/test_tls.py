@@ -300,13 +300,13 @@ def test_suites_of_tls_1_3_alone_leave_nothing_older() -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     limit(context, (), ("TLS_AES_128_GCM_SHA256",))
     assert context.minimum_version is ssl.TLSVersion.TLSv1_3
-    with pytest.raises(ValueError, match=r"ssl\.cipher\.suites.*ssl\.enabled\.protocols leaves"):
+    with pytest.raises(ConfigError, match=r"ssl\.cipher\.suites.*ssl\.enabled\.protocols leaves"):
         limit(context, ("TLSv1.2",), ("TLS_AES_128_GCM_SHA256",))
 
 
 @pytest.mark.parametrize("protocols", [("TLSv1",), ("SSLv3", "TLSv1.3"), ("TLS1.3",)])
 def test_versions_that_nobody_speaks_are_refused(protocols: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match=r"ssl\.enabled\.protocols.*TLSv1\.2"):
+    with pytest.raises(ConfigError, match=r"ssl\.enabled\.protocols.*TLSv1\.2"):
         limit(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), protocols, ())
 
 
@@ -317,7 +317,7 @@ def test_versions_that_nobody_speaks_are_refused(protocols: tuple[str, ...]) -> 
 def test_what_librdkafka_cant_be_held_to_is_refused_and_not_forgotten(
     protocols: tuple[str, ...], suites: tuple[str, ...], named: str
 ) -> None:
-    with pytest.raises(ValueError, match=f"^{named}.*allow both here"):
+    with pytest.raises(ConfigError, match=f"^{named}.*allow both here"):
         librdkafka_limits(protocols, suites)
 
 

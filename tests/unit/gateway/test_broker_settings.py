@@ -286,7 +286,7 @@ async def test_nobody_is_shown_where_brokers_and_controllers_listen(
     [ask] = [c for c in talk.session.commands if isinstance(c, Ask)]
     await split(talk.answers, talk.link, ask)
     where = "CONTROLLER://secret:9093"
-    static = configs.SOURCE_STATIC_BROKER
+    static = configs.ConfigSource.STATIC_BROKER_CONFIG
     values = tuple(
         configs.ConfigValue(name, where, True, static,
                             synonyms=(configs.Synonym(name, where, static),))

@@ -23,7 +23,7 @@ def test_nothing_is_queued_for_nobody() -> None:
     hub.deliver()
     assert seen == ["begin"]
     watch.close()
-    assert not hub.watched
+    assert not hub._watches
 
 
 def test_a_watch_whose_beginning_fails_is_none() -> None:
@@ -37,4 +37,4 @@ def test_a_watch_whose_beginning_fails_is_none() -> None:
     except ValueError:
         failed = True
     assert failed
-    assert not hub.watched
+    assert not hub._watches

@@ -26,12 +26,11 @@ class Topic:
         self.state = TopicState()
         self.state.last[AT] = told
 
-    def read_to_end(self) -> None:
-        pass
-
     @contextmanager
     def locked(self) -> Iterator[TopicState]:
         yield self.state
+
+    read = locked
 
     def tell(self, id_: str, before: float | None, after: float | None) -> None:
         """Another watcher's entry."""
@@ -64,14 +63,14 @@ class Watcher(KafkaStore):
 
 def test_a_key_that_is_suspect_twice_is_told_of_once() -> None:
     topic = Topic(500.0)
-    due = [_Suspect(0.0, 10, ALICE, PRODUCER, None), _Suspect(0.0, 20, ALICE, PRODUCER, 500.0)]
+    due = [_Suspect(0.0, 10, AT, None), _Suspect(0.0, 20, AT, 500.0)]
     Watcher(topic, 1_000.0)._record_unknown(due)
     assert topic.changes() == [[500.0, 1_000.0]]
 
 
 def test_what_the_history_tells_already_is_not_told_again() -> None:
     topic = Topic(1_000.0)
-    Watcher(topic, 1_000.0)._record_unknown([_Suspect(0.0, 10, ALICE, PRODUCER, 500.0)])
+    Watcher(topic, 1_000.0)._record_unknown([_Suspect(0.0, 10, AT, 500.0)])
     assert topic.changes() == []
 
 
@@ -79,7 +78,7 @@ def test_one_who_was_held_up_does_not_undo_in_the_history_what_another_tells() -
     """It saw 7; before it comes to write, another one writes down the 8 that came after."""
     topic = Topic(1.0)
     late = Watcher(topic, 7.0, meanwhile=lambda: topic.tell("other", 1.0, 8.0))
-    suspect = _Suspect(0.0, 10, ALICE, PRODUCER, 1.0)
+    suspect = _Suspect(0.0, 10, AT, 1.0)
     late._record_unknown([suspect])
     assert topic.changes() == [[1.0, 8.0]]
     # It looks again, and finds nothing left to tell.

@@ -11,7 +11,6 @@ from headgate.store.base import AuditEvent, Origin
 from headgate.store.identity import StoreIdentity
 from headgate.store.kafka import state as kafka_state
 from headgate.store.kafka.state import (
-    Expected,
     Record,
     TopicState,
     Turn,
@@ -60,7 +59,7 @@ def test_history_tells_what_kafka_must_show() -> None:
     state = TopicState()
     changes = [(PRODUCER, None, 5.0), (PRODUCER_IDS, 1.0, 2.0)]
     record = history_record("1", (7, Origin("ops", "t")), ALICE, changes)
-    assert state.apply(record) == [Expected(ALICE, PRODUCER, 5.0)]
+    assert state.apply(record) == {(ALICE, PRODUCER): 5.0}
     assert state.last == {(ALICE, PRODUCER): 5.0, (ALICE, PRODUCER_IDS): 2.0}
     state.apply(history_record("2", (8, Origin("eve", "u")), PAIR, [(PRODUCER, 5.0, None)]))
     assert [(h.t_ms, h.who, h.entity, h.before, h.after) for h in state.entries(None, None)] == [

@@ -28,7 +28,7 @@ from headgate.store.kafka.state import (
     turn_record,
 )
 from headgate.store.kafka.store import KafkaStore
-from headgate.store.kafka.topic import QuotaTopic
+from headgate.store.kafka.topic import QuotaTopic, once
 
 ALICE = QuotaEntity.of(user="alice")
 Values = dict[QuotaEntity, dict[QuotaKey, float]]
@@ -46,19 +46,19 @@ class Home:
 
     # the topic
 
-    def read_to_end(self) -> None:
-        pass
-
     @contextmanager
     def locked(self) -> Iterator[TopicState]:
         yield self.state
 
-    def wait_until(self, met: Callable[[TopicState], bool], timeout_s: float) -> None:
+    read = locked
+
+    def wait_for_turn(self, taken: str, timeout_s: float) -> None:
         """Nobody gives a turn back here but by the end of its time."""
         threading.Event().wait(timeout_s)
 
     def write(self, decide: Callable[[TopicState], list[Record]]) -> None:
         """Commit, and count; where the answer is to be lost, decide again as the topic does."""
+        decide = once(decide)
         while records := decide(self.state):
             identity = self.state.identity
             assert identity is not None
@@ -137,7 +137,7 @@ def test_one_based_on_a_revision_is_not_refused_after_it_was_made(home: Home) ->
 
 
 def test_a_change_in_kafka_whose_history_s_answer_is_lost_is_told_once(home: Home) -> None:
-    process = home.process()
+    process = home.process(turn_s=60.0)  # it isn't renewed meanwhile
 
     def at_history() -> None:
         # The first write took the turn; this is the second, and it has happened.
@@ -221,7 +221,7 @@ def test_a_turn_is_taken_anew_while_its_change_goes_on(home: Home) -> None:
         turns.append(home.state.turn.id)
 
     home.before_alter = note
-    process._settled = lambda _alterations: note() or {}  # type: ignore[func-returns-value, method-assign]
+    process._settled = lambda _alterations: note() or ({}, [])  # type: ignore[func-returns-value, method-assign]
     process.set("a", PRODUCER, 1.0)
     assert len(set(turns)) == 2
     assert home.state.turn is None
@@ -238,6 +238,7 @@ class Reader(KafkaStore):
         self._client: Any = self
         self.home, self.changes = home, changes
         self.url = "kafka://x"
+        self._suspects, self._clock_ms = [], lambda: 0
 
     def describe(self) -> tuple[Any, ...]:
         for value in self.changes:

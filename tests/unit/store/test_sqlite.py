@@ -140,7 +140,7 @@ def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 def test_migrations_run_once_and_one_by_one(tmp_path: Path) -> None:
     db = sqlite3.connect(tmp_path / "q.db", isolation_level=None)
-    names = [name for name, _ in MIGRATIONS]
+    names = list(MIGRATIONS)
     assert names == sorted(names)
     assert pending(db) == names
     migrate(db, now_ms=5)
@@ -160,7 +160,7 @@ def test_a_failed_migration_leaves_nothing_half_done(
         db.execute("no sql at all")
 
     monkeypatch.setattr(
-        "headgate.store.sqlite.migrations.MIGRATIONS", [*MIGRATIONS, ("m003", m003_bad)]
+        "headgate.store.sqlite.migrations.MIGRATIONS", {**MIGRATIONS, "m003": m003_bad}
     )
     with pytest.raises(StoreError, match="syntax error"):
         SqliteStore(tmp_path / "q.db")

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from headgate.errors import StoreError
-from headgate.store.base import Origin
 from headgate.store.zookeeper import brokers, scram
 from headgate.store.zookeeper import identity as zk_identity
 from headgate.store.zookeeper.client import Conflict, Node, Step
@@ -87,7 +86,7 @@ def test_a_znode_that_is_no_configuration_is_named() -> None:
     zk: Any = Zk()
     zk.znodes[f"{BROKERS}/1"] = b"?", 0
     with pytest.raises(StoreError, match=rf"the znode {BROKERS}/1 is not of the form .*fix it"):
-        brokers.alter(zk, "1", {"max.connections": "1"}, lambda _event: [], Origin("me", "test"))
+        brokers.alter(zk, "1", {"max.connections": "1"}, lambda *_changed: [])
     user = f"{KAFKA_HOME}/users/alice"
     zk.znodes[user] = b"?", 0
     store: Any = SimpleNamespace(client=zk, url="zookeeper://test")

@@ -9,10 +9,10 @@ within each a listener's own value has a key of its own. For a listener without 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headgate.config import LONG_MAX
-from headgate.quota.key import CONNECTION, CONSUMER, PRODUCER, QuotaKey
+from headgate.quota.key import CONNECTION, QUOTA_DEFAULTS, QuotaKey
 from headgate.store.broker_rules import as_applied
 from headgate.throttle.connection import (
     COUNT_CONFIG,
@@ -45,13 +45,6 @@ def static_limits(settings: Settings) -> dict[str, str]:
         if settings.limit_given(COUNT_CONFIG, listener.name):
             limits[prefix + COUNT_CONFIG] = str(own.max_connections)
     return limits
-
-
-QUOTA_DEFAULTS: Final[Mapping[str, QuotaKey]] = {
-    "quota.producer.default": PRODUCER,
-    "quota.consumer.default": CONSUMER,
-}
-"""KIP-55's static defaults, by the names of Kafka's settings."""
 
 
 def static_defaults(settings: Settings) -> dict[QuotaKey, float]:

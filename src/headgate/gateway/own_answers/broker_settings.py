@@ -17,19 +17,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import ApiError, invalid_request
-from headgate.gateway.kept.limits import QUOTA_DEFAULTS, static_defaults, static_limits
+from headgate.gateway.kept.limits import static_defaults, static_limits
 from headgate.gateway.own_answers.broker_alteration import Alteration, is_ours
 from headgate.gateway.own_answers.denials import SMALL_BYTES
-from headgate.quota.key import format_value
+from headgate.quota.key import QUOTA_DEFAULTS, format_value
 from headgate.steps import FEW, finish
-from headgate.store.broker_rules import BROKER_SETTINGS, base_setting
-from headgate.store.synonyms import (
-    BUILT_IN,
-    DYNAMIC_BROKER,
-    DYNAMIC_DEFAULT,
-    STATIC,
-    broker_synonyms,
-)
+from headgate.store.broker_rules import OVERRIDES, base_setting
+from headgate.store.synonyms import BUILT_IN, broker_synonyms
 from headgate.wire import apis
 from headgate.wire.messages import configs, decode_request_steps, encode_response_steps
 from headgate.wire.messages.denied import RELEASED
@@ -58,12 +52,6 @@ _ADDRESS_BYTES: Final = tuple(
     name.encode() for name in _ADDRESSES if not any(other in name for other in _ADDRESSES - {name})
 )
 """Parts of names: a broker's answer without these bytes has none of them."""
-_SOURCES: Final[Mapping[str, int]] = {
-    DYNAMIC_BROKER: configs.SOURCE_DYNAMIC_BROKER,
-    DYNAMIC_DEFAULT: configs.SOURCE_DYNAMIC_DEFAULT_BROKER,
-    STATIC: configs.SOURCE_STATIC_BROKER,
-    BUILT_IN: configs.SOURCE_DEFAULT,
-}
 MOST_BROKERS: Final = 1_000
 """Brokers that one request may ask about or alter."""
 _COMMON: Final = b"max.connection"
@@ -229,10 +217,12 @@ def our_values(
         configs.ConfigValue(
             name,
             told[0].value,
-            config_source=_SOURCES[told[0].source],
+            config_source=configs.ConfigSource[told[0].source],
             is_default=told[0].source == BUILT_IN,
-            synonyms=tuple(configs.Synonym(s.name, s.value, _SOURCES[s.source]) for s in told),
-            config_type=_STRING if BROKER_SETTINGS[base_setting(name)] is None else _INT,
+            synonyms=tuple(
+                configs.Synonym(s.name, s.value, configs.ConfigSource[s.source]) for s in told
+            ),
+            config_type=_STRING if base_setting(name) == OVERRIDES else _INT,
         )
         for name, told in broker_synonyms(broker, dynamic, static).items()
     )
@@ -248,8 +238,8 @@ def _quota_defaults(settings: Settings) -> tuple[configs.ConfigValue, ...]:
             name,
             text,
             read_only=True,
-            config_source=configs.SOURCE_STATIC_BROKER,
-            synonyms=(configs.Synonym(name, text, configs.SOURCE_STATIC_BROKER),),
+            config_source=configs.ConfigSource.STATIC_BROKER_CONFIG,
+            synonyms=(configs.Synonym(name, text, configs.ConfigSource.STATIC_BROKER_CONFIG),),
             config_type=_LONG,
         )
         for name, key in QUOTA_DEFAULTS.items()

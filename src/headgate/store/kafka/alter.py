@@ -21,9 +21,8 @@ from headgate.errors import ApiError, KafkaError, StoreError
 from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import FilterComponent
-from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable
-from headgate.store.base import FOREIGN, Origin
+from headgate.store.base import FOREIGN, KeyChange, Origin
 from headgate.store.identity import check_revision
 from headgate.store.kafka.client import CALL_TIMEOUT_S, RETRIABLE, KafkaClient
 from headgate.store.kafka.codec import by_entity
@@ -51,28 +50,18 @@ TURN_S: Final = 20.0
 #: Up to this many entities are looked up one by one after an alteration; more, all at once.
 FEW: Final = 16
 
-Change = tuple[QuotaKey, float | None, float | None]
-
 
 def new_id() -> str:
     """Return the id of a history entry, an audit line or a turn."""
     return uuid.uuid4().hex
 
 
-def _never(_state: TopicState) -> bool:
-    return False
-
-
+@dataclass
 class _Held:
     """The turn that one call of ``alter`` has, and since when, by the monotonic clock."""
 
-    def __init__(self, turn: Turn) -> None:
-        self.turn = turn
-        self.since = 0.0
-
-    def is_in(self, state: TopicState) -> bool:
-        """Whether the topic says that this is the current turn."""
-        return state.turn is not None and state.turn.id == self.turn.id
+    turn: Turn
+    since: float = 0.0
 
 
 @dataclass(eq=False)
@@ -127,8 +116,7 @@ class KafkaAlterer:
         turn = _Held(Turn.of(new_id(), self.clock_ms(), origin, in_kafka, known))
         self._take_turn(turn, at_revision)
         try:
-            values = self._settled(in_kafka)
-            foreign = self._foreign(in_kafka, values)
+            values, foreign = self._settled(in_kafka)
             todo = [a for a in (_changing(a, values) for a in in_kafka) if a.ops]
             errors = self.send(todo, validate_only=False, ready=lambda: self._keep_turn(turn))
             done = [a for a in todo if a.entity not in errors]
@@ -136,32 +124,22 @@ class KafkaAlterer:
         except StoreError:
             self._give_up(turn.turn)
             raise
-        stamp = (self.clock_ms(), origin)
-        ids = [new_id() for _ in [*foreign, *done, *in_topic]]
+        noticed, stamp = (self.clock_ms(), FOREIGN), (self.clock_ms(), origin)
+        told = [history_record(new_id(), noticed, entity, [change]) for entity, change in foreign]
+        for entity, ops in done:
+            changes = [KeyChange(key, values.get((entity, key)), value) for key, value in ops]
+            told.append(history_record(new_id(), stamp, entity, changes))
         overtaken = False
 
         def decide(state: TopicState) -> list[Record]:
             nonlocal overtaken
-            if any(id_ in state.history for id_ in ids):
-                return []  # it was committed; only the answer was lost
-            overtaken = not turn.is_in(state)
+            overtaken = not state.has_turn(turn.turn.id)
             if overtaken:
                 return []
-            history: list[Record] = []
-            for (entity, key, before, after), id_ in zip(foreign, ids, strict=False):
-                told = (self.clock_ms(), FOREIGN)
-                history.append(history_record(id_, told, entity, [(key, before, after)]))
-            for (entity, ops), id_ in zip(done, ids[len(foreign) :], strict=False):
-                changes = [(key, values.get((entity, key)), value) for key, value in ops]
-                history.append(history_record(id_, stamp, entity, changes))
-            records, told_of = _topic_changes(
-                state, in_topic, stamp, ids[len(foreign) + len(done) :]
-            )
-            history += told_of
-            return [*records, *history, *state.trimmed(len(history), 0), turn_record(None)]
+            return [*_topic_changes(state, in_topic, stamp, told), turn_record(None)]
 
         self.write(decide)
-        if overtaken and ids:
+        if overtaken and (told or in_topic):
             raise self._overtaken()
         return errors
 
@@ -170,21 +148,18 @@ class KafkaAlterer:
     ) -> None:
         """Change quotas that the topic keeps."""
         stamp = (self.clock_ms(), origin)
-        ids = [new_id() for _ in in_topic]
 
         def decide(state: TopicState) -> list[Record]:
-            if any(id_ in state.history for id_ in ids):
-                return []  # it was committed; only the answer was lost
-            records, history = _topic_changes(state, in_topic, stamp, ids)
-            if history:
+            records = _topic_changes(state, in_topic, stamp)
+            if records:
                 check_revision(self.url, at_revision, state.identity)
-            return [*records, *history, *state.trimmed(len(history), 0)]
+            return records
 
         self.between_turns(decide)
 
     # --- turns
 
-    def between_turns(self, decide: Decide, taken: Callable[[TopicState], bool] = _never) -> None:
+    def between_turns(self, decide: Decide) -> None:
         """
         Commit to the topic while nobody is changing Kafka's quotas.
 
@@ -193,18 +168,16 @@ class KafkaAlterer:
 
         Args:
             decide: as :meth:`QuotaTopic.write` takes it.
-            taken: whether the current turn is the one that this commit takes: it was committed.
         """
         seen, since = "", 0.0
         while True:
-            self.topic.read_to_end()
-            with self.topic.locked() as state:
+            with self.topic.read() as state:
                 held = state.turn
             now = time.monotonic()
             if held is not None and held.id != seen:
                 seen, since = held.id, now
             if held is not None and now - since < self.turn_s:
-                self.topic.wait_until(_given_back(seen), self.turn_s - (now - since))
+                self.topic.wait_for_turn(seen, self.turn_s - (now - since))
                 continue
             if held is not None:
                 self._settle(held)
@@ -213,9 +186,8 @@ class KafkaAlterer:
 
             def free(state: TopicState) -> list[Record]:
                 nonlocal done
-                done = state.turn is None or taken(state)
-                # Else another process took the turn first. If ``taken``, only the answer was lost.
-                return decide(state) if state.turn is None else []
+                done = state.turn is None  # else another process took the turn first
+                return decide(state) if done else []
 
             self.write(free)
             if done:
@@ -226,9 +198,7 @@ class KafkaAlterer:
         left = self._left_by(dead)
 
         def decide(state: TopicState) -> list[Record]:
-            if state.turn is None or state.turn.id != dead.id:
-                return []
-            return [*left, turn_record(None)]
+            return [*left, turn_record(None)] if state.has_turn(dead.id) else []
 
         self.write(decide)
 
@@ -240,7 +210,7 @@ class KafkaAlterer:
             mine.since = time.monotonic()
             return [turn_record(mine.turn)]
 
-        self.between_turns(decide, mine.is_in)
+        self.between_turns(decide)
 
     def _keep_turn(self, mine: _Held) -> None:
         """
@@ -255,9 +225,7 @@ class KafkaAlterer:
         mine.since = time.monotonic()
 
         def decide(state: TopicState) -> list[Record]:
-            if mine.is_in(state):
-                return []
-            if state.turn is None or state.turn.id != before:
+            if not state.has_turn(before):
                 raise self._overtaken()
             return [turn_record(mine.turn)]
 
@@ -295,30 +263,32 @@ class KafkaAlterer:
 
     # --- Kafka's own quotas
 
-    def _settled(self, alterations: Sequence[QuotaAlteration]) -> dict[At, float | None]:
-        """Return Kafka's values, once they are the history's or ``SETTLE_S`` is over."""
-        deadline = time.monotonic() + SETTLE_S
-        ats = [(a.entity, op.key) for a in alterations for op in a.ops]
-        while ats:
-            found = self._look_up([a.entity for a in alterations])
-            values = {(e, k): found.get(e, {}).get(k) for e, k in ats}
-            with self.topic.locked() as state:
-                agree = all(state.last.get(at, value) == value for at, value in values.items())
-            if agree or time.monotonic() > deadline:
-                return values
-            time.sleep(0.01)
-        return {}
+    def _settled(
+        self, alterations: Sequence[QuotaAlteration]
+    ) -> tuple[dict[At, float | None], list[tuple[QuotaEntity, KeyChange]]]:
+        """
+        Return Kafka's values, once they are the history's or ``SETTLE_S`` is over.
 
-    def _foreign(
-        self, alterations: Sequence[QuotaAlteration], values: Mapping[At, float | None]
-    ) -> list[tuple[QuotaEntity, QuotaKey, float | None, float | None]]:
-        """Return the changes that Kafka shows and the history doesn't record."""
-        with self.topic.locked() as state:
-            return [
-                (entity, key, state.last[entity, key], value)
-                for (entity, key), value in values.items()
-                if state.last.get((entity, key), value) != value
-            ]
+        Returns:
+            The values, and the changes among them that the history doesn't record.
+        """
+        deadline = time.monotonic() + SETTLE_S
+        while True:
+            found = self._look_up([a.entity for a in alterations])
+            values = {
+                (a.entity, op.key): found.get(a.entity, {}).get(op.key)
+                for a in alterations
+                for op in a.ops
+            }
+            with self.topic.locked() as state:
+                foreign = [
+                    (at[0], KeyChange(at[1], state.last[at], value))
+                    for at, value in values.items()
+                    if state.last.get(at, value) != value
+                ]
+            if not foreign or time.monotonic() > deadline:
+                return values, foreign
+            time.sleep(0.01)
 
     def send(
         self,
@@ -392,10 +362,6 @@ class KafkaAlterer:
         return found
 
 
-def _given_back(turn: str) -> Callable[[TopicState], bool]:
-    return lambda state: state.turn is None or state.turn.id != turn
-
-
 def _changing(alteration: QuotaAlteration, values: Mapping[At, float | None]) -> QuotaAlteration:
     """Return an alteration without the ops that change nothing."""
     entity = alteration.entity
@@ -407,15 +373,15 @@ def _topic_changes(
     state: TopicState,
     alterations: Sequence[QuotaAlteration],
     stamp: tuple[int, Origin],
-    ids: Sequence[str],
-) -> tuple[list[Record], list[Record]]:
-    """Return the records that change quotas of the topic, and their history under these ids."""
+    told: Sequence[Record] = (),
+) -> list[Record]:
+    """Return the records that change quotas of the topic, and the history: ``told`` and theirs."""
     records: list[Record] = []
-    history: list[Record] = []
-    for (entity, ops), id_ in zip(alterations, ids, strict=True):
+    history = list(told)
+    for entity, ops in alterations:
         now = state.quotas.get(entity, {})
-        changes: list[Change] = [(k, now.get(k), v) for k, v in ops if now.get(k) != v]
+        changes = [KeyChange(k, now.get(k), v) for k, v in ops if now.get(k) != v]
         records += [quota_record(entity, key, value) for key, _, value in changes]
         if changes:
-            history.append(history_record(id_, stamp, entity, changes))
-    return records, history
+            history.append(history_record(new_id(), stamp, entity, changes))
+    return [*records, *history, *state.trimmed(len(history), 0)] if history else []

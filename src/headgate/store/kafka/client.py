@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,10 +29,8 @@ from headgate.wire.apis import ALTER_CLIENT_QUOTAS, DESCRIBE_CLIENT_QUOTAS
 from headgate.wire.header import response_body_offset
 from headgate.wire.messages import decode_response, encode_request
 from headgate.wire.messages.quotas import (
-    AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     AlteredEntry,
-    DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     DescribedEntry,
 )
@@ -76,8 +73,7 @@ class KafkaClient:
         random.shuffle(self._servers)
         self._user = None if security is None else security.sasl_username
         self._security = _security(security)
-        self._starting = threading.Lock()
-        self._thread: LoopThread | None = None
+        self._thread = LoopThread("headgate-store-client")
         self._turn = asyncio.Lock()
         self._connection: Connection | None = None
         self._described: tuple[bytes, DescribeClientQuotasResponse] | None = None
@@ -96,7 +92,7 @@ class KafkaClient:
         deadline = time.monotonic() + CALL_TIMEOUT_S
         request = describe_request(components, strict=strict)
         while True:
-            frame = self._call(DESCRIBE_CLIENT_QUOTAS, request, deadline)
+            frame = self._thread.run(self._swap(DESCRIBE_CLIENT_QUOTAS, request, deadline))
             answer = self._decoded(frame, remember=not components)
             if answer.error_code == 0:
                 return answer.entries or ()
@@ -139,7 +135,7 @@ class KafkaClient:
         deadline = time.monotonic() + within_s
         request = alter_request(alterations, validate_only=validate_only)
         while True:
-            frame = self._call(ALTER_CLIENT_QUOTAS, request, deadline)
+            frame = self._thread.run(self._swap(ALTER_CLIENT_QUOTAS, request, deadline))
             answer: AlterClientQuotasResponse = decode_response(ALTER_CLIENT_QUOTAS, VERSION, frame)
             codes = {entry.error_code for entry in answer.entries}
             if not codes & RETRIABLE or time.monotonic() > deadline:
@@ -159,21 +155,15 @@ class KafkaClient:
 
     # --- connection
 
-    def _call(
-        self,
-        api_key: int,
-        message: DescribeClientQuotasRequest | AlterClientQuotasRequest,
-        deadline: float,
-    ) -> bytes:
-        """Return the answer's frame; a deadline is a moment of the monotonic clock."""
-        with self._starting:
-            if self._thread is None:
-                self._thread = LoopThread("headgate-store-client")
-            thread = self._thread
-        return thread.run(self._swap(api_key, message, deadline))
-
     async def _swap(self, api_key: int, message: object, deadline: float) -> bytes:
-        """Return the answer's frame, over another connection where one broke."""
+        """
+        Return the answer's frame, over another connection where one broke.
+
+        Args:
+            api_key: 48 or 49.
+            message: the request.
+            deadline: the moment of the monotonic clock after which nothing is tried again.
+        """
         async with self._turn:
             while True:
                 left_s = max(0.1, deadline - time.monotonic())
@@ -218,12 +208,9 @@ class KafkaClient:
             await connection.close()
 
     def close(self) -> None:
-        """Close the connection."""
-        with self._starting:
-            thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.run(self._end())
-            thread.close()
+        """Close the connection. Called once."""
+        self._thread.run(self._end())
+        self._thread.close()
 
     async def _end(self) -> None:
         async with self._turn:

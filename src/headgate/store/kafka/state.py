@@ -21,8 +21,9 @@ from headgate.quota.table import QuotaTable
 from headgate.store.base import (
     AuditEvent,
     HistoryEntry,
+    KeyChange,
     Origin,
-    history_entry,
+    Recorded,
     json_bytes,
     number,
     read_audit,
@@ -38,6 +39,8 @@ KEEP_AUDIT = 10_000
 MOST_TURN_OPS = 2_000
 
 At = tuple[QuotaEntity, QuotaKey]
+Expected = dict[At, float | None]
+"""Values that Kafka must show, because history entries say that they were set."""
 
 
 class Record(NamedTuple):
@@ -45,14 +48,6 @@ class Record(NamedTuple):
 
     key: bytes
     value: bytes | None
-
-
-class Expected(NamedTuple):
-    """A value that Kafka must show, because a history entry says it was set."""
-
-    entity: QuotaEntity
-    key: QuotaKey
-    value: float | None
 
 
 class Turn(NamedTuple):
@@ -103,10 +98,10 @@ class TopicState:
         self.audit: dict[str, bytes] = {}
         # The latest value of each key in the history: where Kafka has another one, a change is
         # missing.
-        self.last: dict[tuple[QuotaEntity, QuotaKey], float | None] = {}
+        self.last: dict[At, float | None] = {}
         self.quotas_version = 0
 
-    def apply(self, record: Record) -> list[Expected]:
+    def apply(self, record: Record) -> Expected:
         """
         Take in a record; a record of another form is ignored.
 
@@ -134,7 +129,7 @@ class TopicState:
                 _keep(self.audit, str(key["id"]), record.value)
         except MALFORMED:
             pass
-        return []
+        return {}
 
     def _identify(self, value: Any) -> None:
         succeeds = tuple((str(id_), int(revision)) for id_, revision in value["succeeds"])
@@ -150,15 +145,30 @@ class TopicState:
         _put(self.quotas, entity, key, None if value is None else number(value["value"]))
         self.quotas_version += 1
 
-    def _history(self, id_: str, data: bytes | None, value: Any) -> list[Expected]:
+    def _history(self, id_: str, data: bytes | None, value: Any) -> Expected:
         if value is None:
             _keep(self.history, id_, data)
-            return []
+            return {}
         told = _told(value)
         _keep(self.history, id_, data)
-        expected = [Expected(entry.entity, entry.key, entry.after) for entry in told]
-        self.last.update({(e.entity, e.key): e.value for e in expected})
-        return [e for e in expected if e.key.known_to_kafka]
+        after = {(entry.entity, entry.key): entry.after for entry in told}
+        self.last |= after
+        return {at: value for at, value in after.items() if at[1].known_to_kafka}
+
+    def has_turn(self, id_: str) -> bool:
+        """Whether the current turn is this one."""
+        return self.turn is not None and self.turn.id == id_
+
+    def holds(self, records: Sequence[Record]) -> bool:
+        """Whether these were committed, by an entry, audit line or turn; each has its own id."""
+        if self.turn is not None and turn_record(self.turn) in records:
+            return True
+        kept = {"history": self.history, "audit": self.audit}
+        for key, value in records:
+            told = json.loads(key)
+            if value is not None and kept.get(told["kind"], {}).get(told.get("id")) == value:
+                return True
+        return False
 
     def entries(self, entity: QuotaEntity | None, limit: int | None) -> list[HistoryEntry]:
         """Return the history, oldest first."""
@@ -232,11 +242,7 @@ def turn_record(turn: Turn | None) -> Record:
 
 def _told(value: Any) -> list[HistoryEntry]:
     """Return what a history entry says."""
-    about, t_ms, origin = entity_from_path(value["path"]), int(value["t_ms"]), Origin.of(value)
-    return [
-        history_entry(t_ms, origin, about, QuotaKey.parse(key), number(before), number(after))
-        for key, before, after in value["changes"]
-    ]
+    return Recorded.of(value).entries(entity_from_path(value["path"]))
 
 
 def _lease(value: Any) -> LeaseRecord:
@@ -261,10 +267,8 @@ def history_record(
     changes: Iterable[tuple[QuotaKey, float | None, float | None]],
 ) -> Record:
     """Return a history entry; ``stamp`` is when (epoch ms), and where it comes from."""
-    t_ms, origin = stamp
-    listed = [[str(key), before, after] for key, before, after in changes]
-    value = {"t_ms": t_ms, **origin.told(), "path": entity.path, "changes": listed}
-    return Record(_key(kind="history", id=id_), json_bytes(value))
+    recorded = Recorded(*stamp, [KeyChange(*change) for change in changes])
+    return Record(_key(kind="history", id=id_), json_bytes(recorded.told(path=entity.path)))
 
 
 def audit_record(id_: str, event: AuditEvent) -> Record:

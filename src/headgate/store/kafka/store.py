@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 from headgate.client.quota_messages import Values
@@ -21,8 +20,7 @@ from headgate.config.security import ClientSecurity
 from headgate.errors import ApiError, StoreError
 from headgate.quota.alteration import AlterResult, QuotaAlteration, Validated
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.key import QuotaKey
-from headgate.quota.table import QuotaTable, TableDelta, table_delta
+from headgate.quota.table import QuotaTable, TableDelta
 from headgate.store.base import (
     FOREIGN,
     AuditEvent,
@@ -31,7 +29,7 @@ from headgate.store.base import (
     Origin,
     resolvable,
 )
-from headgate.store.broker_rules import broker_event
+from headgate.store.broker_rules import Told
 from headgate.store.identity import StoreIdentity, new_identity
 from headgate.store.kafka.alter import TURN_S, KafkaAlterer, new_id
 from headgate.store.kafka.client import KafkaClient, as_store_error
@@ -70,8 +68,7 @@ class _Suspect(NamedTuple):
 
     due_s: float
     t_ms: int
-    entity: QuotaEntity
-    key: QuotaKey
+    at: At
     before: float | None
 
 
@@ -102,59 +99,41 @@ class KafkaStore(QuotaStore):
     ) -> None:
         super().__init__(f"kafka://{bootstrap}", poll_ms / 1000, clock_ms, resolve)
         self._alter_lock = threading.Lock()
-        self._expected: dict[tuple[QuotaEntity, QuotaKey], tuple[float | None, float]] = {}
+        self._expected: dict[At, tuple[float | None, float]] = {}
         self._suspects: list[_Suspect] = []
         self._described: tuple[DescribedEntry, ...] | None = None
         self._in_kafka: dict[QuotaEntity, Values] = {}
         self._quotas_version = -1
-        self._client = KafkaClient(bootstrap, security)
         with as_store_error():
             config = librdkafka_config(bootstrap, security)
+        self._client = KafkaClient(bootstrap, security)
         self._topic = QuotaTopic(config, topic, self._on_records)
         self._leases = LeaseTaker(KafkaLeases(self._topic, self._write, clock_ms))
         self._alterer = KafkaAlterer(
             self.url, self._client, self._topic, self._write_change, clock_ms
         )
-        try:
-            if create:
-                self.identify()
-            else:
-                self._check_identity(self._read_identity())
-        except BaseException:
-            self._release()
-            raise
+        self._begin(create, lambda: self._check_identity(self._read_identity()))
 
-    def _on_records(self, expected: list[Expected]) -> None:
+    def _on_records(self, expected: Expected) -> None:
         if self._table is None:
             return  # the past, read at the start
         until = time.monotonic() + EXPECTED_S
         with self._thread_lock:
-            self._expected.update({(e.entity, e.key): (e.value, until) for e in expected})
+            self._expected |= {at: (value, until) for at, value in expected.items()}
         self._poke.set()
 
     # --- reading
 
-    def broker_configs(self) -> BrokerConfigs:
-        """Return the gateway's dynamic broker settings, which Kafka itself doesn't get."""
-        self._check_open()
-        self._topic.read_to_end()
-        with self._topic.locked() as state:
+    def _read_brokers(self) -> BrokerConfigs:
+        with self._topic.read() as state:
             return dict(state.brokers)
 
-    def history(
-        self, *, entity: QuotaEntity | None = None, limit: int | None = None
-    ) -> list[HistoryEntry]:
-        """Return who changed what, oldest first."""
-        self._check_open()
-        self._topic.read_to_end()
-        with self._topic.locked() as state:
+    def _read_history(self, entity: QuotaEntity | None, limit: int | None) -> list[HistoryEntry]:
+        with self._topic.read() as state:
             return state.entries(entity, limit)
 
-    def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
-        """Return refused attempts and changes of broker settings, oldest first."""
-        self._check_open()
-        self._topic.read_to_end()
-        with self._topic.locked() as state:
+    def _read_audit(self, limit: int | None) -> list[AuditEvent]:
+        with self._topic.read() as state:
             return state.audit_log(limit)
 
     def _look(self) -> None:
@@ -176,38 +155,28 @@ class KafkaStore(QuotaStore):
                 if own_version == version:
                     break
             self._publish_brokers(brokers)
-            old = self._table
             unchanged = described is self._described and own_version == self._quotas_version
-            if old is not None and unchanged:
-                return old
+            if self._table is not None and unchanged:
+                return self._table
             if described is not self._described:
                 self._in_kafka = by_entity(described)
-            table = QuotaTable.of(merged(self._in_kafka, own), 1 if old is None else old.version)
             self._described, self._quotas_version = described, own_version
-            if old is None:
-                return self._publish(table, TableDelta((), 0, 0))
-            delta = table_delta(old, table)
-            if not delta.changes:
-                return old
-            self._suspect(delta)
-            return self._publish(table.with_version(old.version + 1), delta)
+            return self._publish_whole(QuotaTable(merged(self._in_kafka, own)))
 
-    def _suspect(self, delta: TableDelta) -> None:
-        """Note changes in Kafka that no history entry records."""
+    def _publish(self, table: QuotaTable, delta: TableDelta) -> QuotaTable:
+        """Publish what was read; note changes in Kafka that no history entry records."""
         with self._topic.locked() as state:
-            last = {(c.entity, c.key): state.last.get((c.entity, c.key)) for c in delta.changes}
+            unknown = [c for c in delta.changes if state.last.get((c.entity, c.key)) != c.new]
         due, t_ms = time.monotonic() + GRACE_S, self._clock_ms()
         self._suspects += [
-            _Suspect(due, t_ms, c.entity, c.key, c.old)
-            for c in delta.changes
-            if c.key.known_to_kafka and last[c.entity, c.key] != c.new
+            _Suspect(due, t_ms, (c.entity, c.key), c.old) for c in unknown if c.key.known_to_kafka
         ]
+        return super()._publish(table, delta)
 
     # --- which store it is
 
     def _read_identity(self) -> StoreIdentity | None:
-        self._topic.read_to_end()
-        with self._topic.locked() as state:
+        with self._topic.read() as state:
             return state.identity
 
     def _make_whole(self) -> None:
@@ -276,41 +245,23 @@ class KafkaStore(QuotaStore):
                 self._refresh()
                 self._poke.set()
         # Only accepted alterations were sent, so of two for one entity the first gets the error.
-        return [
-            AlterResult(entity, errors.pop(entity, None) if error is None else error)
-            for entity, error in results
-        ]
+        return [AlterResult(entity, error or errors.get(entity)) for entity, error in results]
 
-    def _alter_broker(
-        self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
-    ) -> None:
-        id_ = new_id()
-
+    def _alter_broker(self, broker: str, ops: Mapping[str, str | None], told: Told) -> None:
         def decide(state: TopicState) -> list[Record]:
-            if id_ in state.audit:
-                return []  # it was committed; only the answer was lost
             now = state.brokers.get(broker, {})
             changed = {key: value for key, value in ops.items() if now.get(key) != value}
             if not changed:
                 return []
-            event = replace(broker_event(broker, now, changed, who, tool), t_ms=self._clock_ms())
             records = [broker_record(broker, key, value) for key, value in changed.items()]
-            return [*records, audit_record(id_, event), *state.trimmed(0, 1)]
+            line = audit_record(new_id(), told(now, changed))
+            return [*records, line, *state.trimmed(0, 1)]
 
         self._alterer.between_turns(decide)
 
-    def audit(self, event: AuditEvent) -> None:
-        """Keep a line about something refused or done."""
-        self._prepare()
-        stamped = replace(event, t_ms=event.t_ms or self._clock_ms())
-        id_ = new_id()
-
-        def decide(state: TopicState) -> list[Record]:
-            if id_ in state.audit:
-                return []
-            return [audit_record(id_, stamped), *state.trimmed(0, 1)]
-
-        self._write(decide)
+    def _keep_audit(self, event: AuditEvent) -> None:
+        line = audit_record(new_id(), event)
+        self._write(lambda state: [line, *state.trimmed(0, 1)])
 
     # --- the rest
 
@@ -332,9 +283,7 @@ class KafkaStore(QuotaStore):
             due = [
                 s
                 for s in self._suspects
-                if (s.due_s <= now and (s.entity, s.key) not in told)
-                or s.due_s + TURN_S <= now
-                or self._closed
+                if (s.due_s <= now and s.at not in told) or s.due_s + TURN_S <= now or self._closed
             ]
             self._suspects = [s for s in self._suspects if s not in due]
         if due:
@@ -355,9 +304,8 @@ class KafkaStore(QuotaStore):
         """
         first: dict[At, _Suspect] = {}
         for suspect in due:
-            first.setdefault((suspect.entity, suspect.key), suspect)
-        self._topic.read_to_end()
-        with self._topic.locked() as state:
+            first.setdefault(suspect.at, suspect)
+        with self._topic.read() as state:
             told = {at: state.last.get(at, suspect.before) for at, suspect in first.items()}
         table = self._refresh()
         again: list[_Suspect] = []
@@ -392,13 +340,12 @@ def _unknown(state: TopicState, table: QuotaTable, due: Iterable[_Suspect]) -> l
     """
     records: list[Record] = []
     for suspect in due:
-        at = suspect.entity, suspect.key
+        at = suspect.at
         if state.turn is not None and at in state.turn.ops:
             continue  # the process with the turn, or the next one, records it
         now = table.get(*at)
         before = state.last.get(at, suspect.before)
         if before != now:
-            change = (suspect.key, before, now)
-            stamp = (suspect.t_ms, FOREIGN)
-            records.append(history_record(new_id(), stamp, suspect.entity, [change]))
+            change = (at[1], before, now)
+            records.append(history_record(new_id(), (suspect.t_ms, FOREIGN), at[0], [change]))
     return [*records, *state.trimmed(len(records), 0)] if records else []

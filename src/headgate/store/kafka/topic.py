@@ -47,6 +47,23 @@ _quiet.addHandler(logging.NullHandler())
 Decide = Callable[[TopicState], list[Record]]
 
 
+def once(decide: Decide) -> Decide:
+    """
+    Return a function that decides nothing more after what it decided was committed.
+
+    A commit may have happened although its answer was lost. The state shows that if the records
+    have a history entry, an audit line or a turn among them. Others may be committed twice.
+    """
+    made: list[Record] = []
+
+    def decided(state: TopicState) -> list[Record]:
+        nonlocal made
+        made = [] if state.holds(made) else decide(state)
+        return made
+
+    return decided
+
+
 class QuotaTopic:
     """
     The topic that keeps what Kafka has no place for.
@@ -61,7 +78,7 @@ class QuotaTopic:
         self,
         config: dict[str, str],
         topic: str,
-        changed: Callable[[list[Expected]], None],
+        changed: Callable[[Expected], None],
     ) -> None:
         self._config: dict[str, Any] = {**config, "client.id": "headgate-store"}
         self._topic = topic
@@ -80,9 +97,31 @@ class QuotaTopic:
     # --- whether there is a topic
 
     def make(self) -> None:
-        """Make the topic if it is missing."""
+        """Make the topic if it is missing, and wait until it has a leader."""
+        deadline = time.monotonic() + STEP_TIMEOUT_S
+        asked = False
         with self._translated("reach"):
-            self._make_topic()
+            while True:
+                known = self._admin.list_topics(timeout=STEP_TIMEOUT_S)
+                found = known.topics.get(self._topic)
+                if found is not None and found.partitions and found.partitions[0].leader >= 0:
+                    return
+                if not asked and found is None:
+                    self._create(replicas=min(3, len(known.brokers)))
+                    asked = True
+                elif time.monotonic() > deadline:
+                    raise StoreError(f"topic {self._topic} has no leader", retriable=True)
+                else:
+                    time.sleep(0.02)
+
+    def _create(self, replicas: int) -> None:
+        config = {"cleanup.policy": "compact", "min.insync.replicas": str(max(1, replicas - 1))}
+        new = NewTopic(self._topic, num_partitions=1, replication_factor=replicas, config=config)
+        try:
+            self._admin.create_topics([new])[self._topic].result(STEP_TIMEOUT_S)
+        except KafkaException as exc:
+            if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
 
     def _exists(self) -> bool:
         with self._translated("reach"):
@@ -126,31 +165,6 @@ class QuotaTopic:
             self.state.quotas_version = version + 1
             self._position = 0
 
-    def _make_topic(self) -> None:
-        deadline = time.monotonic() + STEP_TIMEOUT_S
-        asked = False
-        while True:
-            known = self._admin.list_topics(timeout=STEP_TIMEOUT_S)
-            found = known.topics.get(self._topic)
-            if found is not None and found.partitions and found.partitions[0].leader >= 0:
-                return
-            if not asked and found is None:
-                self._create(replicas=min(3, len(known.brokers)))
-                asked = True
-            elif time.monotonic() > deadline:
-                raise StoreError(f"topic {self._topic} has no leader", retriable=True)
-            else:
-                time.sleep(0.02)
-
-    def _create(self, replicas: int) -> None:
-        config = {"cleanup.policy": "compact", "min.insync.replicas": str(max(1, replicas - 1))}
-        new = NewTopic(self._topic, num_partitions=1, replication_factor=replicas, config=config)
-        try:
-            self._admin.create_topics([new])[self._topic].result(STEP_TIMEOUT_S)
-        except KafkaException as exc:
-            if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-
     @contextmanager
     def _translated(self, verb: str) -> Iterator[None]:
         try:
@@ -174,14 +188,14 @@ class QuotaTopic:
 
     def _take(self, messages: list[Any]) -> None:
         """Take in what the reader found."""
-        expected: list[Expected] = []
+        expected: Expected = {}
         taken = 0
         with self._moved:
             for message in messages:
                 error = message.error()
                 if error is None:
                     record = Record(message.key() or b"", message.value())
-                    expected += self.state.apply(record)
+                    expected |= self.state.apply(record)
                     self._position = message.offset() + 1
                     taken += 1
                 elif error.code() == KafkaError._PARTITION_EOF:
@@ -210,10 +224,10 @@ class QuotaTopic:
                 if reader is not None and self._reader is reader:
                     self._forget(reader)
 
-    def wait_until(self, met: Callable[[TopicState], bool], timeout_s: float) -> None:
-        """Wait until the state meets a condition, or until the timeout."""
+    def wait_for_turn(self, taken: str, timeout_s: float) -> None:
+        """Wait until a turn was given back, or renewed, or until the timeout."""
         with self._moved:
-            self._moved.wait_for(lambda: met(self.state), timeout_s)
+            self._moved.wait_for(lambda: not self.state.has_turn(taken), timeout_s)
 
     def _wait_for(self, end: int) -> None:
         with self._moved:
@@ -253,8 +267,15 @@ class QuotaTopic:
                     self._admin = AdminClient(self._config, logger=log)
 
     @contextmanager
+    def read(self) -> Iterator[TopicState]:
+        """Give the state at the topic's end, which doesn't change meanwhile."""
+        self.read_to_end()
+        with self.locked() as state:
+            yield state
+
+    @contextmanager
     def locked(self) -> Iterator[TopicState]:
-        """Give the state, which doesn't change meanwhile."""
+        """Give the state as far as it was read, which doesn't change meanwhile."""
         with self._moved:
             yield self.state
 
@@ -267,13 +288,14 @@ class QuotaTopic:
         Args:
             decide: given the state at the topic's end, returns records; none: nothing is written.
                 Called again when another writer came between, and when a commit's answer was
-                lost: it must see in the state whether that one happened, and then return none.
+                lost, unless that commit happened (:func:`once`).
 
         Raises:
             StoreError: it couldn't be committed.
         """
         deadline = time.monotonic() + WRITE_TIMEOUT_S
         attempts = 0
+        decide = once(decide)
         with self._write_lock:
             while True:
                 # What is written must get into the topic that was read.

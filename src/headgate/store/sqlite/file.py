@@ -34,7 +34,7 @@ def translated(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as exc:
-        code = (getattr(exc, "sqlite_errorcode", 0) or 0) & 0xFF
+        code = _code(exc)
         retriable = code in (
             sqlite3.SQLITE_BUSY,
             sqlite3.SQLITE_LOCKED,
@@ -82,8 +82,20 @@ class OpenFile:
         )
 
     def prepare(self) -> None:
-        """Switch to WAL and ``synchronous=FULL``, before the file is changed."""
-        _into_wal(self.db)
+        """
+        Switch to WAL and ``synchronous=FULL``, before the file is changed.
+
+        SQLite doesn't wait when several processes switch to WAL at once, so this does.
+        """
+        deadline = time.monotonic() + BUSY_MS / 1000
+        while True:
+            try:
+                self.db.execute("PRAGMA journal_mode=WAL")
+                break
+            except sqlite3.OperationalError as exc:
+                if _code(exc) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
         self.db.execute("PRAGMA synchronous=FULL")
 
     @property
@@ -126,15 +138,6 @@ def _file_id(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _into_wal(db: sqlite3.Connection) -> None:
-    """Switch to WAL; wait here, since SQLite doesn't when several processes do so at once."""
-    deadline = time.monotonic() + BUSY_MS / 1000
-    while True:
-        try:
-            db.execute("PRAGMA journal_mode=WAL")
-            return
-        except sqlite3.OperationalError as exc:
-            code = (getattr(exc, "sqlite_errorcode", 0) or 0) & 0xFF
-            if code != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
+def _code(exc: sqlite3.Error) -> int:
+    """Return the primary one of SQLite's error codes; 0: there is none."""
+    return (getattr(exc, "sqlite_errorcode", 0) or 0) & 0xFF

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from headgate.store.identity import new_identity
 
 Migration = Callable[[sqlite3.Connection], None]
-MIGRATIONS: list[tuple[str, Migration]] = []
+MIGRATIONS: dict[str, Migration] = {}
 
 
 def migration(function: Migration) -> Migration:
     """Register a step; its name is what is recorded, so it never changes."""
-    MIGRATIONS.append((function.__name__, function))
+    MIGRATIONS[function.__name__] = function
     return function
 
 
@@ -77,20 +77,21 @@ def m003_identity_messages(db: sqlite3.Connection) -> None:
     db.execute("ALTER TABLE change ADD COLUMN message TEXT NOT NULL DEFAULT ''")
 
 
+def _taken(db: sqlite3.Connection) -> list[str]:
+    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'migration'").fetchone():
+        return []
+    return [name for (name,) in db.execute("SELECT name FROM migration")]
+
+
 def pending(db: sqlite3.Connection) -> list[str]:
     """Return the names of steps not yet taken; changes nothing."""
-    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'migration'").fetchone():
-        return [name for name, _ in MIGRATIONS]
-    done = {row[0] for row in db.execute("SELECT name FROM migration")}
-    return [name for name, _ in MIGRATIONS if name not in done]
+    taken = _taken(db)
+    return [name for name in MIGRATIONS if name not in taken]
 
 
 def newer(db: sqlite3.Connection) -> list[str]:
     """Return steps that a newer Headgate took and this one doesn't know."""
-    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'migration'").fetchone():
-        return []
-    known = {name for name, _ in MIGRATIONS}
-    return [row[0] for row in db.execute("SELECT name FROM migration") if row[0] not in known]
+    return [name for name in _taken(db) if name not in MIGRATIONS]
 
 
 def migrate(db: sqlite3.Connection, *, now_ms: int) -> None:
@@ -101,7 +102,6 @@ def migrate(db: sqlite3.Connection, *, now_ms: int) -> None:
         db: a connection in autocommit mode; other processes may be doing the same.
         now_ms: recorded with each step, epoch milliseconds.
     """
-    steps = dict(MIGRATIONS)
     while pending(db):
         db.execute("BEGIN IMMEDIATE")
         try:
@@ -112,7 +112,7 @@ def migrate(db: sqlite3.Connection, *, now_ms: int) -> None:
             # Asked again under the lock: another process may have been quicker.
             left = pending(db)
             if left:
-                steps[left[0]](db)
+                MIGRATIONS[left[0]](db)
                 db.execute("INSERT INTO migration VALUES (?, ?)", (left[0], now_ms))
         except BaseException:
             db.execute("ROLLBACK")

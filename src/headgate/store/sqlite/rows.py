@@ -4,10 +4,13 @@ Read and write the rows of the SQLite home's tables.
 
 from __future__ import annotations
 
+import functools
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from headgate.quota.alteration import Op, QuotaAlteration
@@ -39,29 +42,21 @@ def count_change(db: sqlite3.Connection) -> None:
 
 def quotas(db: sqlite3.Connection) -> dict[QuotaEntity, dict[QuotaKey, float]]:
     """Return every quota."""
-    keys: dict[str, QuotaKey] = {}
-    entities: dict[QuotaEntity, dict[QuotaKey, float]] = {}
-    last: str | None = None
-    values: dict[QuotaKey, float] = {}
-    for path, key, value in db.execute("SELECT path, key, value FROM quota ORDER BY path, key"):
-        if path != last:
-            last, values = path, {}
-            entities[entity_from_path(path)] = values
-        known = keys.get(key)
-        if known is None:
-            known = keys[key] = QuotaKey.parse(key)
-        values[known] = value
-    return entities
+    key_of = functools.cache(QuotaKey.parse)
+    found = db.execute("SELECT path, key, value FROM quota ORDER BY path, key")
+    return {
+        entity_from_path(path): {key_of(key): value for _path, key, value in rows}
+        for path, rows in groupby(found, itemgetter(0))
+    }
 
 
 def brokers(db: sqlite3.Connection) -> dict[str, dict[str, str]]:
     """Return the settings of brokers."""
-    found: dict[str, dict[str, str]] = {}
-    for broker, key, value in db.execute(
-        "SELECT broker, key, value FROM broker_config ORDER BY broker, key"
-    ):
-        found.setdefault(broker, {})[key] = value
-    return found
+    found = db.execute("SELECT broker, key, value FROM broker_config ORDER BY broker, key")
+    return {
+        broker: {key: value for _broker, key, value in rows}
+        for broker, rows in groupby(found, itemgetter(0))
+    }
 
 
 def set_key(
@@ -188,12 +183,12 @@ def prune(db: sqlite3.Connection, keep: int) -> int:
 # --- the audit
 
 
-def add_audit(db: sqlite3.Connection, event: AuditEvent, t_ms: int) -> None:
+def add_audit(db: sqlite3.Connection, event: AuditEvent) -> None:
     """Keep a line, and remove all but the latest ``KEEP_AUDIT``."""
     db.execute(
-        "INSERT INTO audit (t_ms, who, tool, action, outcome, subject, detail)"
+        "INSERT INTO audit (who, tool, action, outcome, subject, detail, t_ms)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (event.t_ms or t_ms, *astuple(event)[:-1]),
+        astuple(event),
     )
     db.execute("DELETE FROM audit WHERE seq <= last_insert_rowid() - ?", (KEEP_AUDIT,))
 

@@ -29,7 +29,7 @@ from headgate.store.base import (
     Origin,
     resolvable,
 )
-from headgate.store.broker_rules import broker_event
+from headgate.store.broker_rules import Told
 from headgate.store.identity import StoreIdentity, check_revision, replaced
 from headgate.store.leases import LeaseTaker
 from headgate.store.sqlite import rows
@@ -95,14 +95,7 @@ class SqliteStore(QuotaStore):
         self._writer: OpenFile | None = None
         self._leases = LeaseTaker(SqliteLeases(self._transaction, clock_ms))
         self._reader = self._open(create=create)
-        try:
-            if create:
-                self.identify()
-            else:
-                self._refresh()
-        except BaseException:
-            self._release()
-            raise
+        self._begin(create, self._refresh)
 
     def _open(self, *, create: bool) -> OpenFile:
         """Open the file for reading."""
@@ -184,24 +177,16 @@ class SqliteStore(QuotaStore):
 
     # --- reading
 
-    def broker_configs(self) -> BrokerConfigs:
-        """Return the gateway's dynamic broker settings."""
-        self._check_open()
+    def _read_brokers(self) -> BrokerConfigs:
         self._refresh()
         return self._brokers
 
-    def history(
-        self, *, entity: QuotaEntity | None = None, limit: int | None = None
-    ) -> list[HistoryEntry]:
-        """Return who changed what, oldest first."""
-        self._check_open()
+    def _read_history(self, entity: QuotaEntity | None, limit: int | None) -> list[HistoryEntry]:
         with self._state_lock, translated(self.path):
             self._refresh()
             return rows.history(self._reader.db, entity, limit, old=bool(self._lacks))
 
-    def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
-        """Return refused attempts and changes of broker settings, oldest first."""
-        self._check_open()
+    def _read_audit(self, limit: int | None) -> list[AuditEvent]:
         with self._state_lock, translated(self.path):
             self._refresh()
             return rows.audit_log(self._reader.db, limit)
@@ -331,19 +316,16 @@ class SqliteStore(QuotaStore):
                 rows.count_change(db)
         return results
 
-    def _alter_broker(
-        self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
-    ) -> None:
+    def _alter_broker(self, broker: str, ops: Mapping[str, str | None], told: Told) -> None:
         with self._noting_trouble(), self._transaction() as db:
             now, changed = rows.set_broker(db, broker, ops)
             if changed:
                 rows.count_change(db)
-                rows.add_audit(db, broker_event(broker, now, changed, who, tool), self._clock_ms())
+                rows.add_audit(db, told(now, changed))
 
-    def audit(self, event: AuditEvent) -> None:
-        """Keep a line about something refused or done."""
+    def _keep_audit(self, event: AuditEvent) -> None:
         with self._transaction() as db:
-            rows.add_audit(db, event, self._clock_ms())
+            rows.add_audit(db, event)
 
     def prune_history(self, keep: int) -> int:
         """

@@ -123,8 +123,7 @@ class ZkAlterer:
         self.history.prune(nodes)
         try:
             decided = [
-                (a, decide(a, nodes, t_ms=self.clock_ms(), origin=self.origin).steps)
-                for a in pending
+                (a, decide(a, nodes, t_ms=self.clock_ms(), origin=self.origin)) for a in pending
             ]
         except InvalidQuota as exc:
             raise StoreError(f"{self.url}: a znode is {exc}; fix it first") from exc

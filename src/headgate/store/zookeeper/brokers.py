@@ -6,17 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from headgate.store.base import AuditEvent, BrokerConfigs, Origin
-from headgate.store.broker_rules import BROKER_SETTINGS, base_setting, broker_event
+from headgate.store.base import BrokerConfigs
+from headgate.store.broker_rules import BROKER_SETTINGS, base_setting
+from headgate.store.zookeeper.change import notice_step
 from headgate.store.zookeeper.client import Step, ZkClient, settled
-from headgate.store.zookeeper.layout import (
-    BROKERS,
-    CHANGE_PREFIX,
-    CHANGES,
-    KAFKA_HOME,
-    encode_config,
-    encode_notice,
-)
+from headgate.store.zookeeper.layout import BROKERS, KAFKA_HOME, encode_config
 from headgate.store.zookeeper.read import config_at, settings_in
 
 
@@ -37,8 +31,7 @@ def alter(
     client: ZkClient,
     broker: str,
     ops: Mapping[str, str | None],
-    more: Callable[[AuditEvent], list[Step]],
-    origin: Origin,
+    more: Callable[[Mapping[str, str], Mapping[str, str | None]], list[Step]],
 ) -> BaseException | None:
     """
     Set and remove settings of a broker, in one transaction.
@@ -47,8 +40,7 @@ def alter(
         client: the connection.
         broker: the id as text, or "".
         ops: setting to its new value, or None to remove it.
-        more: returns the other steps of the transaction, given its audit line.
-        origin: where the change comes from, for the audit.
+        more: returns the other steps of the transaction, given what is set and what changes.
 
     Returns:
         None when it is done, or nothing had to change; else the caller tries again.
@@ -65,10 +57,9 @@ def alter(
         return None
     new = {k: v for k, v in {**config, **changed}.items() if v is not None}
     verb, version = ("create", -1) if node is None else ("set", node.version)
-    notice = f"{CHANGES[KAFKA_HOME]}/{CHANGE_PREFIX}"
     steps = [
         Step(verb, path, encode_config(new), version),
-        Step("sequence", notice, encode_notice(f"brokers/{name}")),
-        *more(broker_event(broker, config, changed, origin.who, origin.tool)),
+        notice_step(KAFKA_HOME, f"brokers/{name}"),
+        *more(config, changed),
     ]
     return settled(client, steps, path, node)

@@ -8,14 +8,12 @@ transaction fail when a znode was changed in between; the store then reads and d
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 from headgate.errors import MALFORMED
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.key import QuotaKey
-from headgate.store.base import Origin, json_bytes, number
+from headgate.store.base import KeyChange, Origin, Recorded, json_bytes
 from headgate.store.zookeeper.client import Node, Step
 from headgate.store.zookeeper.layout import (
     CHANGE_PREFIX,
@@ -37,21 +35,6 @@ from headgate.store.zookeeper.layout import (
 Nodes = Mapping[str, Node | None]
 
 
-class Changed(NamedTuple):
-    """One key, before and after."""
-
-    key: QuotaKey
-    before: float | None
-    after: float | None
-
-
-class Decision(NamedTuple):
-    """The steps of one transaction (none: nothing to do) and what they change."""
-
-    steps: list[Step]
-    changed: list[Changed]
-
-
 def reads_of(alteration: QuotaAlteration) -> list[str]:
     """Return the znodes that must be known to decide about an alteration."""
     path = alteration.entity.path
@@ -63,9 +46,9 @@ def reads_of(alteration: QuotaAlteration) -> list[str]:
     return [*paths, history_node(path)]
 
 
-def decide(alteration: QuotaAlteration, nodes: Nodes, *, t_ms: int, origin: Origin) -> Decision:
+def decide(alteration: QuotaAlteration, nodes: Nodes, *, t_ms: int, origin: Origin) -> list[Step]:
     """
-    Return the steps that alter an entity, and what they change.
+    Return the steps of the transaction that alters an entity; none: nothing to do.
 
     Args:
         alteration: validated; ops of both roots go into the same transaction.
@@ -78,29 +61,26 @@ def decide(alteration: QuotaAlteration, nodes: Nodes, *, t_ms: int, origin: Orig
     """
     entity = alteration.entity
     steps: list[Step] = []
-    changed: list[Changed] = []
+    changed: list[KeyChange] = []
     for home in HOMES:
         ops = [op for op in alteration.ops if op.key.is_known and home_of(op.key) == home]
         if not ops:
             continue
         own_steps, own_changed = _decide_home(home, entity, ops, nodes)
         if own_changed:
-            notice = Step(
-                "sequence", f"{CHANGES[home]}/{CHANGE_PREFIX}", encode_notice(entity.path)
-            )
-            steps += [*own_steps, notice]
+            steps += [*own_steps, notice_step(home, entity.path)]
             changed += own_changed
     if changed:
         folder = history_node(entity.path)
         if nodes[folder] is None:
             steps.append(Step("create", folder))
         steps.append(Step("sequence", f"{folder}/e_", encode_history(t_ms, origin, changed)))
-    return Decision(steps, changed)
+    return steps
 
 
 def _decide_home(
     home: str, entity: QuotaEntity, ops: Sequence[Op], nodes: Nodes
-) -> tuple[list[Step], list[Changed]]:
+) -> tuple[list[Step], list[KeyChange]]:
     path = entity.path
     links = chain(home, path)
     target = links[-1]
@@ -111,7 +91,7 @@ def _decide_home(
     older = decode_config(older_node.data if older_node else None)
     values = decode_values(home, {**older, **config})[0]
     new, new_older = dict(config), dict(older)
-    changed: list[Changed] = []
+    changed: list[KeyChange] = []
     for key, value in ops:
         before = values.get(key)
         if value is None:
@@ -120,7 +100,7 @@ def _decide_home(
         elif before != value:
             new[key.name] = encode_value(key, value)
         if before != value:
-            changed.append(Changed(key, before, value))
+            changed.append(KeyChange(key, before, value))
     steps: list[Step] = []
     if new != config:
         steps += write_config(links, new, nodes)
@@ -158,33 +138,23 @@ def write_config(links: list[str], config: Mapping[str, str], nodes: Nodes) -> l
     return steps
 
 
+def notice_step(home: str, path: str) -> Step:
+    """Return the step that notifies of a change of what has this path under a root."""
+    return Step("sequence", f"{CHANGES[home]}/{CHANGE_PREFIX}", encode_notice(path))
+
+
 # --- history
 
 
-def encode_history(t_ms: int, origin: Origin, changed: Iterable[Changed]) -> bytes:
+def encode_history(t_ms: int, origin: Origin, changed: Sequence[KeyChange]) -> bytes:
     """Return a history entry: one alteration of one entity."""
-    changes = [[str(key), before, after] for key, before, after in changed]
-    entry: dict[str, object] = {"version": 1, "t_ms": t_ms, **origin.told(), "changes": changes}
-    return json_bytes(entry)
-
-
-class Recorded(NamedTuple):
-    """A history entry as read."""
-
-    t_ms: int
-    origin: Origin
-    changed: list[Changed]
+    return json_bytes({"version": 1, **Recorded(t_ms, origin, changed).told()})
 
 
 def decode_history(data: bytes | None) -> Recorded | None:
     """Read a history entry; None for what isn't one."""
     try:
-        found = json.loads(data or b"null")
-        changed = [
-            Changed(QuotaKey.parse(key), number(before), number(after))
-            for key, before, after in found["changes"]
-        ]
-        return Recorded(int(found["t_ms"]), Origin.of(found), changed)
+        return Recorded.of(json.loads(data or b"null"))
     except MALFORMED:
         return None
 

@@ -95,23 +95,20 @@ class ZkClient:
         security: ZooKeeperSecurity | None,
         on_state: Callable[[bool], None],
     ) -> None:
-        self._security = security
         self.hosts = hosts
         self._set_acl = security is not None and security.set_acl
-        timeout_ms = 18_000 if security is None else security.session_timeout_ms
-        self._timeout_s = timeout_ms / 1000
+        self._how = _settings(security)
+        self._timeout_s = self._how["timeout"]
         self._kazoo = KazooClient(
             hosts=hosts,
-            timeout=timeout_ms / 1000,
             connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0},
-            **_tls(security),
-            **_sasl(security),
+            **self._how,
         )
         with self.translated():
             try:
                 # Not start(): it warns about a chroot that is missing, and we make it. The timeout
                 # is Kafka's: zookeeper.connection.timeout.ms is by default the session's.
-                self._kazoo.start_async().wait(timeout=timeout_ms / 1000)
+                self._kazoo.start_async().wait(timeout=self._timeout_s)
                 if not self._kazoo.connected:
                     raise KazooTimeoutError("no connection")
             except BaseException:
@@ -125,12 +122,7 @@ class ZkClient:
         with self.translated():
             if not chroot or self._kazoo.exists("/") is not None:
                 return
-            root = KazooClient(
-                hosts=servers,
-                timeout=self._timeout_s,
-                **_tls(self._security),
-                **_sasl(self._security),
-            )
+            root = KazooClient(hosts=servers, **self._how)
             try:
                 root.start(timeout=self._timeout_s)
                 root.ensure_path("/" + chroot, acl=self.acl("/" + chroot))
@@ -346,9 +338,24 @@ def _outcome(results: list[Any]) -> BaseException | None:
     return None
 
 
-def _tls(security: ZooKeeperSecurity | None) -> Mapping[str, Any]:
-    if security is None or not security.ssl_enable:
-        return {}
+def _settings(security: ZooKeeperSecurity | None) -> dict[str, Any]:
+    """Return kazoo's settings; without any the session's timeout is Kafka's."""
+    if security is None:
+        return {"timeout": 18.0}
+    found: dict[str, Any] = {"timeout": security.session_timeout_ms / 1000}
+    if security.ssl_enable:
+        found |= _tls(security)
+    if security.sasl_username is not None:
+        password = security.sasl_password
+        found["sasl_options"] = {
+            "mechanism": "DIGEST-MD5",
+            "username": security.sasl_username,
+            "password": "" if password is None else password.value,
+        }
+    return found
+
+
+def _tls(security: ZooKeeperSecurity) -> Mapping[str, Any]:
     for location in (security.keystore_location, security.truststore_location):
         if location is not None and not Path(location).is_file():
             raise StoreError(f"zookeeper.ssl: there is no file {location}")
@@ -361,17 +368,4 @@ def _tls(security: ZooKeeperSecurity | None) -> Mapping[str, Any]:
         "keyfile": security.keystore_location,
         "keyfile_password": None if password is None else password.value,
         "check_hostname": True,
-    }
-
-
-def _sasl(security: ZooKeeperSecurity | None) -> Mapping[str, Any]:
-    if security is None or security.sasl_username is None:
-        return {}
-    password = security.sasl_password
-    return {
-        "sasl_options": {
-            "mechanism": "DIGEST-MD5",
-            "username": security.sasl_username,
-            "password": "" if password is None else password.value,
-        }
     }

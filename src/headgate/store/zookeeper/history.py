@@ -10,23 +10,21 @@ entries per entity, 10,000 audit lines.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import NamedTuple
 
 from headgate.errors import InvalidQuota
 from headgate.quota.entity import QuotaEntity, entity_from_path
-from headgate.quota.key import QuotaKey
 from headgate.store.base import (
     FOREIGN,
     AuditEvent,
     HistoryEntry,
-    history_entry,
+    KeyChange,
     json_bytes,
     read_audit,
 )
 from headgate.store.watched import log
 from headgate.store.zookeeper.change import (
-    Changed,
     decode_history,
     encode_history,
     history_path,
@@ -64,7 +62,7 @@ class ForeignChange(NamedTuple):
     t_ms: int
     since: int
     zxid: int
-    changed: list[tuple[QuotaKey, float | None, float | None]]
+    changed: list[KeyChange]
 
 
 class ZkHistory:
@@ -99,10 +97,7 @@ class ZkHistory:
             except InvalidQuota as exc:
                 log.warning("%s is passed over: %s", path, exc)
                 continue
-            entries += [
-                history_entry(recorded.t_ms, recorded.origin, about, *change)
-                for change in recorded.changed
-            ]
+            entries += recorded.entries(about)
         return entries if limit is None else entries[len(entries) - min(limit, len(entries)) :]
 
     def holds(self, path: str, change: str) -> bool:
@@ -146,7 +141,7 @@ class ZkHistory:
 
     def _since(
         self, folder: str, names: Sequence[str], zxid: int
-    ) -> list[tuple[int, Sequence[Changed]]]:
+    ) -> list[tuple[int, Sequence[KeyChange]]]:
         """Return the entries since a transaction (and a few more), in order: moment and changes."""
         ours = [f"{folder}/{name}" for name in names if name.startswith("e_")]
         others = [name for name in names if (_transaction(name) or 0) > zxid]
@@ -158,7 +153,7 @@ class ZkHistory:
             if any(node is not None and node.czxid <= zxid for node in part.values()):
                 break
         return sorted(
-            (_moment(path, node), recorded.changed)
+            (_moment(path, node), recorded.changes)
             for path, node in found.items()
             if node and (recorded := decode_history(node.data))
         )
@@ -183,9 +178,7 @@ class ZkHistory:
 
     def audit_step(self, event: AuditEvent) -> Step:
         """Return the step that keeps an audit line."""
-        stamped = replace(event, t_ms=event.t_ms or self._clock_ms())
-        data = json_bytes(asdict(stamped))
-        return Step("sequence", f"{AUDIT}/a_", data)
+        return Step("sequence", f"{AUDIT}/a_", json_bytes(asdict(event)))
 
     def keep_audit(self, event: AuditEvent) -> bool:
         """Keep an audit line; False if it has to be tried again."""
@@ -245,8 +238,8 @@ def _transaction(name: str) -> int | None:
 
 
 def _unaccounted(
-    change: ForeignChange, entries: Sequence[tuple[int, Sequence[Changed]]]
-) -> list[Changed]:
+    change: ForeignChange, entries: Sequence[tuple[int, Sequence[KeyChange]]]
+) -> list[KeyChange]:
     """
     Return the part of a change that the history doesn't hold yet.
 
@@ -260,7 +253,7 @@ def _unaccounted(
     left = []
     for key, before, after in change.changed:
         value = before
-        later: Changed | None = None
+        later: KeyChange | None = None
         for moment, changed in entries:
             for each in changed:
                 if each.key != key or moment <= change.since:
@@ -271,5 +264,5 @@ def _unaccounted(
                     later = each
         # A process that saw several changes as one may have recorded this one with the last.
         if value != after and later != (key, value, after):
-            left.append(Changed(key, value, after))
+            left.append(KeyChange(key, value, after))
     return left

@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping
 
 from headgate.config.java_text import java_double, properties_order
-from headgate.errors import MALFORMED, InvalidQuota
+from headgate.errors import MALFORMED, ApiError, InvalidQuota, invalid_request
 from headgate.quota.entity import DEFAULT, QuotaEntity, entity_from_path
 from headgate.quota.key import KEYS, QuotaKey
 from headgate.store.base import json_bytes
@@ -75,11 +75,13 @@ def chain(home: str, path: str) -> list[str]:
     return [f"{home}/{'/'.join(words[:n])}" for n in range(2, len(words) + 1)]
 
 
-def node_name_error(entity: QuotaEntity) -> str | None:
-    """Return why an entity can't be a znode: ``.`` and ``..`` mean other things in a path."""
+def node_name_error(entity: QuotaEntity) -> ApiError | None:
+    """Refuse an entity that can't be a znode: ``.`` and ``..`` mean other things in a path."""
     for entity_type, name in entity:
         if name in (".", ".."):
-            return f"{name} can't be a {entity_type} quota in ZooKeeper, where it is no node name"
+            return invalid_request(
+                f"{name} can't be a {entity_type} quota in ZooKeeper, where it is no node name"
+            )
     return None
 
 

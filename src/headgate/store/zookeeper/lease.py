@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from headgate.errors import MALFORMED, StoreError
 from headgate.quota.sanitizer import sanitize
@@ -16,6 +17,7 @@ from headgate.store.zookeeper.client import Node, Step, ZkClient
 from headgate.store.zookeeper.layout import LEASES
 
 
+@dataclass(frozen=True, eq=False)
 class ZkLeases:
     """
     The znodes of leases.
@@ -26,13 +28,12 @@ class ZkLeases:
             somebody holds would look free.
     """
 
-    def __init__(self, client: ZkClient, check_same: Callable[[], None]) -> None:
-        self._client = client
-        self._check_same = check_same
+    client: ZkClient
+    check_same: Callable[[], None]
 
     def look(self, name: str) -> LeaseRecord:
         """Return a lease as of now."""
-        self._check_same()
+        self.check_same()
         path = _path(name)
         return self._record(path, self._node(path))
 
@@ -42,15 +43,15 @@ class ZkLeases:
         node = self._node(path)
         wanted = decide(self._record(path, node))
         if wanted is None:
-            self._check_same()
+            self.check_same()
             return False
         data = json.dumps(wanted._asdict()).encode()
         step = Step("create", path, data) if node is None else Step("set", path, data, node.version)
-        return self._client.commit([[step]])[0] is None
+        return self.client.commit([[step]])[0] is None
 
     def _node(self, path: str) -> Node | None:
-        self._client.sync()
-        return self._client.nodes([path])[path]
+        self.client.sync()
+        return self.client.nodes([path])[path]
 
     def _record(self, path: str, node: Node | None) -> LeaseRecord:
         if node is None or not node.data:

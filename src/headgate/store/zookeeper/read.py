@@ -33,7 +33,8 @@ def read_tree(client: ZkClient) -> tuple[list[QuotaEntity], dict[str, Node | Non
         tops = client.children(f"{home}/{kind}" for kind in TYPES)
         paths = [f"{folder}/{name}" for folder, names in tops.items() for name in names]
         nodes.update(client.nodes(paths))
-        users = [p for p in paths if p.startswith(f"{home}/users/") and child_count(nodes[p])]
+        parents = {path for path, node in nodes.items() if node and node.children}
+        users = [p for p in paths if p.startswith(f"{home}/users/") and p in parents]
         pairs = client.children(f"{user}/clients" for user in users)
         below = [f"{folder}/{name}" for folder, names in pairs.items() for name in names]
         nodes.update(client.nodes(below))
@@ -42,11 +43,6 @@ def read_tree(client: ZkClient) -> tuple[list[QuotaEntity], dict[str, Node | Non
             if entity is not None:
                 entities[entity] = None
     return list(entities), nodes
-
-
-def child_count(node: Node | None) -> int:
-    """Return how many znodes are below one."""
-    return 0 if node is None else node.children
 
 
 def sources(entity: QuotaEntity) -> list[str]:

@@ -15,15 +15,9 @@ from typing import Final
 from headgate.errors import StoreError
 from headgate.quota.entity import QuotaEntity
 from headgate.store.base import AuditEvent
-from headgate.store.zookeeper.change import write_config
-from headgate.store.zookeeper.client import Step, settled
-from headgate.store.zookeeper.layout import (
-    CHANGE_PREFIX,
-    CHANGES,
-    KAFKA_HOME,
-    chain,
-    encode_notice,
-)
+from headgate.store.zookeeper.change import notice_step, write_config
+from headgate.store.zookeeper.client import settled
+from headgate.store.zookeeper.layout import KAFKA_HOME, chain
 from headgate.store.zookeeper.read import config_at, entity_at, settings_in
 from headgate.store.zookeeper.store import ZooKeeperStore
 from headgate.wire.scram import HASHES
@@ -68,8 +62,7 @@ def alter_credentials(
         new.update({key: value for key, value in ops.items() if value is not None})
         if new == config:
             return
-        notice = Step("sequence", f"{CHANGES[KAFKA_HOME]}/{CHANGE_PREFIX}", encode_notice(path))
-        steps = [*write_config(links, new, nodes), notice]
+        steps = [*write_config(links, new, nodes), notice_step(KAFKA_HOME, path)]
         if settled(store.client, steps, links[-1], node) is None:
             break
         if time.monotonic() > deadline:

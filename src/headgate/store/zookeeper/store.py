@@ -9,22 +9,24 @@ Headgate's). When the connection was lost it reads everything again, so no chang
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from headgate.clock import now_ms
 from headgate.config.security import ZooKeeperSecurity
-from headgate.errors import StoreError, invalid_request
+from headgate.errors import StoreError
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validated
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.table import QuotaTable, TableDelta, alterations_of, table_delta
+from headgate.quota.table import QuotaTable, TableDelta
 from headgate.store.base import (
     AuditEvent,
     BrokerConfigs,
     HistoryEntry,
+    KeyChange,
     Origin,
     resolvable,
 )
+from headgate.store.broker_rules import Told
 from headgate.store.identity import StoreIdentity
 from headgate.store.leases import LeaseTaker
 from headgate.store.watched import QuotaStore, log
@@ -105,20 +107,16 @@ class ZooKeeperStore(QuotaStore):
         self._client = ZkClient(hosts, security, self._on_state)
         self._history = ZkHistory(self._client, clock_ms)
         self._leases = LeaseTaker(ZkLeases(self._client, self._check_same))
-        try:
-            if create:
-                self.identify()
-            elif self._client.nodes(["/"])["/"] is None:
-                raise StoreError(
-                    f"{self.url}: there is no such znode; a command that changes quotas makes it"
-                )
-            else:
-                self._check_identity(self._read_identity())
-        except BaseException:
-            self._client.close()
-            raise
+        self._begin(create, self._find)
 
     # --- which store it is
+
+    def _find(self) -> None:
+        if self._client.nodes(["/"])["/"] is None:
+            raise StoreError(
+                f"{self.url}: there is no such znode; a command that changes quotas makes it"
+            )
+        self._check_identity(self._read_identity())
 
     def _make_whole(self) -> None:
         self._client.make_chroot()
@@ -169,24 +167,16 @@ class ZooKeeperStore(QuotaStore):
         self._client.sync()
         return self._refresh()
 
-    def broker_configs(self) -> BrokerConfigs:
-        """Return the gateway's dynamic broker settings among those of Kafka's znodes."""
-        self._check_open()
+    def _read_brokers(self) -> BrokerConfigs:
         self._client.sync()
         with self._state_lock:
             self._refresh()
             return self._brokers
 
-    def history(
-        self, *, entity: QuotaEntity | None = None, limit: int | None = None
-    ) -> list[HistoryEntry]:
-        """Return who changed what, oldest first."""
-        self._check_open()
+    def _read_history(self, entity: QuotaEntity | None, limit: int | None) -> list[HistoryEntry]:
         return self._history.entries(entity, limit)
 
-    def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
-        """Return refused attempts and changes of broker settings, oldest first."""
-        self._check_open()
+    def _read_audit(self, limit: int | None) -> list[AuditEvent]:
         return self._history.audit_log(limit)
 
     def _refresh(self) -> QuotaTable:
@@ -211,20 +201,23 @@ class ZooKeeperStore(QuotaStore):
         super()._publish_brokers(brokers)
 
     def _catch_up(self) -> QuotaTable:
-        with self._state_lock:
-            losses = self._losses
-            if self._table is None or self._read_at != losses:
-                table = self._read_all()
-                self._read_at = losses
-                return table
-            noticed: dict[str, _Noticed] = {}
-            for home in HOMES:
-                news = self._read_notices(home)
-                if news is None:
-                    return self._read_all()
-                noticed.update(news)
-            table, delta = self._obey(self._table, noticed)
-            return self._publish(table, delta) if delta.changes else self._table
+        losses = self._losses
+        if self._table is None or self._read_at != losses:
+            table = self._read_all()
+            self._read_at = losses
+            return table
+        noticed = self._read_news()
+        if noticed is None:
+            return self._read_all()
+        table, delta = self._obey(self._table, noticed)
+        return self._publish(table, delta) if delta.changes else self._table
+
+    def _read_news(self) -> dict[str, _Noticed] | None:
+        """Return what is noticed under both roots; None if something was purged unread."""
+        news = [self._read_notices(home) for home in HOMES]
+        if None in news:
+            return None
+        return {path: notice for each in news if each for path, notice in each.items()}
 
     def _read_notices(self, home: str) -> dict[str, _Noticed] | None:
         """Return the entity paths in new notifications; None if some were purged unread."""
@@ -241,13 +234,11 @@ class ZooKeeperStore(QuotaStore):
         noticed: dict[str, _Noticed] = {}
         for name in fresh:
             node = nodes[f"{folder}/{name}"]
-            notice = decode_notice(node.data) if node else None
-            if node is None or notice is None:
-                # Purged since it was listed, or not a notification.
-                if node is None:
-                    return None
-                continue
-            noticed[notice] = _Noticed(node.czxid, node.mtime_ms, home)
+            if node is None:
+                return None  # purged since it was listed
+            notice = decode_notice(node.data)
+            if notice is not None:
+                noticed[notice] = _Noticed(node.czxid, node.mtime_ms, home)
         if fresh:
             self._seen[home] = sequence(fresh[-1])
         return noticed
@@ -276,22 +267,21 @@ class ZooKeeperStore(QuotaStore):
         alterations = []
         for entity in entities:
             now = values_of(entity, nodes)
-            known = table.entities.get(entity, {})
-            keys = [key for key in {**known, **now} if known.get(key) != now.get(key)]
-            ops = [Op(key, now.get(key)) for key in keys]
-            if ops:
-                alterations.append(QuotaAlteration(entity, tuple(ops)))
+            keys = {**table.entities.get(entity, {}), **now}
+            ops = (Op(key, now.get(key)) for key in keys)
+            alterations.append(QuotaAlteration.of(entity, ops))
         new, delta = table.apply(alterations)
-        for alteration in alterations_of(delta):
-            notice = entities[alteration.entity]
+        for entity, changes in groupby(delta.changes, lambda change: change.entity):
+            notice = entities[entity]
             if notice is not None and notice.home == KAFKA_HOME:
-                self._suspect(table, alteration, notice, nodes)
+                changed = [KeyChange(*change[1:]) for change in changes]
+                self._suspect(entity, changed, notice, nodes)
         return new, delta
 
     def _suspect(
         self,
-        table: QuotaTable,
-        alteration: QuotaAlteration,
+        entity: QuotaEntity,
+        changed: list[KeyChange],
         notice: _Noticed,
         nodes: Mapping[str, Node | None],
     ) -> None:
@@ -300,16 +290,12 @@ class ZooKeeperStore(QuotaStore):
 
         Headgate sets a znode and notifies in one transaction, Kafka in two.
         """
-        entity = alteration.entity
         node = nodes[f"{KAFKA_HOME}/{entity.path}"]
         zxid = gone_by(self._client, KAFKA_HOME, entity.path) if node is None else node.mzxid
         since = self._read_zxids.get(entity.path, self._all_read_zxid)
         self._read_zxids[entity.path] = max(zxid, notice.czxid)
-        if zxid == notice.czxid and node is not None:
-            return
-        before = table.entities.get(entity, {})
-        changed = [(op.key, before.get(op.key), op.value) for op in alteration.ops]
-        self._foreign.append(ForeignChange(entity.path, notice.t_ms, since, zxid, changed))
+        if zxid != notice.czxid or node is None:
+            self._foreign.append(ForeignChange(entity.path, notice.t_ms, since, zxid, changed))
 
     def _read_all(self) -> QuotaTable:
         # The lists of notifications first, so that what changes during the read is noticed later.
@@ -323,20 +309,13 @@ class ZooKeeperStore(QuotaStore):
         self._watch_older()
         entities, nodes = read_tree(self._client)
         found = {entity: values_of(entity, nodes) for entity in entities}
-        old = self._table
-        table = QuotaTable.of(found, 1 if old is None else old.version)
         # What changed meanwhile may have been read in part.
-        news = [self._read_notices(home) for home in HOMES]
-        if None in news:
+        noticed = self._read_news()
+        if noticed is None:
             return self._read_all()
-        table, _ = self._obey(table, {k: v for each in news if each for k, v in each.items()})
+        table, _ = self._obey(QuotaTable(found), noticed)
         self._publish_brokers(zk_brokers.read(self._client))
-        if old is None:
-            return self._publish(table, TableDelta((), 0, 0))
-        delta = table_delta(old, table)
-        if not delta.changes:
-            return old
-        return self._publish(table.with_version(old.version + 1), delta)
+        return self._publish_whole(table)
 
     def _watch_older(self) -> None:
         for path in OLDER.values():
@@ -361,12 +340,7 @@ class ZooKeeperStore(QuotaStore):
         """Each entity changes in a transaction of its own."""
         validated, accepted = checked
         refused = {a.entity: error for a in accepted if (error := node_name_error(a.entity))}
-        results = [
-            AlterResult(entity, invalid_request(refused[entity]))
-            if error is None and entity in refused
-            else AlterResult(entity, error)
-            for entity, error in validated
-        ]
+        results = [AlterResult(e, error or refused.get(e)) for e, error in validated]
         accepted = [a for a in accepted if a.entity not in refused]
         if validate_only:
             return results
@@ -391,9 +365,7 @@ class ZooKeeperStore(QuotaStore):
             self._poke.set()
         return results
 
-    def _alter_broker(
-        self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
-    ) -> None:
+    def _alter_broker(self, broker: str, ops: Mapping[str, str | None], told: Told) -> None:
         """Change settings; what else the broker's znode holds stays."""
         assert self._identity is not None
         counted = zk_identity.count_step(self._identity.id)
@@ -405,8 +377,7 @@ class ZooKeeperStore(QuotaStore):
                     self._client,
                     broker,
                     ops,
-                    lambda event: [self._history.audit_step(event), counted],
-                    Origin(who, tool),
+                    lambda *changed: [self._history.audit_step(told(*changed)), counted],
                 )
                 is None
             ),
@@ -416,14 +387,11 @@ class ZooKeeperStore(QuotaStore):
             self._publish_brokers(zk_brokers.read(self._client))
         self._poke.set()
 
-    def audit(self, event: AuditEvent) -> None:
-        """Keep a line about something refused or done."""
-        self._prepare()
-        stamped = replace(event, t_ms=event.t_ms or self._clock_ms())
+    def _keep_audit(self, event: AuditEvent) -> None:
         insist(
             f"{self.url}: the audit line couldn't be kept",
             self._check_same,
-            lambda: self._history.keep_audit(stamped),
+            lambda: self._history.keep_audit(event),
         )
         self._history.prune_audit()
 

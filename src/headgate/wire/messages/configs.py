@@ -7,6 +7,7 @@ Source: Apache Kafka's ``DescribeConfigs*.json``, ``AlterConfigs*.json``,
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
@@ -38,11 +39,18 @@ BROKER: Final = 4
 OP_SET: Final = 0
 OP_DELETE: Final = 1
 
-# DescribeConfigsResponse.ConfigSource
-SOURCE_DYNAMIC_BROKER: Final = 2
-SOURCE_DYNAMIC_DEFAULT_BROKER: Final = 3
-SOURCE_STATIC_BROKER: Final = 4
-SOURCE_DEFAULT: Final = 5
+
+class ConfigSource(enum.IntEnum):
+    """Where a config's value comes from, by the names of Kafka's ConfigEntry.ConfigSource."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
+    DYNAMIC_GROUP_CONFIG = 8
 
 
 @message()
