@@ -151,15 +151,21 @@ def read_nullable_string(
     buffer: Buffer, offset: int, flexible: bool = False
 ) -> tuple[str | None, int]:
     """Read a string or null."""
-    size, offset = _length(buffer, offset, flexible, read_int16)
+    size, offset = _string_length(buffer, offset, flexible)
     if size < 0:
         return None, offset
+    raw, offset = _take(buffer, offset, size, "string")
+    return java_text(raw), offset
+
+
+def _string_length(buffer: Buffer, offset: int, flexible: bool) -> tuple[int, int]:
+    """Return the length that stands before a string, -1 for null."""
+    size, offset = _length(buffer, offset, flexible, read_int16)
     if size > MAX_INT16:
         raise RemoteProtocolError(
             f"string of {size} bytes at byte {offset}; Kafka's limit is 32767"
         )
-    raw, offset = _take(buffer, offset, size, "string")
-    return java_text(raw), offset
+    return size, offset
 
 
 def read_string(buffer: Buffer, offset: int, flexible: bool = False) -> tuple[str, int]:
@@ -205,6 +211,23 @@ def read_array_length(buffer: Buffer, offset: int, flexible: bool = False) -> tu
     return count, after
 
 
+def skip_string(buffer: Buffer, offset: int, flexible: bool) -> int:
+    """Return the offset after a string or null; it may be behind the buffer's end."""
+    try:
+        if flexible and (size := buffer[offset]) < 0x80:
+            return offset + (size or 1)  # the byte says one more than there are
+    except IndexError:
+        raise truncated("string", offset) from None
+    size, offset = _string_length(buffer, offset, flexible)
+    return offset + max(size, 0)
+
+
+def skip_bytes(buffer: Buffer, offset: int, flexible: bool) -> int:
+    """Return the offset after bytes or null; it may be behind the buffer's end."""
+    size, offset = _length(buffer, offset, flexible, read_int32)
+    return offset + max(size, 0)
+
+
 def skip_tags(buffer: Buffer, offset: int) -> int:
     """Return the offset after a tagged-field section."""
     try:
@@ -220,6 +243,11 @@ def skip_tags(buffer: Buffer, offset: int) -> int:
         if offset > len(buffer):
             raise truncated("a tagged field", offset - size)
     return offset
+
+
+def skip_tagged(buffer: Buffer, offset: int, flexible: bool) -> int:
+    """Return the offset after the tagged fields of a version that may have none."""
+    return skip_tags(buffer, offset) if flexible else offset
 
 
 def read_tags(buffer: Buffer, offset: int) -> tuple[dict[int, bytes], int]:
