@@ -133,16 +133,21 @@ def describe_cluster(
     frame: Buffer, at: int, version: int, book: Book, hidden: list[int]
 ) -> Work[Buffer]:
     """Rewrite a DescribeCluster response, version 0 to 2; controllers' addresses are left out."""
-    at = skip_string(frame, at + 2, True)  # error
-    if version >= 1:
-        kind, at = read_int8(frame, at)
-        if kind == _CONTROLLERS:
-            book = {}
-    at = skip_string(frame, at, True)
-    begin = at + 4  # controller id
+    at, names_brokers = _controller_id(frame, at, version)
+    begin = at + 4
     extra = 1 if version >= 2 else 0
+    book = book if names_brokers else {}
     raw, end = yield from _nodes(frame, begin, book, hidden, flexible=True, extra=extra)
     return (yield from _splice(frame, begin, end, raw))
+
+
+def _controller_id(frame: Buffer, at: int, version: int) -> tuple[int, bool]:
+    """Return where DescribeCluster has the controller's id, and whether its nodes are brokers."""
+    at = skip_string(frame, at + 2, True)  # error
+    kind = 0
+    if version >= 1:
+        kind, at = read_int8(frame, at)
+    return skip_string(frame, at, True), kind != _CONTROLLERS  # behind the cluster id
 
 
 def name_controller(api_key: int, version: int, frame: Buffer) -> Work[Buffer]:
@@ -164,13 +169,10 @@ def name_controller(api_key: int, version: int, frame: Buffer) -> Work[Buffer]:
         if version >= 2:
             at = skip_string(frame, at, version >= 9)  # cluster id
     elif api_key == apis.DESCRIBE_CLUSTER:
-        at = response_body_offset(api_key, version, frame) + 6
-        at = skip_string(frame, at, True)
-        if version >= 1:
-            kind, at = read_int8(frame, at)
-            if kind == _CONTROLLERS:
-                return frame
-        at = skip_string(frame, at, True)
+        at = response_body_offset(api_key, version, frame) + 4
+        at, names_brokers = _controller_id(frame, at, version)
+        if not names_brokers:
+            return frame
         extra = 1 if version >= 2 else 0
         yield from _nodes(frame, at + 4, {}, listed, flexible=True, extra=extra)
     if not listed:
@@ -183,12 +185,10 @@ def describe_quorum(
     frame: Buffer, at: int, version: int, book: Book, hidden: list[int]
 ) -> Work[Buffer]:
     """
-    Rewrite a DescribeQuorum response; version 2 says where controllers listen.
+    Rewrite a DescribeQuorum response, version 2, which says where controllers listen.
 
     The nodes stay, since clients look voters up among them, but without their listeners.
     """
-    if version < 2:
-        return frame
     at = skip_string(frame, at + 2, True)  # error
     skipper = Skipper(frame)
     begin = at = yield from skipper.array(at, _QUORUM_TOPIC)
@@ -292,18 +292,14 @@ def _endpoints_tag(frame: Buffer, at: int, book: Book, hidden: list[int]) -> Wor
 
 
 def produce(frame: Buffer, at: int, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
-    """Rewrite a Produce response; version 10 and later name brokers when a leader moved."""
-    if version < 10:
-        return frame
+    """Rewrite a Produce response, version 10 to 13; it names brokers when a leader moved."""
     if at >= len(frame):
         raise RemoteProtocolError("the Produce response ends before its tail")
     return (yield from _endpoints_tag(frame, at, book, hidden))
 
 
 def fetch(frame: Buffer, at: int, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
-    """Rewrite a Fetch response; only version 16 and later name brokers."""
-    if version < 16:
-        return frame
+    """Rewrite a Fetch response, version 16 to 18."""
     return (yield from _endpoints_tag(frame, tail_offset(frame, version), book, hidden))
 
 
@@ -329,23 +325,13 @@ def share_acknowledge(
 
 
 REWRITERS: Final = {
-    apis.PRODUCE: produce,
-    apis.FETCH: fetch,
-    apis.METADATA: metadata,
-    apis.FIND_COORDINATOR: find_coordinator,
-    apis.DESCRIBE_QUORUM: describe_quorum,
-    apis.DESCRIBE_CLUSTER: describe_cluster,
-    apis.SHARE_FETCH: share_fetch,
-    apis.SHARE_ACKNOWLEDGE: share_acknowledge,
+    apis.PRODUCE: (10, produce),
+    apis.FETCH: (16, fetch),
+    apis.METADATA: (0, metadata),
+    apis.FIND_COORDINATOR: (0, find_coordinator),
+    apis.DESCRIBE_QUORUM: (2, describe_quorum),
+    apis.DESCRIBE_CLUSTER: (0, describe_cluster),
+    apis.SHARE_FETCH: (0, share_fetch),
+    apis.SHARE_ACKNOWLEDGE: (0, share_acknowledge),
 }
-# First version that names brokers; below it nothing has to be looked at.
-SINCE: Final = {
-    apis.PRODUCE: 10,
-    apis.FETCH: 16,
-    apis.METADATA: 0,
-    apis.FIND_COORDINATOR: 0,
-    apis.DESCRIBE_CLUSTER: 0,
-    apis.SHARE_FETCH: 0,
-    apis.SHARE_ACKNOWLEDGE: 0,
-    apis.DESCRIBE_QUORUM: 2,
-}
+"""Which function serves which API, from the first version on that names brokers."""

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, Any, Final, TypeAlias
 
 from headgate.errors import KafkaError, RemoteProtocolError
@@ -28,9 +29,7 @@ from headgate.wire.header import (
     response_body_offset,
 )
 from headgate.wire.schema import (
-    INT32,
     Array,
-    Field,
     Int8,
     Int16,
     Int32,
@@ -50,12 +49,12 @@ TopicRef: TypeAlias = str | uuid.UUID
 Current: TypeAlias = Callable[[TopicRef], int | None]
 
 
-@dataclass(frozen=True, slots=True)
+@message("partition_index")
 class Assignment:
     """The replicas of one partition; the index is only in CreateTopics."""
 
-    broker_ids: tuple[int, ...]
-    partition_index: int = -1
+    broker_ids: tuple[Int32, ...]
+    partition_index: Int32 = -1
 
 
 @message()
@@ -73,7 +72,7 @@ class CreatableTopic:
     name: str
     num_partitions: Int32
     replication_factor: Int16
-    assignments: Annotated[tuple[Assignment, ...], Array(_NEW)] = ()
+    assignments: tuple[Assignment, ...] = ()
     configs: tuple[TopicConfig, ...] = ()
 
 
@@ -160,7 +159,7 @@ class GrowingTopic:
 
     name: str
     count: Int32
-    assignments: Annotated[tuple[Assignment, ...] | None, Array(_MORE, nullable=True)] = None
+    assignments: Annotated[tuple[Assignment, ...] | None, _WITHOUT_INDEX] = None
 
 
 @message()
@@ -189,9 +188,7 @@ class CreatePartitionsResponse:
     throttle_time_ms: Int32 = 0
 
 
-_IDS: Final = Field("broker_ids", Array(INT32))
-_NEW: Final = Struct(Assignment, Field("partition_index", INT32), _IDS)
-_MORE: Final = Struct(Assignment, _IDS)
+_WITHOUT_INDEX: Final = Array(struct(Assignment, without="partition_index"), nullable=True)
 REQUESTS: Final[dict[int, Struct[Any]]] = {
     CREATE_TOPICS: struct(CreateTopicsRequest),
     DELETE_TOPICS: struct(DeleteTopicsRequest),
@@ -223,22 +220,27 @@ class Mutations:
     strict: bool
 
 
-def _ref(topic: DeletableTopic) -> TopicRef:
-    return topic.topic_id if topic.name is None else topic.name
+def _ref(topic: Any) -> TopicRef:
+    """Return the name of a topic of any of these requests, or its id where it has none."""
+    if isinstance(topic, str):
+        return topic
+    ref: TopicRef = topic.topic_id if topic.name is None else topic.name
+    return ref
 
 
-def named(api_key: int, request: Any) -> Work[list[TopicRef]]:
+def _lists(request: Any) -> dict[str, Sequence[Any]]:
+    """Return the lists of topics that a request has, by the names of their fields."""
+    names = ("topics", "topic_names")
+    return {name: getattr(request, name) for name in names if hasattr(request, name)}
+
+
+def named(request: Any) -> Work[list[TopicRef]]:
     """Return the topics that a request names, by name or id, in its order; in steps."""
     refs: list[TopicRef] = []
-    for number, topic in enumerate(request.topics, 1):
-        refs.append(_ref(topic) if api_key == DELETE_TOPICS else topic.name)
-        if not number % FEW:
+    for topic in chain.from_iterable(_lists(request).values()):
+        refs.append(_ref(topic))
+        if not len(refs) % FEW:
             yield
-    if api_key == DELETE_TOPICS:
-        for number, name in enumerate(request.topic_names, 1):
-            refs.append(name)
-            if not number % FEW:
-                yield
     return refs
 
 
@@ -262,7 +264,7 @@ def mutations(
         default_partitions: the cluster's ``num.partitions``, for topics that leave it open.
     """
     strict = version >= STRICT_SINCE[api_key]
-    refs = yield from named(api_key, request)
+    refs = yield from named(request)
     counts: list[int | None] = []
     if api_key == DELETE_TOPICS:
         for ref in refs:
@@ -300,18 +302,14 @@ def keep(
     for ref in refused:
         gone.add(ref)
         yield
-    topics, names = [], []
-    for topic in request.topics:
-        if (_ref(topic) if api_key == DELETE_TOPICS else topic.name) not in gone:
-            topics.append(topic)
-        yield
-    request = dataclasses.replace(request, topics=tuple(topics))
-    if api_key == DELETE_TOPICS:
-        for name in request.topic_names:
-            if name not in gone:
-                names.append(name)
+    kept: dict[str, list[Any]] = {}
+    for name, topics in _lists(request).items():
+        kept[name] = []
+        for topic in topics:
+            if _ref(topic) not in gone:
+                kept[name].append(topic)
             yield
-        request = dataclasses.replace(request, topic_names=tuple(names))
+    request = dataclasses.replace(request, **kept)
     body = yield from REQUESTS[api_key].encode_steps(
         request, version, is_flexible(api_key, version)
     )
