@@ -127,13 +127,14 @@ class EmbeddedZooKeeper:
         } | self._extra
         (folder / "zookeeper.properties").write_text(properties.as_text(settings))
         properties.write_reload4j(folder, request_level="WARN")
+        logging = properties.logging_option(folder / "log4j.properties")
         self._child = child = Child(
             java_command(
                 "org.apache.zookeeper.server.quorum.QuorumPeerMain",
                 str(folder / "zookeeper.properties"),
                 version=KAFKA_3,
                 heap="192m",
-                options=(*self._java_options, *properties.logging_options(folder, kraft=False)),
+                options=(*self._java_options, logging),
             ),
             name="ZooKeeper",
             output=folder / "log" / "stdout.log",
