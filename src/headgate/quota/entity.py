@@ -98,14 +98,8 @@ class QuotaEntity:
         ip: EntityName | None = None,
     ) -> QuotaEntity:
         """Build an entity from the known types; None means the type isn't part of it."""
-        entries: dict[str, EntityName] = {}
-        if user is not None:
-            entries["user"] = user
-        if client_id is not None:
-            entries["client-id"] = client_id
-        if ip is not None:
-            entries["ip"] = ip
-        return cls(entries)
+        named = {"user": user, "client-id": client_id, "ip": ip}
+        return cls({entity_type: name for entity_type, name in named.items() if name is not None})
 
     @property
     def entries(self) -> dict[str, EntityName]:

@@ -12,7 +12,7 @@ from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.precedence import EffectiveQuota, resolve_entity
-from headgate.quota.table import Change, QuotaTable, TableDelta, alterations_of
+from headgate.quota.table import Change, QuotaTable, TableDelta, alterations_of, table_delta
 
 if TYPE_CHECKING:
     from headgate.quota.file import QuotasFile
@@ -72,18 +72,11 @@ def diff(current: QuotaTable, desired: QuotasFile, *, prune: bool = False) -> Pl
     removed = {(entity, op.key) for entity, op in desired.removals}
     changes: list[Change] = []
     unmentioned: list[Change] = []
-    for entity in sorted(set(current.entities) | set(desired.table.entities)):
-        before = current.entities.get(entity, {})
-        after = desired.table.entities.get(entity, {})
-        for key in sorted(set(before) | set(after)):
-            old, new = before.get(key), after.get(key)
-            if old == new:
-                continue
-            change = Change(entity, key, old, new)
-            if new is None and (entity, key) not in removed and not prune:
-                unmentioned.append(change)
-            else:
-                changes.append(change)
+    for change in table_delta(current, desired.table).changes:
+        if change.new is None and (change.entity, change.key) not in removed and not prune:
+            unmentioned.append(change)
+        else:
+            changes.append(change)
     return Plan(tuple(changes), tuple(unmentioned), current, _apply(current, changes))
 
 

@@ -146,17 +146,14 @@ class QuotaTable:
                     values[key] = new
         if not changes:
             return self, TableDelta((), self.version, self.version)
-        table = QuotaTable.__new__(QuotaTable)
+        table = self._copy(self.version + 1, self.static_defaults)
         entities = dict(self._entities)
         for entity, values in touched.items():
             if values:
                 entities[entity] = MappingProxyType(values)
             else:
                 entities.pop(entity, None)
-        table._entities = entities
-        table.version = self.version + 1
-        table.static_defaults = self.static_defaults
-        table._by_key, table._shapes = None, {}
+        table._entities, table._by_key, table._shapes = entities, None, {}
         return table, TableDelta(tuple(changes), self.version, table.version)
 
     def with_version(self, version: int) -> QuotaTable:

@@ -244,7 +244,7 @@ class Struct(Generic[T]):
     def decode_steps(self, body: Buffer, version: int, flexible: bool, offset: int = 0) -> Work[T]:
         """Do as ``decode``, step by step."""
         value, end = yield from self.read_steps(body, offset, version, flexible)
-        _check_end(body, end)
+        check_end(body, end)
         return value
 
     def encode_steps(self, value: T, version: int, flexible: bool) -> Work[bytes]:
@@ -274,7 +274,7 @@ class Struct(Generic[T]):
             RemoteProtocolError: it doesn't parse, or something is left over.
         """
         value, end = self.read(body, offset, version, flexible)
-        _check_end(body, end)
+        check_end(body, end)
         return value
 
     def encode(self, value: T, version: int, flexible: bool) -> bytes:
@@ -347,7 +347,8 @@ def _type_of(hint: Any, without: str) -> Type:
     return struct(hint, without)
 
 
-def _check_end(body: Buffer, end: int) -> None:
+def check_end(body: Buffer, end: int) -> None:
+    """Raise RemoteProtocolError unless a message ends where its body does."""
     if end != len(body):
         raise RemoteProtocolError(f"{len(body) - end} bytes left over after the message")
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
-from headgate.errors import RemoteProtocolError
 from headgate.steps import Work
 from headgate.wire.apis import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
-from headgate.wire.fields import Buffer, skip_tags
+from headgate.wire.fields import Buffer, skip_tagged
 from headgate.wire.header import is_flexible, response_body_offset
-from headgate.wire.schema import Array, Int8, Int16, Int32, message, struct, versions
+from headgate.wire.schema import Array, Int8, Int16, Int32, check_end, message, struct, versions
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -198,9 +197,7 @@ def change_results(
             out += b"".join(parts)
             copied = at
         yield
-    end = skip_tags(frame, at) if flexible else at
-    if end != len(frame):
-        raise RemoteProtocolError(f"{len(frame) - end} bytes left over after the message")
+    check_end(frame, skip_tagged(frame, at, flexible))
     if not copied:
         return frame
     yield from _copy(view[copied:], out)

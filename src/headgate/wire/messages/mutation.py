@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Annotated, Any, Final, TypeAlias
 
-from headgate.errors import KafkaError, RemoteProtocolError
+from headgate.errors import KafkaError
 from headgate.steps import FEW, Counted, Work
 from headgate.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
-from headgate.wire.fields import Buffer, skip_tags, write_array_length
+from headgate.wire.fields import Buffer, skip_tagged, write_array_length
 from headgate.wire.header import (
     build_request,
     build_response,
@@ -34,6 +34,7 @@ from headgate.wire.schema import (
     Int16,
     Int32,
     Struct,
+    check_end,
     message,
     struct,
     versions,
@@ -379,9 +380,7 @@ def merge(
         topic, at = yield from topics.element.read_steps(frame, at, version, flexible)
         seen(topic)
         yield
-    end = skip_tags(frame, at) if flexible else at
-    if end != len(frame):
-        raise RemoteProtocolError(f"{len(frame) - end} bytes left over after the message")
+    check_end(frame, skip_tagged(frame, at, flexible))
     if not refused:
         return frame
     out = bytearray(frame[:counted_at])
