@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import ClassVar, Final
 
 from headgate.errors import InvalidQuota
+from headgate.java_text import java_bucket
 from headgate.quota.sanitizer import desanitize, sanitize
 
 
@@ -195,7 +196,8 @@ class QuotaEntity:
     @property
     def java_text(self) -> str:
         """What Kafka's own messages print, ``ClientQuotaEntity(entries={user=u})``, raw names."""
-        by_bucket = sorted(self._items, key=lambda item: _java_bucket(item[0]))
+        # Java's HashMap, of 16 buckets, prints bucket by bucket.
+        by_bucket = sorted(self._items, key=lambda item: java_bucket(item[0], 16))
         inner = ", ".join(f"{t}={'null' if n is DEFAULT else n}" for t, n in by_bucket)
         return f"ClientQuotaEntity(entries={{{inner}}})"
 
@@ -269,11 +271,3 @@ def quota_id(user: str, client_id: str) -> str:
     Source: KIP-55 "Quota Identifier".
     """
     return f"{sanitize(user)}:{client_id}"
-
-
-def _java_bucket(text: str) -> int:
-    """Return the key's bucket of 16 in Java's HashMap, whose toString prints bucket by bucket."""
-    value = 0
-    for unit in memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H"):
-        value = (value * 31 + unit) & 0xFFFFFFFF
-    return (value ^ (value >> 16)) & 15
