@@ -85,7 +85,7 @@ def read_file(path: str | Path, table: Sequence[Setting]) -> Loaded:
             f"{file}: can't be read ({reason}); --config names a file of properties"
         ) from exc
     found, bad = parse_properties(text)
-    return _Reading(table, found, str(file), [(error.line, str(error)) for error in bad]).loaded()
+    return _Reading(table, found, str(file), bad).loaded()
 
 
 def read_properties(properties: Mapping[str, str], table: Sequence[Setting]) -> Loaded:

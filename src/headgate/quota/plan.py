@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.precedence import EffectiveQuota, resolve_entity
-from headgate.quota.table import Change, QuotaTable, TableDelta, alterations_of, table_delta
+from headgate.quota.table import Change, QuotaTable, alterations_of, table_delta
 
 if TYPE_CHECKING:
     from headgate.quota.file import QuotasFile
@@ -52,9 +52,7 @@ class Plan(NamedTuple):
 
     def alterations(self) -> list[QuotaAlteration]:
         """Return the alterations, one per entity."""
-        return alterations_of(
-            TableDelta(self.changes, self.current.version, self.current.version + 1)
-        )
+        return alterations_of(self.changes)
 
 
 def diff(current: QuotaTable, desired: QuotasFile, *, prune: bool = False) -> Plan:
@@ -77,17 +75,12 @@ def diff(current: QuotaTable, desired: QuotasFile, *, prune: bool = False) -> Pl
             unmentioned.append(change)
         else:
             changes.append(change)
-    return Plan(tuple(changes), tuple(unmentioned), current, _apply(current, changes))
+    return plan_of(current, changes)._replace(unmentioned=tuple(unmentioned))
 
 
 def plan_of(current: QuotaTable, changes: Collection[Change]) -> Plan:
     """Return the plan that makes exactly the given changes."""
-    return Plan(tuple(changes), (), current, _apply(current, changes))
-
-
-def _apply(current: QuotaTable, changes: Collection[Change]) -> QuotaTable:
-    alterations = [QuotaAlteration(c.entity, (Op(c.key, c.new),)) for c in changes]
-    return current.apply(alterations)[0]
+    return Plan(tuple(changes), (), current, current.apply(alterations_of(changes))[0])
 
 
 class EffectiveLine(NamedTuple):

@@ -222,9 +222,9 @@ def comparing(old: QuotaTable, new: QuotaTable) -> Work[TableDelta]:
     return TableDelta(tuple(changes), old.version, new.version)
 
 
-def alterations_of(delta: TableDelta) -> list[QuotaAlteration]:
-    """Return the alterations that make a delta happen, one per entity."""
+def alterations_of(changes: Iterable[Change]) -> list[QuotaAlteration]:
+    """Return the alterations that make changes happen, one per entity."""
     ops: dict[QuotaEntity, list[Op]] = {}
-    for change in delta.changes:
+    for change in changes:
         ops.setdefault(change.entity, []).append(Op(change.key, change.new))
     return [QuotaAlteration(entity, tuple(entity_ops)) for entity, entity_ops in ops.items()]

@@ -117,7 +117,8 @@ def java_text(raw: bytes) -> str:
     """
     Decode UTF-8 as Java's ``new String(bytes, UTF_8)`` does: what isn't UTF-8 is no error.
 
-    Both put U+FFFD for what they can't read; of an encoded surrogate Java makes one, Python three.
+    Both put U+FFFD in place of what they can't read. For an encoded surrogate Java puts one, Python
+    three.
     """
     try:
         return raw.decode("utf-8")

@@ -2,8 +2,8 @@
 Step over what nobody looks at in a message, by a table of how it is laid out.
 
 A layout says what each element of an array holds, in order: a number (that many bytes), a function
-that skips one value (``fields.skip_string``), or a layout (an array of such elements). The tagged
-fields at an element's end go without saying.
+that skips one value (``fields.skip_string``), or a layout (an array of such elements). Where the
+version is flexible, the tagged fields at the end of each element are stepped over too.
 """
 
 from __future__ import annotations

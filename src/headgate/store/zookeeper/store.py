@@ -282,7 +282,7 @@ class ZooKeeperStore(QuotaStore):
             if ops:
                 alterations.append(QuotaAlteration(entity, tuple(ops)))
         new, delta = table.apply(alterations)
-        for alteration in alterations_of(delta):
+        for alteration in alterations_of(delta.changes):
             notice = entities[alteration.entity]
             if notice is not None and notice.home == KAFKA_HOME:
                 self._suspect(table, alteration, notice, nodes)

@@ -3,10 +3,10 @@ Swap the addresses of brokers in answers: the only way a client learns where a b
 
 Every function takes ``at``, where the answer goes on behind its throttle time, or its body begins
 if it has none; ``book``, broker id to (host, port); and ``hidden``, a list to which it appends the
-ids that aren't in the book. Those are left out of the answer: a client waits for a broker it isn't
-shown, it never goes past the gateway. Everything else is copied as it is; what is before ``at``
-stays where it was. The functions work in steps, because a client may ask for a hundred thousand
-coordinators.
+ids that aren't in the book. Those brokers are left out of the answer: a client waits for a broker
+that it isn't shown, and doesn't go past the gateway to it. Everything else is copied as it is; what
+is before ``at`` stays where it was. The functions work in steps, because a client may ask for a
+hundred thousand coordinators.
 
 Source: ``Metadata``, ``FindCoordinator``, ``DescribeCluster``, ``DescribeQuorum``, ``Produce``,
 ``Fetch``, ``ShareFetch`` and ``ShareAcknowledge`` responses in Apache Kafka's message schemas.

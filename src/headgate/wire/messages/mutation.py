@@ -39,6 +39,7 @@ from headgate.wire.schema import (
     struct,
     versions,
 )
+from headgate.wire.throttle import clamp
 
 # First versions whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
 STRICT_SINCE: Final = {CREATE_TOPICS: 6, DELETE_TOPICS: 5, CREATE_PARTITIONS: 3}
@@ -338,7 +339,7 @@ def refuse(
     """Return an answer that refuses these topics with THROTTLING_QUOTA_EXCEEDED (89)."""
     topics = Counted(len(refused), (_refusal(api_key, ref) for ref in refused))
     kind = RESPONSES[api_key]
-    answer = kind.factory(topics=topics, throttle_time_ms=min(max(throttle_ms, 0), 2**31 - 1))
+    answer = kind.factory(topics=topics, throttle_time_ms=clamp(throttle_ms))
     body = yield from kind.encode_steps(answer, version, is_flexible(api_key, version))
     yield
     return build_response(api_key, version, correlation_id, body)
