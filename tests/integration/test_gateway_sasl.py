@@ -87,7 +87,7 @@ def bare_login(connection: Connection, mechanism: str, exchange: Exchange) -> No
     while True:
         said = connection.say(token)
         try:
-            token = exchange.send(said.auth_bytes)
+            token = exchange.send(said)
         except StopIteration:
             return
 
