@@ -8,6 +8,7 @@ From the bottom up; a package imports only from those named before it:
 - ``clock``: the time in milliseconds.
 - ``files``: a file written whole or not at all.
 - ``words``: numbers in words, and names shown without harm.
+- ``java_text``: numbers, hashes and orders as Java has them.
 - ``steps``: work that may be left for a while.
 - ``yaml_reading``: YAML and JSON within bounds.
 - ``config``: the settings file, read into frozen settings.

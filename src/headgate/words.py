@@ -17,40 +17,29 @@ NONE = "\u2013"
 
 _STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
-_UNITS: Final[Mapping[str, str]] = {
-    "producer_byte_rate": "B/s",
-    "consumer_byte_rate": "B/s",
-    "request_percentage": "%",
-    "controller_mutation_rate": "partitions/s",
-    "producer_ids_rate": "ids/s",
-    "connection_creation_rate": "connections/s",
-    "producer_byte_rate:bps": "B/s",
-    "consumer_byte_rate:bps": "B/s",
-    "producer_byte_rate:shares": "shares",
-    "consumer_byte_rate:shares": "shares",
+_KEYS: Final[Mapping[str, tuple[str, str]]] = {
+    "producer_byte_rate": ("B/s", "produce"),
+    "consumer_byte_rate": ("B/s", "fetch"),
+    "request_percentage": ("%", "request time"),
+    "controller_mutation_rate": ("partitions/s", "mutations"),
+    "producer_ids_rate": ("ids/s", "producer ids"),
+    "connection_creation_rate": ("connections/s", "connections"),
+    "producer_byte_rate:bps": ("B/s", "produce, all brokers"),
+    "consumer_byte_rate:bps": ("B/s", "fetch, all brokers"),
+    "producer_byte_rate:shares": ("shares", "produce, by shares"),
+    "consumer_byte_rate:shares": ("shares", "fetch, by shares"),
 }
-_WORDS: Final[Mapping[str, str]] = {
-    "producer_byte_rate": "produce",
-    "consumer_byte_rate": "fetch",
-    "request_percentage": "request time",
-    "controller_mutation_rate": "mutations",
-    "producer_ids_rate": "producer ids",
-    "connection_creation_rate": "connections",
-    "producer_byte_rate:bps": "produce, all brokers",
-    "consumer_byte_rate:bps": "fetch, all brokers",
-    "producer_byte_rate:shares": "produce, by shares",
-    "consumer_byte_rate:shares": "fetch, by shares",
-}
+"""Of each quota key: what its values are counted in, and what it limits."""
 
 
 def unit_of(key: str) -> str:
     """Return what a quota key's values are counted in: ``B/s``."""
-    return _UNITS.get(key, "/s")
+    return _KEYS.get(key, ("/s", key))[0]
 
 
 def what_of(key: str) -> str:
     """Return what a quota key limits: ``produce``."""
-    return _WORDS.get(key, key)
+    return _KEYS.get(key, ("/s", key))[1]
 
 
 def figures(value: float) -> str:

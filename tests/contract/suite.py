@@ -245,7 +245,7 @@ class StoreContract:
         store.watch(seen)
         table, delta = seen.events[0]
         assert table == store.snapshot()
-        assert QuotaTable().apply(alterations_of(delta))[0] == table
+        assert QuotaTable().apply(alterations_of(delta.changes))[0] == table
         assert delta.to_version == table.version
 
     def test_deltas_in_order_rebuild_the_table(self, store: QuotaStore, open_home: Opener) -> None:
@@ -261,7 +261,7 @@ class StoreContract:
         rebuilt = QuotaTable()
         version = 0
         for table, delta in seen.events:
-            rebuilt = rebuilt.apply(alterations_of(delta))[0]
+            rebuilt = rebuilt.apply(alterations_of(delta.changes))[0]
             assert rebuilt == table
             assert delta.from_version in (0, version)
             version = delta.to_version

@@ -23,7 +23,7 @@ from headgate.wire.messages import (
     produce,
     share,
 )
-from headgate.wire.messages.addresses import SINCE
+from headgate.wire.messages.addresses import REWRITERS
 
 
 def messages(data: bytes) -> None:
@@ -90,7 +90,7 @@ def _response(key: int, version: int, body: bytes, choice: int) -> None:
             lambda: throttle.throttle_offset(key, version, patched)
         ) == ("read", at):
             assert throttle.read_throttle(patched, at) == 12345
-    if version >= SINCE.get(key, apis.NEVER):
+    if key in REWRITERS and version >= REWRITERS[key][0]:
         how, out = outcome(lambda: finish(rewriting(key, version, raw, BOOK)))
         if how == "read":
             rewritten = bytes(out.frame)  # type: ignore[attr-defined]

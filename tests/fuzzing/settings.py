@@ -29,7 +29,7 @@ def properties(data: bytes) -> None:
     found, bad = parse_properties(data.decode("utf-8", "replace"))
     lines = data.count(b"\n") + data.count(b"\r") + 1
     assert all(0 < item.line <= lines for item in found)
-    assert all(0 < item.line <= lines for item in bad)
+    assert all(0 < line <= lines for line, _ in bad)
     path = folder() / "headgate.properties"
     for text in (data, _LINES + data):
         path.write_bytes(text)

@@ -25,7 +25,7 @@ from headgate.quota.key import PRODUCER
 from headgate.store import open_store
 from headgate.wire import apis
 from headgate.wire.header import build_request
-from headgate.wire.messages import sasl
+from headgate.wire.messages import decode_response
 from headgate.wire.sasl_client import plain, scram
 from kit.logins import (
     CreateDelegationTokenRequest,
@@ -82,7 +82,7 @@ def connected(bootstrap: str) -> Iterator[Connection]:
 def bare_login(connection: Connection, mechanism: str, exchange: Exchange) -> None:
     """Log in as clients before Kafka 1.0 do; EOFError if the broker closes."""
     answer = connection.ask(apis.SASL_HANDSHAKE, 0, build_handshake(mechanism))
-    assert sasl.handshake_response(answer)[0] == 0
+    assert decode_response(apis.SASL_HANDSHAKE, 1, answer).error_code == 0
     token = next(exchange)
     while True:
         said = connection.say(token)
@@ -160,15 +160,15 @@ def check_bare_tokens(gateway: GatewayThread) -> None:
 def login(connection: Connection, mechanism: str, exchange: Exchange) -> tuple[int, str | None]:
     """Log in as clients do; return the error and its text."""
     answer = connection.ask(apis.SASL_HANDSHAKE, 1, build_handshake(mechanism))
-    assert sasl.handshake_response(answer)[0] == 0
+    assert decode_response(apis.SASL_HANDSHAKE, 1, answer).error_code == 0
     token = next(exchange)
     while True:
         answer = connection.ask(apis.SASL_AUTHENTICATE, 1, build_authenticate(token, 1))
-        error, text, said, _ = sasl.authenticate_response(answer, 1)
-        if error:
-            return error, text
+        said = decode_response(apis.SASL_AUTHENTICATE, 1, answer)
+        if said.error_code:
+            return said.error_code, said.error_message
         try:
-            token = exchange.send(said)
+            token = exchange.send(said.auth_bytes)
         except StopIteration:
             return 0, None
 
@@ -280,9 +280,9 @@ def check_oauth(gateway: GatewayThread, unique: Unique) -> None:
     assert closes(gateway, "opaque-token") == 1
     with connected(bootstrap) as connection:
         answer = connection.ask(apis.SASL_HANDSHAKE, 1, build_handshake("GSSAPI"))
-        error, offered = sasl.handshake_response(answer)
-        assert error == KafkaError.UNSUPPORTED_SASL_MECHANISM
-        assert "GSSAPI" not in offered
+        refusal = decode_response(apis.SASL_HANDSHAKE, 1, answer)
+        assert refusal.error_code == KafkaError.UNSUPPORTED_SASL_MECHANISM
+        assert "GSSAPI" not in refusal.mechanisms
         with pytest.raises((EOFError, ConnectionError)):
             connection.ask(apis.SASL_HANDSHAKE, 1, build_handshake("PLAIN"))
     assert closes(gateway, "gssapi") == 1

@@ -146,7 +146,7 @@ def test_several_processes_alter_at_once_one_is_killed_and_no_change_is_lost(
     watching.until(lambda: watching.table == table)
     rebuilt = QuotaTable()
     for _, delta in watching.events:
-        rebuilt = rebuilt.apply(alterations_of(delta))[0]
+        rebuilt = rebuilt.apply(alterations_of(delta.changes))[0]
     assert rebuilt == table
     for name in "abc":
         assert last[name] == ["60"]

@@ -9,7 +9,7 @@ from headgate.cli.contract import BadUsage
 from headgate.cli.joptsimple import Option, parse
 from headgate.cli.output import printable
 from headgate.cli.quotas.kafka_quotas import OPTIONS, read_pairs, split_list
-from headgate.config.java_text import java_double, to_double
+from headgate.java_text import java_double, to_double
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 

@@ -90,7 +90,7 @@ def test_a_less_specific_quota_never_changes_what_applies(
 
 @given(tables(few_names), tables(few_names))
 def test_a_delta_leads_there_and_a_plan_too(one: QuotaTable, two: QuotaTable) -> None:
-    assert one.apply(alterations_of(table_delta(one, two)))[0] == two
+    assert one.apply(alterations_of(table_delta(one, two).changes))[0] == two
     file = parse_quotas(dump_quotas(two))
     plan = diff(one, file, prune=True)
     after, _ = one.apply(plan.alterations())

@@ -58,7 +58,7 @@ def compare(requests: list[list[QuotaAlteration]], path: Path) -> None:
         store.snapshot()
         store._quota_hub.deliver()
         for at, delta in seen:
-            told = told.apply(alterations_of(delta))[0]
+            told = told.apply(alterations_of(delta.changes))[0]
             assert told == at
         assert told == table
         history = QuotaTable()

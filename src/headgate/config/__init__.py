@@ -2,7 +2,6 @@
 One settings file, `headgate.properties`, read into frozen `Settings`.
 
 - ``properties``: the syntax of Java's properties files, with line numbers.
-- ``java_text``: numbers, hashes and orders as Java has them.
 - ``kinds``: the kinds of value: each parses a text, or says what is wrong with it.
 - ``listeners``: what a listener is; addresses and security protocols.
 - ``setting``: how a dataclass of settings is a table, a row for each field.

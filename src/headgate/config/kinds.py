@@ -147,11 +147,11 @@ def _no_twins(names: Iterable[str], what: str) -> None:
         seen.add(name)
 
 
+_PROTOCOLS = one_of(*SecurityProtocol, fold=str.upper)
+
+
 def _protocol(text: str) -> SecurityProtocol:
-    try:
-        return SecurityProtocol(text.upper())
-    except ValueError:
-        raise ValueError(f"{text!r} isn't one of {', '.join(SecurityProtocol)}") from None
+    return SecurityProtocol(_PROTOCOLS.parse(text))
 
 
 def _pairs(text: str, what: str) -> list[tuple[str, str]]:
@@ -289,7 +289,7 @@ WORDS = Kind("list", _words, "a,b,…")
 ENDPOINTS = Kind("list", _endpoints, "NAME://host:port,…")
 ENDPOINT = Kind("string", Endpoint.parse, "NAME://host:port")
 ADDRESS = Kind("string", HostPort.parse, "host:port")
-PROTOCOL = Kind("string", _protocol, ", ".join(SecurityProtocol))
+PROTOCOL = Kind("string", _protocol, _PROTOCOLS.valid)
 PROTOCOL_MAP = Kind("list", _protocol_map, "NAME:PROTOCOL,…")
 BURSTS = Kind("list", _bursts, "users/NAME:seconds,…")
 COUNTS = Kind("list", _counts, "host:count,…")

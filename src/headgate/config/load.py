@@ -85,7 +85,7 @@ def read_file(path: str | Path, table: Sequence[Setting]) -> Loaded:
             f"{file}: can't be read ({reason}); --config names a file of properties"
         ) from exc
     found, bad = parse_properties(text)
-    return _Reading(table, found, str(file), [(error.line, str(error)) for error in bad]).loaded()
+    return _Reading(table, found, str(file), bad).loaded()
 
 
 def read_properties(properties: Mapping[str, str], table: Sequence[Setting]) -> Loaded:
@@ -185,6 +185,10 @@ class _Reading:
         """Note a mistake, with the line of the first of these settings that is in the file."""
         self._problem(self._line(*names), text)
 
+    def _wrong(self, name: str, text: str) -> None:
+        """Note a mistake of one setting, which the text begins with."""
+        self._refuse(f"{name}: {text}", name)
+
     def _warn(self, text: str, *names: str) -> None:
         self.warnings.append((self._line(*names), text))
 
@@ -249,30 +253,25 @@ class _Reading:
                             "listeners",
                         )
             elif address.host in WILDCARDS:
-                self._refuse(
-                    f"advertised.listeners: {endpoint.name} names no host that clients could reach",
+                self._wrong(
                     "advertised.listeners",
+                    f"{endpoint.name} names no host that clients could reach",
                 )
             found[endpoint.name] = Listener(
                 endpoint.name, protocols[endpoint.name], endpoint.address, address
             )
         for name in told:
-            self._refuse(
-                f"advertised.listeners: {name} isn't among listeners", "advertised.listeners"
-            )
+            self._wrong("advertised.listeners", f"{name} isn't among listeners")
         inter = values["inter.broker.listener.name"]
         if inter is not None and inter.upper() not in {e.name for e in values["listeners"]}:
-            self._refuse(
-                f"inter.broker.listener.name: {inter} isn't among listeners",
-                "inter.broker.listener.name",
-            )
+            self._wrong("inter.broker.listener.name", f"{inter} isn't among listeners")
         return found
 
     def _no_protocol(self, name: str, endpoint: Endpoint) -> None:
-        self._refuse(
-            f"{name}: no protocol is known for {endpoint.name}; add {endpoint.name}:PLAINTEXT "
-            "(or SSL, SASL_PLAINTEXT, SASL_SSL) to listener.security.protocol.map",
+        self._wrong(
             name,
+            f"no protocol is known for {endpoint.name}; add {endpoint.name}:PLAINTEXT "
+            "(or SSL, SASL_PLAINTEXT, SASL_SSL) to listener.security.protocol.map",
         )
 
     def _ports(self, values: dict[str, Any], listeners: dict[str, Listener]) -> PortPlan:
@@ -304,10 +303,10 @@ class _Reading:
             )
             return PortPlan(low, low, listeners, listed)
         if high - low >= 10_000 and len(listed) < len(listeners):
-            self._refuse(
-                f"headgate.broker.id.max: {high - low + 1} brokers need more ports than there are;"
-                " list them in headgate.broker.ports",
+            self._wrong(
                 "headgate.broker.id.max",
+                f"{high - low + 1} brokers need more ports than there are;"
+                " list them in headgate.broker.ports",
             )
             return PortPlan(low, low, listeners, listed)
         plan = PortPlan(low, high, listeners, listed)
@@ -330,10 +329,9 @@ class _Reading:
             yield f"headgate.bootstrap.listener {endpoint.name}", endpoint.address
         if values["headgate.admin.listener"]:
             yield "headgate.admin.listener", values["headgate.admin.listener"].address
-        if values["headgate.http.listener"]:
-            yield "headgate.http.listener", values["headgate.http.listener"]
-        if values["headgate.console.listener"]:
-            yield "headgate.console.listener", values["headgate.console.listener"]
+        for name in ("headgate.http.listener", "headgate.console.listener"):
+            if values[name]:
+                yield name, values[name]
 
     # -- what only makes sense together ----------------------------------------------------------
 
@@ -353,18 +351,18 @@ class _Reading:
     def _check_meaning(self, values: dict[str, Any], listeners: Mapping[str, Listener]) -> None:
         for endpoint in values["headgate.bootstrap.listener"]:
             if endpoint.name not in listeners:
-                self._refuse(
-                    f"headgate.bootstrap.listener: {endpoint.name} isn't among listeners; "
-                    "it takes the settings of the listener it is named after",
+                self._wrong(
                     "headgate.bootstrap.listener",
+                    f"{endpoint.name} isn't among listeners; "
+                    "it takes the settings of the listener it is named after",
                 )
         admin = values["headgate.admin.listener"]
         if admin and admin.name in {endpoint.name for endpoint in values["listeners"]}:
-            self._refuse(
-                f"headgate.admin.listener: {admin.name} is among listeners too, and each needs a "
+            self._wrong(
+                "headgate.admin.listener",
+                f"{admin.name} is among listeners too, and each needs a "
                 "name of its own; call it ADMIN, say, and add ADMIN:PLAINTEXT (or SSL, "
                 "SASL_PLAINTEXT, SASL_SSL) to listener.security.protocol.map",
-                "headgate.admin.listener",
             )
         elif admin and admin.name not in values["listener.security.protocol.map"]:
             self._no_protocol("headgate.admin.listener", admin)

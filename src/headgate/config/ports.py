@@ -37,34 +37,39 @@ class PortPlan:
 
         Port 0 stays 0 for every broker: the system chooses.
         """
-        return self._move(listener, broker_id, self.listeners[listener].bind)
+        address = self.listeners[listener].bind
+        return self._moved(listener, broker_id, address.host, address.port, address.port)
 
     def advertised(self, listener: str, broker_id: int) -> HostPort | None:
         """Return the address clients are told for a broker; None if it has no port."""
         found = self.listeners[listener]
         host = found.advertised.host.replace("{id}", str(broker_id))
-        if listener in self.listed and found.advertised.port == found.bind.port:
-            port = self.listed[listener].get(broker_id)
-            return None if port is None else HostPort(host, port)
-        start = HostPort(host, found.advertised.port)
-        return self._move(listener, broker_id, start, told=True)
+        return self._moved(listener, broker_id, host, found.advertised.port, found.bind.port)
 
-    def _move(
-        self, listener: str, broker_id: int, start: HostPort, *, told: bool = False
+    def _moved(
+        self, listener: str, broker_id: int, host: str, first: int, bound: int
     ) -> HostPort | None:
-        if listener in self.listed:
-            ports = self.listed[listener]
-            if broker_id not in ports:
+        """
+        Return a broker's address on a listener.
+
+        Args:
+            listener: its name.
+            broker_id: the broker's id.
+            host: of the address.
+            first: the port that the listener has there.
+            bound: the port at which it listens itself.
+        """
+        listed = self.listed.get(listener)
+        if listed is not None:
+            if broker_id not in listed:
                 return None
+            port = listed[broker_id]
             # If the advertised port differs from the bound one, each broker's is shifted by as much
             # as its bound port is from the lowest.
-            port = ports[broker_id]
-            if told:
-                port = start.port + port - min(ports.values())
-            return HostPort(start.host, port)
+            return HostPort(host, port if first == bound else first + port - min(listed.values()))
         if not self.id_min <= broker_id <= self.id_max:
             return None
-        return HostPort(start.host, start.port + broker_id - self.id_min if start.port else 0)
+        return HostPort(host, first + broker_id - self.id_min if first else 0)
 
 
 def overlaps(uses: Iterable[tuple[str, HostPort]]) -> list[str]:

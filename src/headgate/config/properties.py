@@ -30,15 +30,7 @@ class Property:
     line: int = 0
 
 
-class BadEscape(ValueError):
-    r"""A ``\u`` without four hexadecimal digits; carries the line."""
-
-    def __init__(self, line: int, text: str) -> None:
-        super().__init__("a \\u that isn't an escape: \\u takes four hexadecimal digits")
-        self.line = line
-
-
-def parse_properties(text: str) -> tuple[list[Property], list[BadEscape]]:
+def parse_properties(text: str) -> tuple[list[Property], list[tuple[int, str]]]:
     """
     Split a file's text into its properties.
 
@@ -46,19 +38,19 @@ def parse_properties(text: str) -> tuple[list[Property], list[BadEscape]]:
         text: the whole file.
 
     Returns:
-        The properties in the file's order (a key given twice appears twice), and what couldn't be
-        read.
+        The properties in the file's order (a key given twice appears twice), and the lines that
+        couldn't be read, each with the reason.
 
     Source: java.util.Properties.load.
     """
     found: list[Property] = []
-    bad: list[BadEscape] = []
+    bad: list[tuple[int, str]] = []
     for line, logical in _logical_lines(text):
         key, value = _split(logical)
         try:
-            found.append(Property(_unescape(key, line), _unescape(value, line), line))
-        except BadEscape as problem:
-            bad.append(problem)
+            found.append(Property(_unescape(key), _unescape(value), line))
+        except ValueError as problem:
+            bad.append((line, str(problem)))
     return found, bad
 
 
@@ -94,7 +86,7 @@ def _split(line: str) -> tuple[str, str]:
     return line[:end], rest
 
 
-def _unescape(text: str, line: int) -> str:
+def _unescape(text: str) -> str:
     if "\\" not in text:
         return text
     out: list[str] = []
@@ -112,7 +104,7 @@ def _unescape(text: str, line: int) -> str:
             continue
         digits = text[at : at + 4]
         if len(digits) != 4 or any(d not in "0123456789abcdefABCDEF" for d in digits):
-            raise BadEscape(line, text[at:])
+            raise ValueError("a \\u that isn't an escape: \\u takes four hexadecimal digits")
         out.append(chr(int(digits, 16)))
         at += 4
     # Java keeps UTF-16; a pair of \u escapes is one character here.

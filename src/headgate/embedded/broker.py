@@ -101,8 +101,9 @@ class Broker:
             keep_open: descriptors that stay open as long as it lives.
         """
         settings = str(self.folder / "server.properties")
-        logging = properties.logging_options(self.folder, kraft=self.kraft)
-        options = ("-Xms128m", "-Djava.awt.headless=true", *java_options, *logging)
+        file = self.folder / ("log4j2.xml" if self.kraft else "log4j.properties")
+        logging = properties.logging_option(file)
+        options = ("-Xms128m", "-Djava.awt.headless=true", *java_options, logging)
         self._child = Child(
             java_command(
                 "kafka.Kafka", settings, version=self.version, heap="384m", options=options

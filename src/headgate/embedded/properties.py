@@ -37,6 +37,10 @@ def new_cluster_id() -> str:
             return drawn
 
 
+def _listeners(ports: Ports) -> str:
+    return f"PLAINTEXT://127.0.0.1:{ports.plaintext},SASL_PLAINTEXT://127.0.0.1:{ports.sasl}"
+
+
 def common(ports: Ports, data: Path, users: Mapping[str, str], brokers: int) -> dict[str, str]:
     """
     Return the settings that both kinds of broker share.
@@ -47,7 +51,7 @@ def common(ports: Ports, data: Path, users: Mapping[str, str], brokers: int) -> 
         users: name to password.
         brokers: how many there are; internal topics are replicated to at most two.
     """
-    listeners = f"PLAINTEXT://127.0.0.1:{ports.plaintext},SASL_PLAINTEXT://127.0.0.1:{ports.sasl}"
+    listeners = _listeners(ports)
     replicas = str(min(brokers, 2))
     plain = " ".join(f"{_quoted(f'user_{name}')}={_quoted(word)}" for name, word in users.items())
     login = f"username={_quoted(ADMIN)} password={_quoted(users[ADMIN])}"
@@ -87,7 +91,7 @@ def kraft(broker: int, ports: Ports, voter: str) -> dict[str, str]:
         ports: its ports.
         voter: ``1@host:port`` of the controller.
     """
-    listeners = f"PLAINTEXT://127.0.0.1:{ports.plaintext},SASL_PLAINTEXT://127.0.0.1:{ports.sasl}"
+    listeners = _listeners(ports)
     if broker == 1:
         listeners += f",CONTROLLER://127.0.0.1:{ports.controller}"
     return {
@@ -120,9 +124,7 @@ def zookeeper_mode(broker: int, ports: Ports, zookeeper: str) -> dict[str, str]:
         "broker.id": str(broker),
         "zookeeper.connect": zookeeper,
         "zookeeper.session.timeout.ms": "6000",
-        "listeners": (
-            f"PLAINTEXT://127.0.0.1:{ports.plaintext},SASL_PLAINTEXT://127.0.0.1:{ports.sasl}"
-        ),
+        "listeners": _listeners(ports),
     }
 
 
@@ -156,17 +158,15 @@ def client_properties(user: str, password: str, mechanism: str = "PLAIN") -> str
     )
 
 
-def logging_options(folder: Path, *, kraft: bool) -> list[str]:
+def logging_option(settings: Path) -> str:
     """
-    Return the Java options that name the logging settings.
+    Return the Java option that names a file of logging settings.
 
     Args:
-        folder: the broker's folder.
-        kraft: 4.x (log4j2) or 3.9 (reload4j).
+        settings: the file: XML for log4j2 (4.x), properties for reload4j (3.9).
     """
-    if kraft:
-        return [f"-Dlog4j2.configurationFile={(folder / 'log4j2.xml').as_uri()}"]
-    return [f"-Dlog4j.configuration={(folder / 'log4j.properties').as_uri()}"]
+    name = "log4j2.configurationFile" if settings.suffix == ".xml" else "log4j.configuration"
+    return f"-D{name}={settings.as_uri()}"
 
 
 def write_log4j2(folder: Path, *, request_level: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from headgate.embedded.jars import KAFKA_4, classpath
 from headgate.embedded.java import find_java
 from headgate.embedded.process import EmbeddedError
+from headgate.embedded.properties import logging_option
 
 CONFIGS = "kafka.admin.ConfigCommand"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
@@ -60,12 +61,8 @@ def tool_command(
         version: the Kafka whose tool it is.
         java_options: further options for its Java.
     """
-    logging = (
-        f"-Dlog4j.configuration={(_LOGGING / 'tools-log4j.properties').as_uri()}"
-        if version < "4"
-        else f"-Dlog4j2.configurationFile={(_LOGGING / 'tools-log4j2.xml').as_uri()}"
-    )
-    options = (logging, *java_options)
+    logging = _LOGGING / ("tools-log4j.properties" if version < "4" else "tools-log4j2.xml")
+    options = (logging_option(logging), *java_options)
     return java_command(main_class, *args, version=version, heap="256m", options=options)
 
 

@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
-from urllib.parse import quote
 
 from headgate.embedded import properties
 from headgate.embedded.cache import hold, temporary_folder
 from headgate.embedded.jars import KAFKA_3, ensure_jars
 from headgate.embedded.process import Child, EmbeddedError, free_ports
 from headgate.embedded.tools import java_command
+from headgate.quota.sanitizer import sanitize
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -127,13 +127,14 @@ class EmbeddedZooKeeper:
         } | self._extra
         (folder / "zookeeper.properties").write_text(properties.as_text(settings))
         properties.write_reload4j(folder, request_level="WARN")
+        logging = properties.logging_option(folder / "log4j.properties")
         self._child = child = Child(
             java_command(
                 "org.apache.zookeeper.server.quorum.QuorumPeerMain",
                 str(folder / "zookeeper.properties"),
                 version=KAFKA_3,
                 heap="192m",
-                options=(*self._java_options, *properties.logging_options(folder, kraft=False)),
+                options=(*self._java_options, logging),
             ),
             name="ZooKeeper",
             output=folder / "log" / "stdout.log",
@@ -195,9 +196,7 @@ class EmbeddedZooKeeper:
             user: the raw name.
             config: entries to add to those of the user's znode.
         """
-        # Kafka's Sanitizer is URL encoding with %20 for a blank; quote() with no safe characters
-        # differs from it only in '*' and '~', which no user of ours has.
-        path = f"/config/users/{quote(user, safe='')}"
+        path = f"/config/users/{sanitize(user)}"
         with self.client() as client:
             client.retry(client.ensure_path, path)
             data, _stat = client.retry(client.get, path)

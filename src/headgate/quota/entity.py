@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import ClassVar, Final
 
 from headgate.errors import InvalidQuota
+from headgate.java_text import java_bucket
 from headgate.quota.sanitizer import desanitize, sanitize
 
 
@@ -98,14 +99,8 @@ class QuotaEntity:
         ip: EntityName | None = None,
     ) -> QuotaEntity:
         """Build an entity from the known types; None means the type isn't part of it."""
-        entries: dict[str, EntityName] = {}
-        if user is not None:
-            entries["user"] = user
-        if client_id is not None:
-            entries["client-id"] = client_id
-        if ip is not None:
-            entries["ip"] = ip
-        return cls(entries)
+        named = {"user": user, "client-id": client_id, "ip": ip}
+        return cls({entity_type: name for entity_type, name in named.items() if name is not None})
 
     @property
     def entries(self) -> dict[str, EntityName]:
@@ -201,7 +196,8 @@ class QuotaEntity:
     @property
     def java_text(self) -> str:
         """What Kafka's own messages print, ``ClientQuotaEntity(entries={user=u})``, raw names."""
-        by_bucket = sorted(self._items, key=lambda item: _java_bucket(item[0]))
+        # Java's HashMap, of 16 buckets, prints bucket by bucket.
+        by_bucket = sorted(self._items, key=lambda item: java_bucket(item[0], 16))
         inner = ", ".join(f"{t}={'null' if n is DEFAULT else n}" for t, n in by_bucket)
         return f"ClientQuotaEntity(entries={{{inner}}})"
 
@@ -275,11 +271,3 @@ def quota_id(user: str, client_id: str) -> str:
     Source: KIP-55 "Quota Identifier".
     """
     return f"{sanitize(user)}:{client_id}"
-
-
-def _java_bucket(text: str) -> int:
-    """Return the key's bucket of 16 in Java's HashMap, whose toString prints bucket by bucket."""
-    value = 0
-    for unit in memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H"):
-        value = (value * 31 + unit) & 0xFFFFFFFF
-    return (value ^ (value >> 16)) & 15

@@ -88,13 +88,10 @@ class QuotaFilter(_QuotaFilter):
 
     def component(self) -> FilterComponent:
         """Return the same condition as a released-style component."""
-        if isinstance(self.match, Default):
-            return FilterComponent(str(self.entity_type), MatchType.DEFAULT)
-        if self.rule == Rule.PREFIX:
+        if self.rule == Rule.PREFIX and isinstance(self.match, str):
             return FilterComponent(str(self.entity_type), MatchType.PREFIX, self.match)
-        if self.match == "":  # KIP-546: QUOTA_ENTITY_NAME_DEFAULT
-            return FilterComponent(str(self.entity_type), MatchType.DEFAULT)
-        return FilterComponent(str(self.entity_type), MatchType.EXACT, self.match)
+        # KIP-546: QUOTA_ENTITY_NAME_DEFAULT is the empty text.
+        return FilterComponent.of_name(str(self.entity_type), self.match or DEFAULT)
 
 
 def matches(

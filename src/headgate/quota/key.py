@@ -115,17 +115,7 @@ def canonical_type(text: str) -> str:
 
 def canonical_units(text: str) -> str:
     """Return the wire spelling of a unit (``RATE_BPS``, ``BROKER_BPS`` mean the same)."""
-    return _JAVA_UNITS.get(text, text)
-
-
-_JAVA_UNITS = {
-    "RATE_BPS": "bps",
-    "BPS": "bps",
-    "BROKER_BPS": "broker_bps",
-    "SHARES": "shares",
-    "PERCENT": "percent",
-    "PER_S": "per_s",
-}
+    return QuotaUnit[text].value if text in QuotaUnit.__members__ else text
 
 
 class KeySpec(NamedTuple):

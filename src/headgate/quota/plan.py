@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.precedence import EffectiveQuota, resolve_entity
-from headgate.quota.table import Change, QuotaTable, TableDelta, alterations_of
+from headgate.quota.table import Change, QuotaTable, alterations_of, table_delta
 
 if TYPE_CHECKING:
     from headgate.quota.file import QuotasFile
@@ -52,9 +52,7 @@ class Plan(NamedTuple):
 
     def alterations(self) -> list[QuotaAlteration]:
         """Return the alterations, one per entity."""
-        return alterations_of(
-            TableDelta(self.changes, self.current.version, self.current.version + 1)
-        )
+        return alterations_of(self.changes)
 
 
 def diff(current: QuotaTable, desired: QuotasFile, *, prune: bool = False) -> Plan:
@@ -72,29 +70,17 @@ def diff(current: QuotaTable, desired: QuotasFile, *, prune: bool = False) -> Pl
     removed = {(entity, op.key) for entity, op in desired.removals}
     changes: list[Change] = []
     unmentioned: list[Change] = []
-    for entity in sorted(set(current.entities) | set(desired.table.entities)):
-        before = current.entities.get(entity, {})
-        after = desired.table.entities.get(entity, {})
-        for key in sorted(set(before) | set(after)):
-            old, new = before.get(key), after.get(key)
-            if old == new:
-                continue
-            change = Change(entity, key, old, new)
-            if new is None and (entity, key) not in removed and not prune:
-                unmentioned.append(change)
-            else:
-                changes.append(change)
-    return Plan(tuple(changes), tuple(unmentioned), current, _apply(current, changes))
+    for change in table_delta(current, desired.table).changes:
+        if change.new is None and (change.entity, change.key) not in removed and not prune:
+            unmentioned.append(change)
+        else:
+            changes.append(change)
+    return plan_of(current, changes)._replace(unmentioned=tuple(unmentioned))
 
 
 def plan_of(current: QuotaTable, changes: Collection[Change]) -> Plan:
     """Return the plan that makes exactly the given changes."""
-    return Plan(tuple(changes), (), current, _apply(current, changes))
-
-
-def _apply(current: QuotaTable, changes: Collection[Change]) -> QuotaTable:
-    alterations = [QuotaAlteration(c.entity, (Op(c.key, c.new),)) for c in changes]
-    return current.apply(alterations)[0]
+    return Plan(tuple(changes), (), current, current.apply(alterations_of(changes))[0])
 
 
 class EffectiveLine(NamedTuple):

@@ -146,17 +146,14 @@ class QuotaTable:
                     values[key] = new
         if not changes:
             return self, TableDelta((), self.version, self.version)
-        table = QuotaTable.__new__(QuotaTable)
+        table = self._copy(self.version + 1, self.static_defaults)
         entities = dict(self._entities)
         for entity, values in touched.items():
             if values:
                 entities[entity] = MappingProxyType(values)
             else:
                 entities.pop(entity, None)
-        table._entities = entities
-        table.version = self.version + 1
-        table.static_defaults = self.static_defaults
-        table._by_key, table._shapes = None, {}
+        table._entities, table._by_key, table._shapes = entities, None, {}
         return table, TableDelta(tuple(changes), self.version, table.version)
 
     def with_version(self, version: int) -> QuotaTable:
@@ -225,9 +222,9 @@ def comparing(old: QuotaTable, new: QuotaTable) -> Work[TableDelta]:
     return TableDelta(tuple(changes), old.version, new.version)
 
 
-def alterations_of(delta: TableDelta) -> list[QuotaAlteration]:
-    """Return the alterations that make a delta happen, one per entity."""
+def alterations_of(changes: Iterable[Change]) -> list[QuotaAlteration]:
+    """Return the alterations that make changes happen, one per entity."""
     ops: dict[QuotaEntity, list[Op]] = {}
-    for change in delta.changes:
+    for change in changes:
         ops.setdefault(change.entity, []).append(Op(change.key, change.new))
     return [QuotaAlteration(entity, tuple(entity_ops)) for entity, entity_ops in ops.items()]

@@ -11,6 +11,7 @@ from the first byte of that prefix. A function that changes a frame returns the 
 - ``apis``: every Kafka API as data: versions, where the throttle is, what the gateway must read.
 - ``fields``: Kafka's primitive fields.
 - ``header``: the headers of requests and responses.
+- ``layout``: steps over what nobody looks at, by a table of how it is laid out.
 - ``throttle``: ``throttle_time_ms`` in a response: found, read, patched.
 - ``skim``: reads a message that passes in pieces, without ever holding it.
 - ``schema``: messages as data, for what is off the hot path.

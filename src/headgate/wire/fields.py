@@ -13,7 +13,7 @@ import re
 import struct
 import uuid
 from collections.abc import Callable
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from headgate.errors import LocalProtocolError, RemoteProtocolError
 
@@ -31,9 +31,8 @@ MOST_TAGS = 1_024
 """Tagged fields of one section; Kafka's own messages have six at most."""
 MAX_INT16 = 2**15 - 1
 MAX_INT32 = 2**31 - 1
-# A 32-bit number takes at most five groups of seven bits, a 64-bit one ten.
 _MAX_VARINT_BYTES = 5
-_MAX_VARLONG_BYTES = 10
+"""Groups of seven bits that a 32-bit number takes at most."""
 
 
 def truncated(what: str, offset: int) -> RemoteProtocolError:
@@ -41,10 +40,10 @@ def truncated(what: str, offset: int) -> RemoteProtocolError:
     return RemoteProtocolError(f"the frame ends inside {what} at byte {offset}")
 
 
-def _fixed(layout: struct.Struct, name: str) -> Reader[int]:
+def _fixed(layout: struct.Struct, name: str) -> Reader[Any]:
     unpack, size = layout.unpack_from, layout.size
 
-    def read(buffer: Buffer, offset: int) -> tuple[int, int]:
+    def read(buffer: Buffer, offset: int) -> tuple[Any, int]:
         try:
             return unpack(buffer, offset)[0], offset + size
         except struct.error:
@@ -58,14 +57,8 @@ read_int8: Reader[int] = _fixed(INT8, "int8")
 read_int16: Reader[int] = _fixed(INT16, "int16")
 read_int32: Reader[int] = _fixed(INT32, "int32")
 read_int64: Reader[int] = _fixed(INT64, "int64")
-
-
-def read_float64(buffer: Buffer, offset: int) -> tuple[float, int]:
-    """Read an IEEE 754 double; infinities and NaN are values like any other."""
-    try:
-        return FLOAT64.unpack_from(buffer, offset)[0], offset + 8
-    except struct.error:
-        raise truncated("float64", offset) from None
+read_float64: Reader[float] = _fixed(FLOAT64, "float64")
+"""An IEEE 754 double; infinities and NaN are values like any other."""
 
 
 def read_bool(buffer: Buffer, offset: int) -> tuple[bool, int]:
@@ -84,7 +77,19 @@ def read_uuid(buffer: Buffer, offset: int) -> tuple[uuid.UUID, int]:
 
 def read_varint(buffer: Buffer, offset: int) -> tuple[int, int]:
     """Read an unsigned varint of 32 bits."""
-    return _varint(buffer, offset, _MAX_VARINT_BYTES, 32)
+    value = shift = 0
+    for at in range(offset, offset + _MAX_VARINT_BYTES):
+        try:
+            byte = buffer[at]
+        except IndexError:
+            raise truncated("varint", offset) from None
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >> 32:
+                break
+            return value, at + 1
+        shift += 7
+    raise RemoteProtocolError(f"varint at byte {offset} is longer than 32 bits")
 
 
 def quick_varint(buffer: Buffer, offset: int) -> tuple[int, int]:
@@ -96,22 +101,6 @@ def quick_varint(buffer: Buffer, offset: int) -> tuple[int, int]:
     """
     byte = buffer[offset]
     return (byte, offset + 1) if byte < 0x80 else read_varint(buffer, offset)
-
-
-def _varint(buffer: Buffer, offset: int, max_bytes: int, bits: int) -> tuple[int, int]:
-    value = shift = 0
-    for at in range(offset, offset + max_bytes):
-        try:
-            byte = buffer[at]
-        except IndexError:
-            raise truncated("varint", offset) from None
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value >> bits:
-                break
-            return value, at + 1
-        shift += 7
-    raise RemoteProtocolError(f"varint at byte {offset} is longer than {bits} bits")
 
 
 def _take(buffer: Buffer, offset: int, size: int, what: str) -> tuple[bytes, int]:
@@ -128,7 +117,8 @@ def java_text(raw: bytes) -> str:
     """
     Decode UTF-8 as Java's ``new String(bytes, UTF_8)`` does: what isn't UTF-8 is no error.
 
-    Both put U+FFFD for what they can't read; of an encoded surrogate Java makes one, Python three.
+    Both put U+FFFD in place of what they can't read. For an encoded surrogate Java puts one, Python
+    three.
     """
     try:
         return raw.decode("utf-8")
@@ -151,15 +141,21 @@ def read_nullable_string(
     buffer: Buffer, offset: int, flexible: bool = False
 ) -> tuple[str | None, int]:
     """Read a string or null."""
-    size, offset = _length(buffer, offset, flexible, read_int16)
+    size, offset = _string_length(buffer, offset, flexible)
     if size < 0:
         return None, offset
+    raw, offset = _take(buffer, offset, size, "string")
+    return java_text(raw), offset
+
+
+def _string_length(buffer: Buffer, offset: int, flexible: bool) -> tuple[int, int]:
+    """Return the length that stands before a string, -1 for null."""
+    size, offset = _length(buffer, offset, flexible, read_int16)
     if size > MAX_INT16:
         raise RemoteProtocolError(
             f"string of {size} bytes at byte {offset}; Kafka's limit is 32767"
         )
-    raw, offset = _take(buffer, offset, size, "string")
-    return java_text(raw), offset
+    return size, offset
 
 
 def read_string(buffer: Buffer, offset: int, flexible: bool = False) -> tuple[str, int]:
@@ -205,6 +201,23 @@ def read_array_length(buffer: Buffer, offset: int, flexible: bool = False) -> tu
     return count, after
 
 
+def skip_string(buffer: Buffer, offset: int, flexible: bool) -> int:
+    """Return the offset after a string or null; it may be behind the buffer's end."""
+    try:
+        if flexible and (size := buffer[offset]) < 0x80:
+            return offset + (size or 1)  # the byte says one more than there are
+    except IndexError:
+        raise truncated("string", offset) from None
+    size, offset = _string_length(buffer, offset, flexible)
+    return offset + max(size, 0)
+
+
+def skip_bytes(buffer: Buffer, offset: int, flexible: bool) -> int:
+    """Return the offset after bytes or null; it may be behind the buffer's end."""
+    size, offset = _length(buffer, offset, flexible, read_int32)
+    return offset + max(size, 0)
+
+
 def skip_tags(buffer: Buffer, offset: int) -> int:
     """Return the offset after a tagged-field section."""
     try:
@@ -220,6 +233,11 @@ def skip_tags(buffer: Buffer, offset: int) -> int:
         if offset > len(buffer):
             raise truncated("a tagged field", offset - size)
     return offset
+
+
+def skip_tagged(buffer: Buffer, offset: int, flexible: bool) -> int:
+    """Return the offset after the tagged fields of a version that may have none."""
+    return skip_tags(buffer, offset) if flexible else offset
 
 
 def read_tags(buffer: Buffer, offset: int) -> tuple[dict[int, bytes], int]:

@@ -244,7 +244,7 @@ class Struct(Generic[T]):
     def decode_steps(self, body: Buffer, version: int, flexible: bool, offset: int = 0) -> Work[T]:
         """Do as ``decode``, step by step."""
         value, end = yield from self.read_steps(body, offset, version, flexible)
-        _check_end(body, end)
+        check_end(body, end)
         return value
 
     def encode_steps(self, value: T, version: int, flexible: bool) -> Work[bytes]:
@@ -274,7 +274,7 @@ class Struct(Generic[T]):
             RemoteProtocolError: it doesn't parse, or something is left over.
         """
         value, end = self.read(body, offset, version, flexible)
-        _check_end(body, end)
+        check_end(body, end)
         return value
 
     def encode(self, value: T, version: int, flexible: bool) -> bytes:
@@ -315,18 +315,25 @@ def versions(default: T, *, since: int = 0, until: int = f.MAX_INT16, tag: int |
     return dataclasses.field(default=default, metadata=held)
 
 
-def struct(made: type[T]) -> Struct[T]:
-    """Return how a message is read and written."""
+def struct(made: type[T], without: str = "") -> Struct[T]:
+    """
+    Return how a message is read and written.
+
+    Args:
+        made: the message.
+        without: a field that an API leaves out, of this message or of those in it.
+    """
     hints = typing.get_type_hints(made, include_extras=True)
     fields = {
-        x.name: Field(x.name, _type_of(hints[x.name]), **x.metadata)
+        x.name: Field(x.name, _type_of(hints[x.name], without), **x.metadata)
         for x in dataclasses.fields(made)  # type: ignore[arg-type]
+        if x.name != without
     }
-    first: tuple[str, ...] = made.first_on_the_wire  # type: ignore[attr-defined]
+    first = [name for name in made.first_on_the_wire if name != without]  # type: ignore[attr-defined]
     return Struct(made, *(fields.pop(name) for name in first), *fields.values())
 
 
-def _type_of(hint: Any) -> Type:
+def _type_of(hint: Any, without: str) -> Type:
     """Return how a field with this annotation is read and written."""
     known = _BY_HINT.get(hint)
     if known is not None:
@@ -336,11 +343,12 @@ def _type_of(hint: Any) -> Type:
     nullable = typing.get_origin(hint) is types.UnionType
     array = typing.get_args(hint)[0] if nullable else hint
     if typing.get_origin(array) is tuple:
-        return Array(_type_of(typing.get_args(array)[0]), nullable)
-    return struct(hint)
+        return Array(_type_of(typing.get_args(array)[0], without), nullable)
+    return struct(hint, without)
 
 
-def _check_end(body: Buffer, end: int) -> None:
+def check_end(body: Buffer, end: int) -> None:
+    """Raise RemoteProtocolError unless a message ends where its body does."""
     if end != len(body):
         raise RemoteProtocolError(f"{len(body) - end} bytes left over after the message")
 

@@ -14,19 +14,19 @@ import struct
 from typing import Final
 
 from headgate.errors import RemoteProtocolError
-from headgate.steps import FEW, Work, finish
+from headgate.steps import Work, finish
 from headgate.wire import apis
 from headgate.wire.apis import NEVER, THROTTLE_SINCE
 from headgate.wire.fields import (
     MAX_INT32,
     Buffer,
     read_array_length,
-    read_nullable_bytes,
-    read_nullable_string,
-    read_varint,
+    skip_bytes,
+    skip_string,
     skip_tags,
 )
 from headgate.wire.header import is_flexible, response_body_offset
+from headgate.wire.layout import Skipper, Value
 
 _INT32 = struct.Struct(">i")
 _unpack = _INT32.unpack_from
@@ -44,6 +44,10 @@ NOT_FIRST: Final = frozenset(
     )
 )
 """APIs whose throttle_time_ms isn't the first field of the body, by Kafka's message schemas."""
+_PRODUCED: Final = (30, (4, skip_string), skip_string)
+"""Index, error, base offset, append time, log start offset; records' errors; the error's text."""
+_PRINCIPAL: Final = (skip_string, skip_string)  # type, name
+_TOKEN: Final = (24, skip_string, skip_bytes)  # issued, expires, at the latest; id, secret
 
 
 def clamp(ms: int) -> int:
@@ -130,90 +134,29 @@ def _odd_offset(api_key: int, version: int, frame: Buffer, at: int) -> Work[int]
         # Only a zero throttle without tags ends so: a node endpoint's port is never 0.
         if frame[-5:] == _ZERO_TAIL:
             return len(frame) - 5
-        return (yield from _skip_produce_responses(frame, at, version))
-    if api_key == apis.API_VERSIONS:
-        return _after_api_keys(frame, at + 2, version)
+        topic = 16 if version >= 13 else skip_string
+        return (yield from Skipper(frame).array(at, (topic, _PRODUCED)))
+    at += 2  # error code
     if api_key == apis.OFFSET_DELETE:
-        return at + 2
+        return at
     if api_key in (apis.RENEW_DELEGATION_TOKEN, apis.EXPIRE_DELEGATION_TOKEN):
-        return at + 10  # error code, expiry time
+        return at + 8  # expiry time
     flexible = is_flexible(api_key, version)
-    requester = version >= 3
-    if api_key == apis.CREATE_DELEGATION_TOKEN:
-        return _skip_token(frame, at + 2, flexible, requester)
-    return (yield from _skip_tokens(frame, at + 2, flexible, requester))
+    if api_key == apis.API_VERSIONS:
+        return _after_api_keys(frame, at, flexible)
+    principals = 2 if version >= 3 else 1  # owner, requester
+    token: tuple[Value, ...] = (*_PRINCIPAL * principals, *_TOKEN)
+    if api_key == apis.DESCRIBE_DELEGATION_TOKEN:
+        return (yield from Skipper(frame, flexible).array(at, (*token, _PRINCIPAL)))  # renewers
+    for part in token:
+        at = at + part if isinstance(part, int) else part(frame, at, flexible)
+    return at
 
 
-def _after_api_keys(frame: Buffer, at: int, version: int) -> int:
-    flexible = version >= 3
+def _after_api_keys(frame: Buffer, at: int, flexible: bool) -> int:
     count, at = read_array_length(frame, at, flexible)
     if not flexible:
         return at + 6 * max(count, 0)
     for _ in range(count):
         at = skip_tags(frame, at + 6)
-    return at
-
-
-def _skip_token(frame: Buffer, at: int, flexible: bool, requester: bool) -> int:
-    """Skip a delegation token, as far as both calls that tell one have it."""
-    for _ in range(4 if requester else 2):
-        _, at = read_nullable_string(frame, at, flexible)
-    at += 24  # issued, expires, at the latest
-    _, at = read_nullable_string(frame, at, flexible)
-    _, at = read_nullable_bytes(frame, at, flexible)
-    return at
-
-
-def _skip_tokens(frame: Buffer, at: int, flexible: bool, requester: bool) -> Work[int]:
-    """Skip a list of delegation tokens, each with those who may renew it."""
-    tokens, at = read_array_length(frame, at, flexible)
-    seen = 0
-    for _ in range(tokens):
-        seen += 1
-        if not seen % FEW:
-            yield
-        at = _skip_token(frame, at, flexible, requester)
-        renewers, at = read_array_length(frame, at, flexible)
-        for _ in range(renewers):
-            seen += 1
-            if not seen % FEW:
-                yield
-            for _ in range(2):
-                _, at = read_nullable_string(frame, at, flexible)
-            if flexible:
-                at = skip_tags(frame, at)
-        if flexible:
-            at = skip_tags(frame, at)
-    return at
-
-
-def _skip_produce_responses(frame: Buffer, at: int, version: int) -> Work[int]:
-    """Return the offset after the topics of a Produce response, version 9 or later."""
-    topics, at = read_array_length(frame, at, True)
-    seen = 0
-    for _ in range(topics):
-        seen += 1
-        if not seen % FEW:
-            yield
-        if version >= 13:
-            at += 16
-        else:
-            size, at = read_varint(frame, at)
-            at += max(size - 1, 0)
-        partitions, at = read_array_length(frame, at, True)
-        for _ in range(partitions):
-            seen += 1
-            if not seen % FEW:
-                yield
-            # index, error, base offset, append time, log start offset
-            errors, at = read_array_length(frame, at + 30, True)
-            for _ in range(errors):
-                seen += 1
-                if not seen % FEW:
-                    yield
-                size, at = read_varint(frame, at + 4)
-                at = skip_tags(frame, at + max(size - 1, 0))
-            size, at = read_varint(frame, at)
-            at = skip_tags(frame, at + max(size - 1, 0))
-        at = skip_tags(frame, at)
     return at

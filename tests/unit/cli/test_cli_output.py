@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headgate.cli.output import printable
-from headgate.config.java_text import java_double
+from headgate.java_text import java_double
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.file import dump_quotas

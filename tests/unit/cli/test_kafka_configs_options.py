@@ -20,7 +20,7 @@ from headgate.cli.kafka_configs.values import (
     parse_pairs,
 )
 from headgate.cli.main import load
-from headgate.config.java_text import to_double
+from headgate.java_text import to_double
 from headgate.quota.alteration import is_ip_literal
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaKey

@@ -54,9 +54,7 @@ def test_reads_as_java_does(text: str, expected: list[tuple[str, str, int]]) -> 
 def test_a_broken_escape_is_reported_with_its_line_and_the_rest_is_read() -> None:
     found, bad = parse_properties("a=1\nb=\\u12G4\nc=3")
     assert [item.key for item in found] == ["a", "c"]
-    assert [(error.line, str(error)) for error in bad] == [
-        (2, "a \\u that isn't an escape: \\u takes four hexadecimal digits")
-    ]
+    assert bad == [(2, "a \\u that isn't an escape: \\u takes four hexadecimal digits")]
 
 
 def java_store(key: str, value: str) -> str:
@@ -95,4 +93,4 @@ def test_no_text_breaks_the_reader(text: str) -> None:
     found, bad = parse_properties(text)
     lines = text.replace("\r\n", "\n").replace("\r", "\n").count("\n") + 1
     assert all(1 <= item.line <= lines for item in found)
-    assert all(1 <= error.line <= lines for error in bad)
+    assert all(1 <= line <= lines for line, _ in bad)

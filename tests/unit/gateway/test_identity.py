@@ -16,8 +16,8 @@ from headgate.gateway.identity.identity import (
     make_identity,
 )
 from headgate.gateway.identity.sasl import SaslObserver
-from headgate.wire.header import build_request, build_response, parse_request_header
-from headgate.wire.messages import sasl
+from headgate.wire.header import build_request, parse_request_header
+from headgate.wire.messages import decode_response, encode_response, sasl
 from kit.logins import build_authenticate, build_handshake
 
 
@@ -66,12 +66,12 @@ def token(raw: bytes, version: int = 2) -> tuple[int, int, bytes, int]:
 
 
 def handshake_ok(identity: Identity) -> None:
-    identity.response(17, 1, build_response(17, 1, 3, sasl.build_handshake_response(0, ("PLAIN",))))
+    identity.response(17, 1, encode_response(17, 1, 3, sasl.SaslHandshakeResponse(0, ("PLAIN",))))
 
 
 def token_answer(identity: Identity, error: int = 0, version: int = 2) -> None:
-    body = sasl.build_authenticate_response(version, error_code=error)
-    identity.response(36, version, build_response(36, version, 4, body))
+    answer = sasl.SaslAuthenticateResponse(error, None, b"")
+    identity.response(36, version, encode_response(36, version, 4, answer))
 
 
 def login(identity: Identity, name: str = "alice", version: int = 2) -> None:
@@ -142,7 +142,9 @@ def test_a_refusal_is_answered_in_the_brokers_place() -> None:
     answer = identity.request(*handshake(mechanism="GSSAPI"))
     assert answer is not None
     assert answer[4:8] == b"\0\0\0\3"
-    assert sasl.handshake_response(answer) == (33, ("PLAIN", "SCRAM-SHA-256"))
+    assert decode_response(17, 1, answer) == sasl.SaslHandshakeResponse(
+        33, ("PLAIN", "SCRAM-SHA-256")
+    )
     assert identity.close_reason == "gssapi"
 
     identity = make_identity(settings(), listener("SASL_PLAINTEXT"))("10.0.0.1", None)
@@ -151,10 +153,9 @@ def test_a_refusal_is_answered_in_the_brokers_place() -> None:
     handshake_ok(identity)
     answer = identity.request(*token(b"\0bob\0pw"))
     assert answer is not None
-    error, message, _, _ = sasl.authenticate_response(answer, 2)
-    assert (error, identity.close_reason) == (58, "reauthentication")
-    assert message is not None
-    assert message.startswith("Cannot change principals")
+    refusal = decode_response(36, 2, answer)
+    assert (refusal.error_code, identity.close_reason) == (58, "reauthentication")
+    assert refusal.error_message.startswith("Cannot change principals")
     assert not identity.authenticated
 
 

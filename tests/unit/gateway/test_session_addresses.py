@@ -13,7 +13,7 @@ from headgate.gateway.session.session import Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST
 from headgate.wire import apis
-from headgate.wire.messages.addresses import REWRITERS, SINCE
+from headgate.wire.messages.addresses import REWRITERS
 from kit.playbook import FromBroker, FromClient, Playbook, Ready, ToClient
 from wire_oracles import kio_decode, kio_request, kio_response, kio_schema, kio_versions, random_kio
 
@@ -23,7 +23,9 @@ HOST = "upstream.example"
 OURS = "gate"
 SEEDS = range(16)
 PLANS = build_plans()
-VERSIONS = [(key, v) for key in sorted(REWRITERS) for v in kio_versions(key) if v >= SINCE[key]]
+VERSIONS = [
+    (key, v) for key in sorted(REWRITERS) for v in kio_versions(key) if v >= REWRITERS[key][0]
+]
 LIMITED = {QuotaEntity.of(user="alice"): {PRODUCER: 1.0, CONSUMER: 1.0, REQUEST: 0.001}}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.errors import InvalidQuota, KafkaError
+from headgate.java_text import java_bucket
 from headgate.quota.alteration import (
     Op,
     QuotaAlteration,
@@ -17,7 +18,6 @@ from headgate.quota.alteration import (
 from headgate.quota.entity import (
     DEFAULT,
     QuotaEntity,
-    _java_bucket,
     canonical_entity_type,
     entity_from_path,
     parse_entity,
@@ -216,7 +216,7 @@ def test_entities_are_one_whatever_their_order_and_sorted_named_before_default()
     assert QuotaEntity.of(user="u", client_id="c").java_text == (
         "ClientQuotaEntity(entries={client-id=c, user=u})"  # as Kafka 4.3.1 printed it
     )
-    assert [_java_bucket(name) for name in ("user", "client-id", "ip", "")] == [13, 12, 7, 0]
+    assert [java_bucket(name, 16) for name in ("user", "client-id", "ip", "")] == [13, 12, 7, 0]
     spelled = {"CLIENT_ID": "client-id", "USER": "user", "IP": "ip", "user": "user", "x": "x"}
     assert {name: canonical_entity_type(name) for name in spelled} == spelled
     assert desanitize("a%FF%41") == "a\ufffdA"  # what isn't UTF-8 is read as Java reads it

@@ -41,7 +41,7 @@ def test_an_entity_goes_with_its_last_key() -> None:
 def test_a_delta_leads_from_one_table_to_the_other() -> None:
     one = QuotaTable.of({ALICE: {PRODUCER: 1.0, CONSUMER: 5.0}})
     two = QuotaTable.of({ALICE: {PRODUCER: 2.0}, BOB: {PRODUCER: 3.0}})
-    assert one.apply(alterations_of(table_delta(one, two)))[0] == two
+    assert one.apply(alterations_of(table_delta(one, two).changes))[0] == two
 
 
 def test_the_index_by_key_is_that_of_its_own_version() -> None:

@@ -192,7 +192,7 @@ def test_a_watch_past_a_pruned_log_takes_a_whole_snapshot(tmp_path: Path) -> Non
         seen.until(lambda: len(seen.events) == 2)
         table, delta = seen.events[-1]
         assert delta.to_version == table.version == 4
-        assert QuotaTable().apply(alterations_of(delta))[0] == table == watching.snapshot()
+        assert QuotaTable().apply(alterations_of(delta.changes))[0] == table == watching.snapshot()
 
 
 def test_a_long_log_is_read_as_a_whole_snapshot(

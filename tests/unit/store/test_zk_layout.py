@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.config.java_text import java_double, properties_order
 from headgate.errors import InvalidQuota
+from headgate.java_text import java_double, properties_order
 from headgate.quota.entity import DEFAULT, QuotaEntity, entity_from_path
 from headgate.quota.key import (
     CONNECTION,

@@ -26,8 +26,8 @@ from headgate.cli.kafka_configs.options import (
 )
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.quota_output import conditions
-from headgate.config.java_text import java_double
 from headgate.errors import ApiError, KafkaError
+from headgate.java_text import java_double
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.filter import FilterComponent, MatchType
 from headgate.quota.key import QuotaKey

@@ -12,7 +12,7 @@ from typing import Final
 
 from headgate.cli.connecting import load_properties
 from headgate.cli.kafka_configs.options import ConfigsOptions, IllegalArgument
-from headgate.config.java_text import JAVA_BLANK, java_hash, properties_order, to_double
+from headgate.java_text import JAVA_BLANK, java_hash, properties_order, to_double
 from headgate.quota.key import KEYS, QuotaKey
 
 # ConfigCommand splits at commas and equals signs that aren't inside [...].

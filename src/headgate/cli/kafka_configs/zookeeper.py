@@ -29,8 +29,8 @@ from headgate.cli.kafka_configs.values import (
     scram_credential,
 )
 from headgate.cli.output import printable, say
-from headgate.config.java_text import properties_order, to_double
 from headgate.errors import ApiError, KafkaError
+from headgate.java_text import properties_order, to_double
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity
 from headgate.quota.key import KEYS, QuotaKey, keys_for

@@ -227,7 +227,7 @@ def read_ops(options: OptionSet) -> tuple[Op, ...]:
     Raises:
         BadUsage: an entry isn't of its form, or a key is given twice.
     """
-    from headgate.config.java_text import to_double
+    from headgate.java_text import to_double
 
     ops: dict[QuotaKey, Op] = {}
     found: list[Op] = []

@@ -22,8 +22,9 @@ from headgate.gateway.identity.sasl import MAX_NAME_BYTES, OwnerOf, Refusal, Sas
 from headgate.gateway.identity.ssl_names import PrincipalMapper, dn_text, subject_of
 from headgate.wire import apis
 from headgate.wire.fields import Buffer
-from headgate.wire.header import build_response, parse_request_header
-from headgate.wire.messages import sasl as message
+from headgate.wire.header import parse_request_header
+from headgate.wire.messages import decode_request, decode_response, encode_response
+from headgate.wire.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 if TYPE_CHECKING:
     from headgate.config.listeners import Listener
@@ -187,7 +188,7 @@ class Identity:
             return observer.unknown_token(bytes(frame[4:]))
         if key != apis.SASL_AUTHENTICATE:
             return None
-        return observer.unknown_token(message.parse_authenticate(frame, version, body))
+        return observer.unknown_token(decode_request(key, version, frame, body).auth_bytes)
 
     def request(self, key: int, version: int, frame: Buffer, body: int) -> bytes | None:
         """
@@ -211,11 +212,11 @@ class Identity:
             return None  # the broker's own answer says that this listener has no SASL
         try:
             if key == apis.SASL_HANDSHAKE:
-                observer.handshake(message.parse_handshake(frame, body), version)
+                observer.handshake(decode_request(key, version, frame, body).mechanism, version)
             elif observer.raw:
                 raise RemoteProtocolError("a framed token after raw ones", reason="sasl-state")
             else:
-                observer.token(message.parse_authenticate(frame, version, body))
+                observer.token(decode_request(key, version, frame, body).auth_bytes)
         except Refusal as refusal:
             return self._refused(key, version, frame, refusal)
         return None
@@ -230,11 +231,11 @@ class Identity:
         observer = self._observer
         if observer is None:
             return
+        answer = decode_response(key, version, frame)
         if key == apis.SASL_HANDSHAKE:
-            observer.handshake_answered(message.handshake_response(frame)[0])
-            return
-        error, _, token, _ = message.authenticate_response(frame, version)
-        self._answered(error, token)
+            observer.handshake_answered(answer.error_code)
+        else:
+            self._answered(answer.error_code, answer.auth_bytes)
 
     def raw_request(self, frame: Buffer) -> None:
         """
@@ -310,12 +311,10 @@ class Identity:
         correlation_id = parse_request_header(frame)[2]
         if key == apis.SASL_HANDSHAKE:
             offered = self._observer.offered if self._observer is not None else ()
-            body = message.build_handshake_response(refusal.code, offered)
+            answer: Any = SaslHandshakeResponse(refusal.code, offered)
         else:
-            body = message.build_authenticate_response(
-                version, error_code=refusal.code, error_message=refusal.message
-            )
-        return build_response(key, version, correlation_id, body)
+            answer = SaslAuthenticateResponse(refusal.code, refusal.message, b"")
+        return encode_response(key, version, correlation_id, answer)
 
 
 def subject_text(tls: Any) -> str | None:

@@ -113,7 +113,7 @@ async def _known(
         if await run(_leaves_open(request)):
             return {}, await topics.default(broker_id, listener)
         return {}, None
-    refs = await run(mutation.named(key, request))
+    refs = await run(mutation.named(request))
     return await topics.partitions(broker_id, listener, refs, run), None
 
 

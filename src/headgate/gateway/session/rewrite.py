@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.steps import Work, begin, finish
-from headgate.wire.apis import NEVER
 from headgate.wire.fields import Buffer
 from headgate.wire.header import response_body_offset
-from headgate.wire.messages.addresses import REWRITERS, SINCE, Book, name_controller
+from headgate.wire.messages.addresses import REWRITERS, Book, name_controller
 from headgate.wire.throttle import finding_throttle
 
 if TYPE_CHECKING:
@@ -68,11 +67,12 @@ def rewriting(api_key: int, version: int, frame: Buffer, book: AddressBook) -> W
         RemoteProtocolError: the answer doesn't parse; it must not pass.
     """
     throttle_at = yield from finding_throttle(api_key, version, frame)
-    if version < SINCE.get(api_key, NEVER):
+    since, rewrite = REWRITERS.get(api_key, (0, None))
+    if rewrite is None or version < since:
         return Rewritten(frame, (), throttle_at)
     hidden: list[int] = []
     at = response_body_offset(api_key, version, frame) if throttle_at is None else throttle_at + 4
-    answer = yield from REWRITERS[api_key](frame, at, version, book, hidden)
+    answer = yield from rewrite(frame, at, version, book, hidden)
     if isinstance(book, Addresses) and book.any_controller:
         # Differs: in KRaft clients see one controller, so that one bucket counts mutations.
         answer = yield from name_controller(api_key, version, answer)

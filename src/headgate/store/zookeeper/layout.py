@@ -15,8 +15,8 @@ import json
 import math
 from collections.abc import Mapping
 
-from headgate.config.java_text import java_double, properties_order
 from headgate.errors import MALFORMED, ApiError, InvalidQuota, invalid_request
+from headgate.java_text import java_double, properties_order
 from headgate.quota.entity import DEFAULT, QuotaEntity, entity_from_path
 from headgate.quota.key import KEYS, QuotaKey
 from headgate.store.base import json_bytes

@@ -3,10 +3,10 @@ Swap the addresses of brokers in answers: the only way a client learns where a b
 
 Every function takes ``at``, where the answer goes on behind its throttle time, or its body begins
 if it has none; ``book``, broker id to (host, port); and ``hidden``, a list to which it appends the
-ids that aren't in the book. Those are left out of the answer: a client waits for a broker it isn't
-shown, it never goes past the gateway. Everything else is copied as it is; what is before ``at``
-stays where it was. The functions work in steps, because a client may ask for a hundred thousand
-coordinators.
+ids that aren't in the book. Those brokers are left out of the answer: a client waits for a broker
+that it isn't shown, and doesn't go past the gateway to it. Everything else is copied as it is; what
+is before ``at`` stays where it was. The functions work in steps, because a client may ask for a
+hundred thousand coordinators.
 
 Source: ``Metadata``, ``FindCoordinator``, ``DescribeCluster``, ``DescribeQuorum``, ``Produce``,
 ``Fetch``, ``ShareFetch`` and ``ShareAcknowledge`` responses in Apache Kafka's message schemas.
@@ -31,12 +31,16 @@ from headgate.wire.fields import (
     read_nullable_string,
     read_string,
     read_tags,
+    skip_bytes,
+    skip_string,
+    skip_tagged,
     skip_tags,
     write_array_length,
     write_nullable_string,
     write_tags,
 )
 from headgate.wire.header import response_body_offset
+from headgate.wire.layout import Skipper
 from headgate.wire.messages.fetch import tail_offset
 from headgate.wire.throttle import overwrite
 
@@ -46,6 +50,16 @@ COPIED: Final = 262_144
 """Bytes of an answer that are copied in one step, in some tenths of a millisecond."""
 _ENDPOINTS_TAG: Final = 0
 _CONTROLLERS: Final = 2  # DescribeCluster's EndpointType
+# What is stepped over, by Kafka's message schemas. Layouts of flexible versions only.
+_REPLICA: Final = (44,)  # id, directory, end offset, two timestamps
+_QUORUM_PARTITION: Final = (6, skip_string, 16, _REPLICA, _REPLICA)
+"""Index and error; leader, its epoch and high watermark; voters, observers."""
+_QUORUM_TOPIC: Final = (skip_string, _QUORUM_PARTITION)
+_LISTENER: Final = (skip_string, skip_string, 2)  # name, host, port
+_LEADER: Final = (8, skip_tagged)
+_FETCHED_TOPIC: Final = (16, (6, skip_string, 2, skip_string, *_LEADER, skip_bytes, (18,)))
+"""Of ShareFetch: id, and partitions with errors, leader, records and acquired ranges."""
+_ACKNOWLEDGED_TOPIC: Final = (16, (6, skip_string, *_LEADER))
 
 
 def _splice(frame: Buffer, begin: int, end: int, raw: bytes) -> Work[Buffer]:
@@ -89,11 +103,11 @@ def _nodes(
         if not number % FEW:
             yield
         node_id, after = read_int32(raw, at)
-        _, after = read_nullable_string(raw, after, flexible)
+        after = skip_string(raw, after, flexible)
         _, after = read_int32(raw, after)
         rest = after
         if rack:
-            _, after = read_nullable_string(raw, after, flexible)
+            after = skip_string(raw, after, flexible)
         after += extra
         if flexible:
             after = skip_tags(raw, after)
@@ -119,16 +133,21 @@ def describe_cluster(
     frame: Buffer, at: int, version: int, book: Book, hidden: list[int]
 ) -> Work[Buffer]:
     """Rewrite a DescribeCluster response, version 0 to 2; controllers' addresses are left out."""
-    _, at = read_nullable_string(frame, at + 2, True)  # error
-    if version >= 1:
-        kind, at = read_int8(frame, at)
-        if kind == _CONTROLLERS:
-            book = {}
-    _, at = read_nullable_string(frame, at, True)
-    begin = at + 4  # controller id
+    at, names_brokers = _controller_id(frame, at, version)
+    begin = at + 4
     extra = 1 if version >= 2 else 0
+    book = book if names_brokers else {}
     raw, end = yield from _nodes(frame, begin, book, hidden, flexible=True, extra=extra)
     return (yield from _splice(frame, begin, end, raw))
+
+
+def _controller_id(frame: Buffer, at: int, version: int) -> tuple[int, bool]:
+    """Return where DescribeCluster has the controller's id, and whether its nodes are brokers."""
+    at = skip_string(frame, at + 2, True)  # error
+    kind = 0
+    if version >= 1:
+        kind, at = read_int8(frame, at)
+    return skip_string(frame, at, True), kind != _CONTROLLERS  # behind the cluster id
 
 
 def name_controller(api_key: int, version: int, frame: Buffer) -> Work[Buffer]:
@@ -139,25 +158,26 @@ def name_controller(api_key: int, version: int, frame: Buffer) -> Work[Buffer]:
         api_key: Metadata or DescribeCluster; other answers are returned as they are.
         version: of the request.
         frame: the answer; returned as it is if it names no controller or lists no broker.
+
+    Raises:
+        RemoteProtocolError: it doesn't parse.
     """
     listed: list[int] = []
     if api_key == apis.METADATA and version >= 1:
         at = response_body_offset(api_key, version, frame) + (4 if version >= 3 else 0)
         _, at = yield from _nodes(frame, at, {}, listed, flexible=version >= 9)
         if version >= 2:
-            _, at = read_nullable_string(frame, at, version >= 9)  # cluster id
+            at = skip_string(frame, at, version >= 9)  # cluster id
     elif api_key == apis.DESCRIBE_CLUSTER:
-        at = response_body_offset(api_key, version, frame) + 6
-        _, at = read_nullable_string(frame, at, True)
-        if version >= 1:
-            kind, at = read_int8(frame, at)
-            if kind == _CONTROLLERS:
-                return frame
-        _, at = read_nullable_string(frame, at, True)
+        at = response_body_offset(api_key, version, frame) + 4
+        at, names_brokers = _controller_id(frame, at, version)
+        if not names_brokers:
+            return frame
         extra = 1 if version >= 2 else 0
         yield from _nodes(frame, at + 4, {}, listed, flexible=True, extra=extra)
     if not listed:
         return frame
+    read_int32(frame, at)  # an answer that ends before it doesn't parse
     return overwrite(frame, at, INT32.pack(min(listed)))
 
 
@@ -165,62 +185,24 @@ def describe_quorum(
     frame: Buffer, at: int, version: int, book: Book, hidden: list[int]
 ) -> Work[Buffer]:
     """
-    Rewrite a DescribeQuorum response; version 2 says where controllers listen.
+    Rewrite a DescribeQuorum response, version 2, which says where controllers listen.
 
     The nodes stay, since clients look voters up among them, but without their listeners.
     """
-    if version < 2:
-        return frame
-    _, at = read_nullable_string(frame, at + 2, True)  # error
-    begin = at = yield from _quorum_topics(frame, at)
+    at = skip_string(frame, at + 2, True)  # error
+    skipper = Skipper(frame)
+    begin = at = yield from skipper.array(at, _QUORUM_TOPIC)
     count, at = read_array_length(frame, at, True)
     # Differs: DescribeQuorum names controllers without their addresses.
     nodes = [write_array_length(count, True)]
-    seen = 0
-    for _ in range(count):
-        seen += 1
-        if not seen % FEW:
+    for number in range(1, count + 1):
+        if not number % FEW:
             yield
         node_id, at = read_int32(frame, at)
-        listeners, at = read_array_length(frame, at, True)
-        for _ in range(listeners):
-            seen += 1
-            if not seen % FEW:
-                yield
-            _, at = read_string(frame, at, True)
-            _, at = read_string(frame, at, True)
-            at = skip_tags(frame, at + 2)  # port
-        tags = at
+        tags = at = yield from skipper.array(at, _LISTENER)
         at = skip_tags(frame, at)
         nodes += INT32.pack(node_id), write_array_length(0, True), bytes(frame[tags:at])
     return (yield from _splice(frame, begin, at, b"".join(nodes)))
-
-
-def _quorum_topics(frame: Buffer, at: int) -> Work[int]:
-    topics, at = read_array_length(frame, at, True)
-    seen = 0
-    for _ in range(topics):
-        seen += 1
-        if not seen % FEW:
-            yield
-        _, at = read_string(frame, at, True)
-        partitions, at = read_array_length(frame, at, True)
-        for _ in range(partitions):
-            seen += 1
-            if not seen % FEW:
-                yield
-            _, at = read_nullable_string(frame, at + 6, True)  # index, error
-            at += 16  # leader, its epoch, high watermark
-            for _ in range(2):  # voters, observers
-                replicas, at = read_array_length(frame, at, True)
-                for _ in range(replicas):
-                    seen += 1
-                    if not seen % FEW:
-                        yield
-                    at = skip_tags(frame, at + 44)  # id, directory, end offset, two timestamps
-            at = skip_tags(frame, at)
-        at = skip_tags(frame, at)
-    return at
 
 
 def find_coordinator(
@@ -266,7 +248,7 @@ def find_coordinator(
     error, at = read_int16(frame, at)
     message_at = at
     if version >= 1:
-        _, at = read_nullable_string(frame, at, flexible)
+        at = skip_string(frame, at, flexible)
     text = bytes(frame[message_at:at])
     node_id, at = read_int32(frame, at)
     host, at = read_nullable_string(frame, at, flexible)
@@ -310,18 +292,14 @@ def _endpoints_tag(frame: Buffer, at: int, book: Book, hidden: list[int]) -> Wor
 
 
 def produce(frame: Buffer, at: int, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
-    """Rewrite a Produce response; version 10 and later name brokers when a leader moved."""
-    if version < 10:
-        return frame
+    """Rewrite a Produce response, version 10 to 13; it names brokers when a leader moved."""
     if at >= len(frame):
         raise RemoteProtocolError("the Produce response ends before its tail")
     return (yield from _endpoints_tag(frame, at, book, hidden))
 
 
 def fetch(frame: Buffer, at: int, version: int, book: Book, hidden: list[int]) -> Work[Buffer]:
-    """Rewrite a Fetch response; only version 16 and later name brokers."""
-    if version < 16:
-        return frame
+    """Rewrite a Fetch response, version 16 to 18."""
     return (yield from _endpoints_tag(frame, tail_offset(frame, version), book, hidden))
 
 
@@ -329,8 +307,8 @@ def share_fetch(
     frame: Buffer, at: int, version: int, book: Book, hidden: list[int]
 ) -> Work[Buffer]:
     """Rewrite a ShareFetch response, version 1 or 2."""
-    _, at = read_nullable_string(frame, at + 2, True)  # error
-    begin = yield from _share_topics(frame, at + 4, records=True)  # acquisition lock timeout
+    at = skip_string(frame, at + 2, True)  # error
+    begin = yield from Skipper(frame).array(at + 4, _FETCHED_TOPIC)  # acquisition lock timeout
     raw, end = yield from _nodes(frame, begin, book, hidden, flexible=True)
     return (yield from _splice(frame, begin, end, raw))
 
@@ -339,60 +317,21 @@ def share_acknowledge(
     frame: Buffer, at: int, version: int, book: Book, hidden: list[int]
 ) -> Work[Buffer]:
     """Rewrite a ShareAcknowledge response, version 1 or 2."""
-    _, at = read_nullable_string(frame, at + 2, True)  # error
-    begin = yield from _share_topics(frame, at + (4 if version >= 2 else 0), records=False)
+    at = skip_string(frame, at + 2, True)  # error
+    at += 4 if version >= 2 else 0  # acquisition lock timeout
+    begin = yield from Skipper(frame).array(at, _ACKNOWLEDGED_TOPIC)
     raw, end = yield from _nodes(frame, begin, book, hidden, flexible=True)
     return (yield from _splice(frame, begin, end, raw))
 
 
-def _share_topics(frame: Buffer, at: int, *, records: bool) -> Work[int]:
-    topics, at = read_array_length(frame, at, True)
-    seen = 0
-    for _ in range(topics):
-        partitions, at = read_array_length(frame, at + 16, True)
-        seen += 1
-        if not seen % FEW:
-            yield
-        for _ in range(partitions):
-            seen += 1
-            if not seen % FEW:
-                yield
-            _, at = read_nullable_string(frame, at + 6, True)  # index, error
-            if records:
-                _, at = read_nullable_string(frame, at + 2, True)  # acknowledge error
-            at = skip_tags(frame, at + 8)  # current leader
-            if records:
-                size, at = read_array_length(frame, at, True)
-                at += max(size, 0)
-                acquired, at = read_array_length(frame, at, True)
-                for _ in range(acquired):
-                    seen += 1
-                    if not seen % FEW:
-                        yield
-                    at = skip_tags(frame, at + 18)
-            at = skip_tags(frame, at)
-        at = skip_tags(frame, at)
-    return at
-
-
 REWRITERS: Final = {
-    apis.PRODUCE: produce,
-    apis.FETCH: fetch,
-    apis.METADATA: metadata,
-    apis.FIND_COORDINATOR: find_coordinator,
-    apis.DESCRIBE_QUORUM: describe_quorum,
-    apis.DESCRIBE_CLUSTER: describe_cluster,
-    apis.SHARE_FETCH: share_fetch,
-    apis.SHARE_ACKNOWLEDGE: share_acknowledge,
+    apis.PRODUCE: (10, produce),
+    apis.FETCH: (16, fetch),
+    apis.METADATA: (0, metadata),
+    apis.FIND_COORDINATOR: (0, find_coordinator),
+    apis.DESCRIBE_QUORUM: (2, describe_quorum),
+    apis.DESCRIBE_CLUSTER: (0, describe_cluster),
+    apis.SHARE_FETCH: (0, share_fetch),
+    apis.SHARE_ACKNOWLEDGE: (0, share_acknowledge),
 }
-# First version that names brokers; below it nothing has to be looked at.
-SINCE: Final = {
-    apis.PRODUCE: 10,
-    apis.FETCH: 16,
-    apis.METADATA: 0,
-    apis.FIND_COORDINATOR: 0,
-    apis.DESCRIBE_CLUSTER: 0,
-    apis.SHARE_FETCH: 0,
-    apis.SHARE_ACKNOWLEDGE: 0,
-    apis.DESCRIBE_QUORUM: 2,
-}
+"""Which function serves which API, from the first version on that names brokers."""

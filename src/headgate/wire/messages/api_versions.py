@@ -163,10 +163,10 @@ def narrow_response(
     return INT32.pack(4 + len(raw) + len(rest)) + bytes(frame[4:8]) + raw + rest
 
 
-def own_response(correlation_id: int, version: int, ranges: Ranges) -> bytes:
-    """Return an answer of our own, without features (the admin listener's)."""
+def own_response(correlation_id: int, version: int, ranges: Ranges, error: int = 0) -> bytes:
+    """Return an answer of our own, without features."""
     flexible = version >= 3
-    body = INT16.pack(0) + _write_ranges(ranges, flexible)
+    body = INT16.pack(error) + _write_ranges(ranges, flexible)
     if version >= 1:
         body += INT32.pack(0)
     return build_response(API_VERSIONS, version, correlation_id, body + b"\x00" * flexible)
@@ -185,6 +185,5 @@ def admin_response(correlation_id: int, version: int, keys: Iterable[int]) -> by
 def unsupported_response(correlation_id: int) -> bytes:
     """Return the answer to a version that isn't known: version 0 with error 35 (KIP-511)."""
     api = API[API_VERSIONS]
-    body = INT16.pack(KafkaError.UNSUPPORTED_VERSION)
-    body += _write_ranges({API_VERSIONS: (api.min_version, api.max_version)}, False)
-    return build_response(API_VERSIONS, 0, correlation_id, body)
+    ranges = {API_VERSIONS: (api.min_version, api.max_version)}
+    return own_response(correlation_id, 0, ranges, KafkaError.UNSUPPORTED_VERSION)

@@ -9,29 +9,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Final
 
-from headgate.errors import RemoteProtocolError
 from headgate.steps import Work
 from headgate.wire.apis import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
-from headgate.wire.fields import Buffer, skip_tags
+from headgate.wire.fields import Buffer, skip_tagged
 from headgate.wire.header import is_flexible, response_body_offset
-from headgate.wire.schema import (
-    BOOL,
-    INT8,
-    NULLABLE_STRING,
-    STRING,
-    Array,
-    Field,
-    Int8,
-    Int16,
-    Int32,
-    Struct,
-    message,
-    struct,
-    versions,
-)
+from headgate.wire.schema import Array, Int8, Int16, Int32, check_end, message, struct, versions
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -114,25 +98,25 @@ class DescribeConfigsResponse:
     throttle_time_ms: Int32 = 0
 
 
-@dataclass(frozen=True, slots=True)
+@message("name", "operation")
 class AlterConfig:
     """One config to change; ``operation`` is only on the wire of 44."""
 
     name: str
     value: str | None
-    operation: int = OP_SET
+    operation: Int8 = OP_SET
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class AlterResource:
     """What to change of one resource."""
 
-    resource_type: int
+    resource_type: Int8
     resource_name: str
     configs: tuple[AlterConfig, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class AlterConfigsRequest:
     """What to change: all of a resource (33) or by operations (44)."""
 
@@ -158,28 +142,10 @@ class AlterConfigsResponse:
     throttle_time_ms: Int32 = 0
 
 
-_RESOURCE = (Field("resource_type", INT8), Field("resource_name", STRING))
-_NAME_VALUE = (Field("name", STRING), Field("value", NULLABLE_STRING))
-_INCREMENTAL = (
-    Field("name", STRING),
-    Field("operation", INT8),
-    Field("value", NULLABLE_STRING),
-)
-
-
-def _alter_request(*config: Field) -> Struct[AlterConfigsRequest]:
-    resource = Struct(
-        AlterResource, *_RESOURCE, Field("configs", Array(Struct(AlterConfig, *config)))
-    )
-    return Struct(
-        AlterConfigsRequest, Field("resources", Array(resource)), Field("validate_only", BOOL)
-    )
-
-
 REQUESTS = {
     DESCRIBE_CONFIGS: struct(DescribeConfigsRequest),
-    ALTER_CONFIGS: _alter_request(*_NAME_VALUE),
-    INCREMENTAL_ALTER_CONFIGS: _alter_request(*_INCREMENTAL),
+    ALTER_CONFIGS: struct(AlterConfigsRequest, without="operation"),
+    INCREMENTAL_ALTER_CONFIGS: struct(AlterConfigsRequest),
 }
 RESPONSES = {
     DESCRIBE_CONFIGS: struct(DescribeConfigsResponse),
@@ -239,9 +205,7 @@ def change_results(
             out += b"".join(parts)
             copied = at
         yield
-    end = skip_tags(frame, at) if flexible else at
-    if end != len(frame):
-        raise RemoteProtocolError(f"{len(frame) - end} bytes left over after the message")
+    check_end(frame, skip_tagged(frame, at, flexible))
     if not copied:
         return frame
     yield from _copy(view[copied:], out)

@@ -37,9 +37,9 @@ class FetchHead(NamedTuple):
     """
     The fixed fields of a Fetch request.
 
+    The replica id isn't among them: nobody is exempt because of what they claim to be.
+
     Attributes:
-        replica_id: -1 for consumers. From version 15 on it is in a tag that only followers send and
-            reads -1 here: nobody is exempt because of what they claim to be.
         max_wait_ms: how long the broker may wait.
         min_bytes: fewer bytes make it wait.
         max_bytes: the most it may bring; 2^31-1 before version 3.
@@ -47,7 +47,6 @@ class FetchHead(NamedTuple):
         session_epoch: -1 (final or no session) before version 7.
     """
 
-    replica_id: int
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
@@ -57,18 +56,14 @@ class FetchHead(NamedTuple):
 
 def read_request(frame: Buffer, version: int, body_offset: int) -> FetchHead:
     """Read the fixed fields of a Fetch request; its first bytes are enough."""
-    at = body_offset
-    replica_id = -1
+    at = body_offset + 4 if version < 15 else body_offset  # behind the replica id
     try:
-        if version < 15:
-            replica_id = _int32(frame, at)[0]
-            at += 4
         if version >= 7:
             wait, min_bytes, max_bytes, _, session, epoch = _request(frame, at)
-            return FetchHead(replica_id, wait, min_bytes, max_bytes, session, epoch)
+            return FetchHead(wait, min_bytes, max_bytes, session, epoch)
         wait, min_bytes = _TWO.unpack_from(frame, at)
         max_bytes = _int32(frame, at + 8)[0] if version >= 3 else 2**31 - 1
-        return FetchHead(replica_id, wait, min_bytes, max_bytes, NO_SESSION, FINAL_EPOCH)
+        return FetchHead(wait, min_bytes, max_bytes, NO_SESSION, FINAL_EPOCH)
     except struct.error:
         raise truncated("a Fetch request", at) from None
 

@@ -26,6 +26,7 @@ from headgate.wire.fields import (
     read_nullable_string,
     read_string,
     read_uuid,
+    skip_string,
     skip_tags,
 )
 from headgate.wire.header import build_request, is_flexible, response_body_offset
@@ -135,7 +136,7 @@ def read_metadata_steps(version: int, frame: Buffer) -> Work[Metadata]:
         node_id, at = read_int32(frame, at)
         host, at = read_string(frame, at, flexible)
         port, at = read_int32(frame, at)
-        _, at = read_nullable_string(frame, at, flexible)
+        at = skip_string(frame, at, flexible)
         if flexible:
             at = skip_tags(frame, at)
         brokers.append(Node(node_id, host, port))

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, Any, Final, TypeAlias
 
-from headgate.errors import KafkaError, RemoteProtocolError
+from headgate.errors import KafkaError
 from headgate.steps import FEW, Counted, Work
 from headgate.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
-from headgate.wire.fields import Buffer, skip_tags, write_array_length
+from headgate.wire.fields import Buffer, skip_tagged, write_array_length
 from headgate.wire.header import (
     build_request,
     build_response,
@@ -28,17 +29,17 @@ from headgate.wire.header import (
     response_body_offset,
 )
 from headgate.wire.schema import (
-    INT32,
     Array,
-    Field,
     Int8,
     Int16,
     Int32,
     Struct,
+    check_end,
     message,
     struct,
     versions,
 )
+from headgate.wire.throttle import clamp
 
 # First versions whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
 STRICT_SINCE: Final = {CREATE_TOPICS: 6, DELETE_TOPICS: 5, CREATE_PARTITIONS: 3}
@@ -50,12 +51,12 @@ TopicRef: TypeAlias = str | uuid.UUID
 Current: TypeAlias = Callable[[TopicRef], int | None]
 
 
-@dataclass(frozen=True, slots=True)
+@message("partition_index")
 class Assignment:
     """The replicas of one partition; the index is only in CreateTopics."""
 
-    broker_ids: tuple[int, ...]
-    partition_index: int = -1
+    broker_ids: tuple[Int32, ...]
+    partition_index: Int32 = -1
 
 
 @message()
@@ -73,7 +74,7 @@ class CreatableTopic:
     name: str
     num_partitions: Int32
     replication_factor: Int16
-    assignments: Annotated[tuple[Assignment, ...], Array(_NEW)] = ()
+    assignments: tuple[Assignment, ...] = ()
     configs: tuple[TopicConfig, ...] = ()
 
 
@@ -160,7 +161,7 @@ class GrowingTopic:
 
     name: str
     count: Int32
-    assignments: Annotated[tuple[Assignment, ...] | None, Array(_MORE, nullable=True)] = None
+    assignments: Annotated[tuple[Assignment, ...] | None, _WITHOUT_INDEX] = None
 
 
 @message()
@@ -189,9 +190,7 @@ class CreatePartitionsResponse:
     throttle_time_ms: Int32 = 0
 
 
-_IDS: Final = Field("broker_ids", Array(INT32))
-_NEW: Final = Struct(Assignment, Field("partition_index", INT32), _IDS)
-_MORE: Final = Struct(Assignment, _IDS)
+_WITHOUT_INDEX: Final = Array(struct(Assignment, without="partition_index"), nullable=True)
 REQUESTS: Final[dict[int, Struct[Any]]] = {
     CREATE_TOPICS: struct(CreateTopicsRequest),
     DELETE_TOPICS: struct(DeleteTopicsRequest),
@@ -223,22 +222,27 @@ class Mutations:
     strict: bool
 
 
-def _ref(topic: DeletableTopic) -> TopicRef:
-    return topic.topic_id if topic.name is None else topic.name
+def _ref(topic: Any) -> TopicRef:
+    """Return the name of a topic of any of these requests, or its id where it has none."""
+    if isinstance(topic, str):
+        return topic
+    ref: TopicRef = topic.topic_id if topic.name is None else topic.name
+    return ref
 
 
-def named(api_key: int, request: Any) -> Work[list[TopicRef]]:
+def _lists(request: Any) -> dict[str, Sequence[Any]]:
+    """Return the lists of topics that a request has, by the names of their fields."""
+    names = ("topics", "topic_names")
+    return {name: getattr(request, name) for name in names if hasattr(request, name)}
+
+
+def named(request: Any) -> Work[list[TopicRef]]:
     """Return the topics that a request names, by name or id, in its order; in steps."""
     refs: list[TopicRef] = []
-    for number, topic in enumerate(request.topics, 1):
-        refs.append(_ref(topic) if api_key == DELETE_TOPICS else topic.name)
-        if not number % FEW:
+    for topic in chain.from_iterable(_lists(request).values()):
+        refs.append(_ref(topic))
+        if not len(refs) % FEW:
             yield
-    if api_key == DELETE_TOPICS:
-        for number, name in enumerate(request.topic_names, 1):
-            refs.append(name)
-            if not number % FEW:
-                yield
     return refs
 
 
@@ -262,7 +266,7 @@ def mutations(
         default_partitions: the cluster's ``num.partitions``, for topics that leave it open.
     """
     strict = version >= STRICT_SINCE[api_key]
-    refs = yield from named(api_key, request)
+    refs = yield from named(request)
     counts: list[int | None] = []
     if api_key == DELETE_TOPICS:
         for ref in refs:
@@ -300,18 +304,14 @@ def keep(
     for ref in refused:
         gone.add(ref)
         yield
-    topics, names = [], []
-    for topic in request.topics:
-        if (_ref(topic) if api_key == DELETE_TOPICS else topic.name) not in gone:
-            topics.append(topic)
-        yield
-    request = dataclasses.replace(request, topics=tuple(topics))
-    if api_key == DELETE_TOPICS:
-        for name in request.topic_names:
-            if name not in gone:
-                names.append(name)
+    kept: dict[str, list[Any]] = {}
+    for name, topics in _lists(request).items():
+        kept[name] = []
+        for topic in topics:
+            if _ref(topic) not in gone:
+                kept[name].append(topic)
             yield
-        request = dataclasses.replace(request, topic_names=tuple(names))
+    request = dataclasses.replace(request, **kept)
     body = yield from REQUESTS[api_key].encode_steps(
         request, version, is_flexible(api_key, version)
     )
@@ -339,7 +339,7 @@ def refuse(
     """Return an answer that refuses these topics with THROTTLING_QUOTA_EXCEEDED (89)."""
     topics = Counted(len(refused), (_refusal(api_key, ref) for ref in refused))
     kind = RESPONSES[api_key]
-    answer = kind.factory(topics=topics, throttle_time_ms=min(max(throttle_ms, 0), 2**31 - 1))
+    answer = kind.factory(topics=topics, throttle_time_ms=clamp(throttle_ms))
     body = yield from kind.encode_steps(answer, version, is_flexible(api_key, version))
     yield
     return build_response(api_key, version, correlation_id, body)
@@ -381,9 +381,7 @@ def merge(
         topic, at = yield from topics.element.read_steps(frame, at, version, flexible)
         seen(topic)
         yield
-    end = skip_tags(frame, at) if flexible else at
-    if end != len(frame):
-        raise RemoteProtocolError(f"{len(frame) - end} bytes left over after the message")
+    check_end(frame, skip_tagged(frame, at, flexible))
     if not refused:
         return frame
     out = bytearray(frame[:counted_at])

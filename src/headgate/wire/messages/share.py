@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from headgate.wire.fields import Buffer, read_nullable_string, truncated
+from headgate.wire.fields import Buffer, skip_string, truncated
 from headgate.wire.throttle import overwrite
 
 _TWO = struct.Struct(">ii")
@@ -27,13 +27,7 @@ def cap_request(frame: Buffer, version: int, body_offset: int, limit: int) -> Bu
     Returns:
         The frame: the same object if nothing had to change or it could be written in place.
     """
-    _, at = read_nullable_string(frame, body_offset, True)  # group
-    _, at = read_nullable_string(frame, at, True)  # member
-    at += 8  # session epoch, longest wait
-    try:
-        min_bytes, max_bytes = _TWO.unpack_from(frame, at)
-    except struct.error:
-        raise truncated("a ShareFetch request", at) from None
+    at, min_bytes, max_bytes = _caps(frame, body_offset)
     limit = max(0, min(limit, 2**31 - 1))
     if min_bytes <= limit and max_bytes <= limit:
         return frame
@@ -42,9 +36,18 @@ def cap_request(frame: Buffer, version: int, body_offset: int, limit: int) -> Bu
 
 def ask_little(frame: Buffer, version: int, body_offset: int) -> Buffer:
     """Have a ShareFetch answered at once with as little as can be: a batch, if there is one."""
-    _, at = read_nullable_string(frame, body_offset, True)  # group
-    _, at = read_nullable_string(frame, at, True)  # member
-    return overwrite(frame, at + 4, struct.pack(">iii", 0, 0, 1))
+    at, _, _ = _caps(frame, body_offset)
+    return overwrite(frame, at - 4, struct.pack(">iii", 0, 0, 1))  # the longest wait too
+
+
+def _caps(frame: Buffer, body_offset: int) -> tuple[int, int, int]:
+    """Return where MinBytes and MaxBytes are, and both."""
+    at = skip_string(frame, body_offset, True)  # group
+    at = skip_string(frame, at, True) + 8  # member; session epoch, longest wait
+    try:
+        return at, *_TWO.unpack_from(frame, at)
+    except struct.error:
+        raise truncated("a ShareFetch request", at) from None
 
 
 def charged_bytes(frame_bytes: int) -> int:

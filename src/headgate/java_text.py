@@ -108,9 +108,10 @@ def properties_order(keys: Iterable[str]) -> list[str]:
     bins = 16
     while len(listed) >= bins * 3 // 4:
         bins *= 2
-    return sorted(listed, key=lambda key: _spread(key) & (bins - 1))
+    return sorted(listed, key=lambda key: java_bucket(key, bins))
 
 
-def _spread(key: str) -> int:
+def java_bucket(key: str, buckets: int) -> int:
+    """Return a key's bucket in Java's hash maps, which have 16 of them or another power of two."""
     code = java_hash(key)
-    return code ^ (code >> 16)
+    return (code ^ (code >> 16)) & (buckets - 1)
