@@ -127,13 +127,13 @@ def _past(arguments: argparse.Namespace) -> Picture:
     """
     from headgate.live.past import LOOK_BACK_MS, Past
     from headgate.pipeline.sources.files import find_files
-    from headgate.pipeline.sources.pieces import JOURNAL_SUFFIXES
     from headgate.usage import reader
+    from headgate.usage.files import SUFFIXES
 
     paths: list[str] = arguments.requests
     at_ms = None if arguments.at is None else moment(arguments.at, "--at")
     files = find_files(paths)
-    if not any(path.endswith(JOURNAL_SUFFIXES) for path, _ in files):
+    if not any(path.endswith(SUFFIXES) for path, _ in files):
         return _past_of_logs(arguments, files, at_ms)
     try:
         if at_ms is None:

@@ -53,8 +53,9 @@ second: a driver, which only plans, imports none but ``codes``.
 
 Modules:
 
-- ``codes``: the codes of operations, and limits that all kernels share.
-- ``compiled``: Numba's settings, and Java's rounding compiled.
+- ``codes``: the codes of operations.
+- ``compiled``: Numba's settings; Java's rounding and expiry compiled.
+- ``states``: what keys hold, and a batch of events.
 - ``rate_loop``: the sampled rate's loop.
 - ``rate``: the sampled rate over whole arrays.
 - ``bucket``: token buckets over whole arrays.

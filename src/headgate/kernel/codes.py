@@ -1,11 +1,8 @@
-"""The codes of a replayed event's operations, and constants that the kernels share."""
+"""The codes of a replayed event's operations."""
 
 from __future__ import annotations
 
 from typing import Final
-
-from headgate.throttle.java import LONG_MAX, UNLIMITED
-from headgate.throttle.registry import EXPIRY_MS, EXPIRY_PERIOD_MS
 
 OP_RECORD: Final = 0
 """Charge and check."""
@@ -21,17 +18,3 @@ OP_STRICT: Final = 5
 """Buckets only: check, then charge unless tokens are below zero."""
 OP_TOUCH: Final = 6
 """Only make the key's sensor, as asking for the maximum in the window does."""
-
-__all__ = [
-    "EXPIRY_MS",
-    "EXPIRY_PERIOD_MS",
-    "LONG_MAX",
-    "OP_BOUND",
-    "OP_MEASURE",
-    "OP_NO_CHECK",
-    "OP_RECORD",
-    "OP_STRICT",
-    "OP_TOUCH",
-    "OP_UNRECORD",
-    "UNLIMITED",
-]

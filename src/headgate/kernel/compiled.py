@@ -1,4 +1,4 @@
-"""Numba's settings for every kernel, and Java's rounding compiled."""
+"""Numba's settings for every kernel; Java's rounding and a sensor's expiry compiled."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import numba
 import numpy as np
+
+from headgate.throttle.registry import EXPIRY_MS, EXPIRY_PERIOD_MS
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -23,6 +25,16 @@ def compiled(function: Callable[..., Any]) -> Any:
     file = made._cache._cache_file
     file._source_stamp = (file._source_stamp, _state(Path(function.__code__.co_filename).parent))
     return made
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """
+    Compile into each caller.
+
+    What is called often is faster so, and has no type of its own for each literal among its
+    arguments.
+    """
+    return numba.njit(inline="always", nogil=True, error_model="numpy")(function)
 
 
 @functools.cache
@@ -47,3 +59,12 @@ def round_like_java(value: float) -> np.int64:
     if value - whole >= 0.5:
         whole += 1.0
     return np.int64(whole)
+
+
+@compiled
+def expired(record_ms: np.int64, now: np.int64, start_ms: np.int64) -> bool:
+    """Say whether a sensor is gone: at a tick since, it was idle for too long."""
+    if now - record_ms <= EXPIRY_MS:
+        return False
+    tick = now - (now - start_ms) % EXPIRY_PERIOD_MS
+    return bool(tick - record_ms > EXPIRY_MS)

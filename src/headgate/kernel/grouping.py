@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.kernel.compiled import compiled
-from headgate.kernel.rate import Floats, Ints
+from headgate.kernel.states import Floats, Ints
 
 # Up to this many codes a plain table (16 MB) numbers them; beyond, a hashed one.
 MOST_CODES = 1 << 22

@@ -15,25 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from headgate.kernel.bucket import BucketState
-from headgate.kernel.codes import EXPIRY_MS, EXPIRY_PERIOD_MS, LONG_MAX
-from headgate.kernel.compiled import compiled, round_like_java
-from headgate.kernel.rate import Ints, batch
+from headgate.kernel.codes import OP_BOUND, OP_MEASURE, OP_RECORD, OP_TOUCH, OP_UNRECORD
+from headgate.kernel.compiled import compiled, expired, round_like_java
+from headgate.kernel.states import Ints, batch
 
 
 class PacedState(BucketState):
-    """
-    The pacing buckets of many keys, carried from batch to batch.
-
-    Args:
-        num_keys: how many keys there are; :meth:`grow` adds more.
-        num_samples: with window_ms the burst: a bucket holds num_samples x window_ms of its bound.
-        window_ms: see num_samples.
-        start_ms: when expiry's ticks count from.
-
-    Attributes:
-        tokens: what each key holds at ``last_ms``; below zero is owed.
-        bound: each key's tokens per second.
-    """
+    """The pacing buckets of many keys, carried from batch to batch."""
 
     no_bound: ClassVar[float] = inf
 
@@ -61,18 +49,9 @@ def replay_paced(
     Raises:
         ValueError: arrays of different lengths, or a key outside the state.
     """
-    keys, times, amounts, ops, bounds = batch(state, key, t_ms, amount, op, bound)
-    throttle = np.zeros(len(keys), np.int64)
-    _replay(
-        state.parts,
-        keys,
-        times,
-        amounts,
-        ops,
-        bounds,
-        LONG_MAX if cap_ms is None else cap_ms,
-        throttle,
-    )
+    given = batch(state, key, t_ms, amount, op, bound, cap_ms)
+    _replay(*given)
+    throttle: Ints = given[-1]
     return throttle
 
 
@@ -95,18 +74,14 @@ def _replay(state, keys, times, amounts, ops, bounds, cap_ms, throttle):
         k = keys[i]
         now = times[i]
         amount = amounts[i]
-        op = ops[i] if len(ops) else np.uint8(0)
-        alive = exists[k]
-        if alive and now - all_records[k] > EXPIRY_MS:
-            tick = now - (now - start_ms) % EXPIRY_PERIOD_MS
-            alive = not tick - all_records[k] > EXPIRY_MS
+        op = ops[i] if len(ops) else np.uint8(OP_RECORD)
         bound = bounds[i] if len(bounds) else all_bounds[k]
-        if op == 4:
+        if op == OP_BOUND:
             bound = amount
-        if not alive:
+        if not exists[k] or expired(all_records[k], now, start_ms):
             exists[k] = False
             all_bounds[k] = bound
-            if op == 3 or op == 4:
+            if op == OP_MEASURE or op == OP_BOUND:  # noqa: SIM109 - `in` is slower here
                 continue
             exists[k] = True
             all_tokens[k] = bound * burst_s
@@ -116,16 +91,16 @@ def _replay(state, keys, times, amounts, ops, bounds, cap_ms, throttle):
             all_lasts[k] = max(all_lasts[k], now)
             all_bounds[k] = bound
             all_tokens[k] = min(tokens, bound * burst_s)
-        if op == 3 or op == 4:
+        if op == OP_MEASURE or op == OP_BOUND:  # noqa: SIM109 - `in` is slower here
             continue
         all_records[k] = now
-        if op == 6:
+        if op == OP_TOUCH:
             continue
-        if op == 2:
+        if op == OP_UNRECORD:
             all_tokens[k] = min(all_tokens[k] + amount, bound * burst_s)
             continue
         tokens = _refill(all_tokens[k], bound, all_lasts[k], now, burst_s) - amount
         all_lasts[k] = max(all_lasts[k], now)
         all_tokens[k] = tokens
-        if tokens < 0.0 and op == 0:
+        if tokens < 0.0 and op == OP_RECORD:
             throttle[i] = min(max(round_like_java(-tokens / bound * 1000.0), 0), cap_ms)

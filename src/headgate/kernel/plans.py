@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.kernel.codes import LONG_MAX
+from headgate.kernel.codes import OP_RECORD
 from headgate.kernel.compiled import compiled, round_like_java
-from headgate.kernel.rate import Floats, Ints, RateState
+from headgate.kernel.rate import RateState
 from headgate.kernel.rate_loop import (
     CERTAIN,
     LAST,
@@ -27,8 +27,8 @@ from headgate.kernel.rate_loop import (
     quick_window,
     slow,
 )
-
-_NO_OPS = np.empty(0, np.uint8)
+from headgate.kernel.states import NO_OPS, Floats, Ints
+from headgate.throttle.java import LONG_MAX
 
 
 class PlanSums:
@@ -112,7 +112,7 @@ def replay_plans(
         head,
         t_ms,
         amount,
-        _NO_OPS if op is None else op,
+        NO_OPS if op is None else op,
         key,
         group,
         mine,
@@ -138,15 +138,16 @@ def _replay(
             continue
         now = times[i]
         amount = amounts[i]
-        op = ops[i] if has_ops else np.uint8(0)
+        op = ops[i] if has_ops else np.uint8(OP_RECORD)
         value = sums[k, VALUE] + amount
         if (
-            op == 0
+            op == OP_RECORD
             and hot[k, LAST] <= now < hot[k, QUICK]
             and amount == np.floor(amount)
             and 0.0 <= value < LIMIT
         ):
-            # As in rate_loop: nothing but the current sample's sum changes.
+            # As in rate_loop, which says more. A function of both would cost twice the time: Numba
+            # counts the references to each array that it is given.
             sums[k, VALUE] = value
             hot[k, LAST] = now
             hot[k, RECORD] = now
@@ -154,7 +155,7 @@ def _replay(
             total = sums[k, OTHERS] + value
         else:
             measured, total, window = slow(state, k, now, amount, op)
-            if not measured or op != 0:
+            if not measured or op != OP_RECORD:
                 continue
         if total < lowest[head] * window * CERTAIN:
             continue

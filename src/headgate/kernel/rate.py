@@ -15,83 +15,24 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headgate.kernel import rate_loop as loop
-from headgate.kernel.codes import LONG_MAX, UNLIMITED
 from headgate.kernel.rate_loop import BOUND, INEXACT, NEVER, QUICK, SIZE
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
-_NO_OPS = np.empty(0, np.uint8)
-_NO_FLOATS = np.empty(0, np.float64)
-_NO_INTS = np.empty(0, np.int64)
+from headgate.kernel.states import KeyStates, batch
+from headgate.throttle.java import UNLIMITED
 
 
-class RateState:
-    """
-    The sampled rates of many keys, carried from batch to batch.
+class RateState(KeyStates):
+    """The sampled rates of many keys, carried from batch to batch."""
 
-    Args:
-        num_keys: how many keys there are; :meth:`grow` adds more.
-        num_samples: quota.window.num.
-        window_ms: quota.window.size.seconds x 1000.
-        start_ms: when expiry's ticks count from.
-    """
-
-    def __init__(
-        self,
-        num_keys: int,
-        *,
-        num_samples: int = 11,
-        window_ms: int = 1000,
-        start_ms: int = 0,
-    ) -> None:
-        if num_samples < 1 or window_ms < 1:
-            raise ValueError(f"need 1 sample of 1 ms at least, not {num_samples} of {window_ms} ms")
-        self.num_samples = num_samples
-        self.window_ms = window_ms
-        self.start_ms = start_ms
-        self.hot: Ints = np.empty((0, 8), np.int64)
-        self.sums: Floats = np.empty((0, 4), np.float64)
-        self.starts: Ints = np.empty((0, num_samples + 1), np.int64)
-        self.lasts: Ints = np.empty((0, num_samples + 1), np.int64)
-        self.values: Floats = np.empty((0, num_samples + 1), np.float64)
-        self.grow(num_keys)
-
-    @property
-    def num_keys(self) -> int:
-        """How many keys there is room for."""
-        return len(self.hot)
-
-    @property
-    def parts(self) -> tuple[Any, ...]:
-        """All of it, as the compiled loops take it."""
-        windows = (self.num_samples, self.window_ms, self.start_ms)
-        return self.hot, self.sums, self.starts, self.lasts, self.values, *windows
-
-    def grow(self, num_keys: int) -> None:
-        """Make room for keys up to num_keys - 1; state is kept, room is doubled when short."""
-        have = len(self.hot)
-        if num_keys <= have:
-            return
-        add = max(num_keys, min(2 * have, have + (1 << 20))) - have
-        hot = np.zeros((add, 8), np.int64)
+    def _fresh(self, count: int) -> tuple[NDArray[Any], ...]:
+        hot = np.zeros((count, 8), np.int64)
         hot[:, SIZE] = -1  # no sensor
         hot[:, QUICK] = NEVER
-        sums = np.zeros((add, 4), np.float64)
+        sums = np.zeros((count, 4), np.float64)
         sums[:, BOUND] = UNLIMITED
-        if self.num_samples > 1000:
-            sums[:, INEXACT] = 1.0
-        slots = (add, self.num_samples + 1)
-        self.hot = np.concatenate((self.hot, hot))
-        self.sums = np.concatenate((self.sums, sums))
-        self.starts = np.concatenate((self.starts, np.zeros(slots, np.int64)))
-        self.lasts = np.concatenate((self.lasts, np.zeros(slots, np.int64)))
-        self.values = np.concatenate((self.values, np.zeros(slots, np.float64)))
-
-    def copy_key(self, key: int, to: int) -> None:
-        """Let another key go on from where this one is."""
-        for array in self.parts[:5]:
-            array[to] = array[key]
+        sums[:, INEXACT] = self.num_samples > loop.MOST_SAMPLES
+        slots = (count, self.num_samples + 1)
+        starts, lasts = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
+        return hot, sums, starts, lasts, np.zeros(slots, np.float64)
 
 
 def replay_rate(
@@ -125,44 +66,9 @@ def replay_rate(
     Raises:
         ValueError: arrays of different lengths, or a key outside the state.
     """
-    keys, times, amounts, ops, bounds = batch(state, key, t_ms, amount, op, bound)
-    count = len(keys)
-    throttle = np.zeros(count, np.int64)
-    rate = np.zeros(count, np.float64) if rates else _NO_FLOATS
-    window = np.zeros(count, np.int64) if rates else _NO_INTS
-    loop.replay(
-        state.parts,
-        keys,
-        times,
-        amounts,
-        ops,
-        bounds,
-        LONG_MAX if cap_ms is None else cap_ms,
-        throttle,
-        rate,
-        window,
-    )
+    given = batch(state, key, t_ms, amount, op, bound, cap_ms)
+    throttle = given[-1]
+    count = len(throttle) if rates else 0
+    rate, window = np.zeros(count, np.float64), np.zeros(count, np.int64)
+    loop.replay(*given, rate, window)
     return (throttle, rate, window) if rates else throttle
-
-
-def batch(
-    state: Any,
-    key: ArrayLike,
-    t_ms: ArrayLike,
-    amount: ArrayLike,
-    op: ArrayLike | None,
-    bound: ArrayLike | None,
-) -> tuple[Ints, Ints, Floats, NDArray[np.uint8], Floats]:
-    """Return a batch's arrays as the kernels take them, checked."""
-    keys = np.ascontiguousarray(key, np.int64)
-    times = np.ascontiguousarray(t_ms, np.int64)
-    amounts = np.ascontiguousarray(amount, np.float64)
-    ops = _NO_OPS if op is None else np.ascontiguousarray(op, np.uint8)
-    bounds = _NO_FLOATS if bound is None else np.ascontiguousarray(bound, np.float64)
-    count = len(keys)
-    wrong = [len(a) for a in (times, amounts) if len(a) != count]
-    if wrong or len(ops) not in (0, count) or len(bounds) not in (0, count):
-        raise ValueError(f"{count} keys, but other arrays of a batch have other lengths")
-    if count and not (keys.min() >= 0 and keys.max() < state.num_keys):
-        raise ValueError(f"keys must be 0 to {state.num_keys - 1}; call grow() for more")
-    return keys, times, amounts, ops, bounds

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.kernel.codes import EXPIRY_MS, EXPIRY_PERIOD_MS, UNLIMITED
-from headgate.kernel.compiled import compiled, round_like_java
+from headgate.kernel.codes import OP_BOUND, OP_MEASURE, OP_RECORD, OP_TOUCH, OP_UNRECORD
+from headgate.kernel.compiled import compiled, expired, round_like_java
+from headgate.throttle.java import UNLIMITED
+from headgate.throttle.registry import EXPIRY_MS
 from headgate.throttle.sensor import MOST_EXACT
 
 # Columns of RateState.hot.
@@ -15,6 +17,8 @@ CURRENT, SIZE, START, LAST, OLDEST, QUICK, RECORD, EDGE = range(8)
 VALUE, OTHERS, BOUND, INEXACT = range(4)
 NEVER = -(1 << 62)
 LIMIT = float(MOST_EXACT)
+MOST_SAMPLES = 1000
+"""The sums of more samples than this aren't kept as they go."""
 CERTAIN = 0.001 * (1.0 - 1e-12)
 """A sum below bound x window in ms x this is surely within the bound: no exact division needed."""
 
@@ -110,13 +114,8 @@ def slow(state, k, now, amount, op):
         (whether there is a measurement, sum, window).
     """
     hot, sums, starts, lasts, values, num_samples, window_ms, start_ms = state
-    size = hot[k, SIZE]
-    if size >= 0 and now - hot[k, RECORD] > EXPIRY_MS:
-        tick = now - (now - start_ms) % EXPIRY_PERIOD_MS
-        if tick - hot[k, RECORD] > EXPIRY_MS:
-            size = np.int64(-1)
-    if size < 0:
-        if op == 3:
+    if hot[k, SIZE] < 0 or expired(hot[k, RECORD], now, start_ms):
+        if op == OP_MEASURE:
             hot[k, SIZE] = -1
             return False, 0.0, np.int64(1)
         hot[k, CURRENT] = 0
@@ -125,15 +124,15 @@ def slow(state, k, now, amount, op):
         hot[k, QUICK] = NEVER
         sums[k, VALUE] = 0.0
         sums[k, OTHERS] = 0.0
-        sums[k, INEXACT] = 1.0 if num_samples > 1000 else 0.0
-    if op == 6:
+        sums[k, INEXACT] = 1.0 if num_samples > MOST_SAMPLES else 0.0
+    if op == OP_TOUCH:
         return False, 0.0, np.int64(1)
-    if op != 3:
+    if op != OP_MEASURE:
         hot[k, RECORD] = now
-        if op == 2:
+        if op == OP_UNRECORD:
             amount = -amount
         _add(hot, sums, starts, lasts, values, k, amount, now, num_samples, window_ms)
-        if op != 0:
+        if op != OP_RECORD:
             return False, 0.0, np.int64(1)
     total, window = _settle(hot, sums, starts, lasts, values, k, now, num_samples, window_ms)
     return True, total, window
@@ -166,40 +165,36 @@ def replay(state, keys, times, amounts, ops, bounds, cap_ms, throttle, rates, wi
         k = keys[i]
         now = times[i]
         amount = amounts[i]
-        if has_bounds:
-            sums[k, BOUND] = bounds[i]
-        op = ops[i] if has_ops else np.uint8(0)
-        if op == 0 and hot[k, LAST] <= now < hot[k, QUICK] and amount == np.floor(amount):
-            value = sums[k, VALUE] + amount
-            if 0.0 <= value < LIMIT:
-                # Nothing but the current sample's sum changes; quick ends before any expiry.
-                sums[k, VALUE] = value
-                hot[k, LAST] = now
-                hot[k, RECORD] = now
-                window = quick_window(hot, k, now, pad, window_ms)
-                total = sums[k, OTHERS] + value
-                bound = sums[k, BOUND]
-                if not has_rates and total < bound * window * CERTAIN:
-                    continue
-                rate = total / (window / 1000.0)
-                if has_rates:
-                    rates[i] = rate
-                    windows[i] = window
-                if not rate <= bound:
-                    ms = round_like_java((rate - bound) / bound * window)
-                    throttle[i] = min(ms, cap_ms)
-                continue
-        if op == 4:
+        op = ops[i] if has_ops else np.uint8(OP_RECORD)
+        if op == OP_BOUND:
             sums[k, BOUND] = amount if amount == amount else UNLIMITED
             continue
-        done, total, window = slow(state, k, now, amount, op)
-        if not done:
+        if has_bounds:
+            sums[k, BOUND] = bounds[i]
+        value = sums[k, VALUE] + amount
+        if (
+            op == OP_RECORD
+            and hot[k, LAST] <= now < hot[k, QUICK]
+            and amount == np.floor(amount)
+            and 0.0 <= value < LIMIT
+        ):
+            # Nothing but the current sample's sum changes; quick ends before any expiry.
+            sums[k, VALUE] = value
+            hot[k, LAST] = now
+            hot[k, RECORD] = now
+            window = quick_window(hot, k, now, pad, window_ms)
+            total = sums[k, OTHERS] + value
+        else:
+            measured, total, window = slow(state, k, now, amount, op)
+            if not measured:
+                continue
+        bound = sums[k, BOUND]
+        if not has_rates and total < bound * window * CERTAIN:
             continue
         rate = total / (window / 1000.0)
         if has_rates:
             rates[i] = rate
             windows[i] = window
-        bound = sums[k, BOUND]
-        if op == 0 and not rate <= bound:
+        if op == OP_RECORD and not rate <= bound:
             ms = round_like_java((rate - bound) / bound * window)
             throttle[i] = min(ms, cap_ms)

@@ -14,6 +14,7 @@ import json
 import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,115 +92,50 @@ def _bits(value: object) -> bytes | None:
 
 def stat_player(header: Event) -> Player:
     """Play a bare Rate or TokenBucket."""
-    samples, window = int(header["num_samples"]), window_ms_of(header)
+    windows = int(header["num_samples"]), window_ms_of(header)
+    stat: SampledRate | TokenBucket = SampledRate(*windows)
     if header["stat"] == "token_bucket":
-        quota = number(header.get("quota"))
-        return _bucket_player(TokenBucket(quota, samples, window))
-    return _rate_player(SampledRate(samples, window))
+        stat = TokenBucket(number(header.get("quota")), *windows)
 
-
-def _rate_player(stat: SampledRate) -> Player:
     def play(event: Event) -> Answer:
         op, now = event["op"], event["t"]
         if op == "config":
-            stat.configure(
-                event.get("num_samples", stat.num_samples), event.get("window_ms", stat.window_ms)
-            )
+            samples = event.get("num_samples", stat.num_samples)
+            window_ms = event.get("window_ms", stat.window_ms)
+            if isinstance(stat, SampledRate):
+                stat.configure(samples, window_ms)
+            else:
+                stat.num_samples, stat.window_ms = samples, window_ms
+                stat.bound = number(event.get("quota", stat.bound))
             return {}
         if op == "rec":
             stat.record(number(event["v"]), now)
             if event.get("m") is False:
                 return {}
+        if isinstance(stat, TokenBucket):
+            return {"value": stat.measure(now)}
         value, window = stat.charge(None, now)
         return {"value": value, "win": window}
 
     return play
 
 
-def _bucket_player(stat: TokenBucket) -> Player:
-    def play(event: Event) -> Answer:
-        op, now = event["op"], event["t"]
-        if op == "config":
-            stat.bound = number(event.get("quota", stat.bound))
-            stat.num_samples = event.get("num_samples", stat.num_samples)
-            stat.window_ms = event.get("window_ms", stat.window_ms)
-            return {}
-        if op == "rec":
-            stat.record(number(event["v"]), now)
-            if event.get("m") is False:
-                return {}
-        return {"value": stat.measure(now)}
-
-    return play
+_MANAGERS: dict[str, Callable[..., ClientQuotaManager | ControllerMutationQuotaManager]] = {
+    "controller_mutation": ControllerMutationQuotaManager,
+    "request": RequestQuotaManager,
+    "produce": partial(ClientQuotaManager, QuotaType.PRODUCER_BYTE_RATE),
+    "fetch": partial(ClientQuotaManager, QuotaType.CONSUMER_BYTE_RATE),
+}
 
 
 def client_quota_player(header: Event) -> Player:
     """Play a client quota manager of the header's type."""
-    settings: dict[str, Any] = {
-        "num_samples": int(header["num_samples"]),
-        "window_ms": window_ms_of(header),
-        "rules": rules_of(header),
-        "start_ms": int(header["start_ms"]),
-    }
-    kind = header["type"]
-    if kind == "controller_mutation":
-        return _mutation_player(ControllerMutationQuotaManager(**settings))
-    if kind == "request":
-        return _sampled_player(RequestQuotaManager(**settings))
-    quota_type = {
-        "produce": QuotaType.PRODUCER_BYTE_RATE,
-        "fetch": QuotaType.CONSUMER_BYTE_RATE,
-    }[kind]
-    return _sampled_player(ClientQuotaManager(quota_type, **settings))
-
-
-def _sampled_player(manager: ClientQuotaManager) -> Player:
-    def act(event: Event, answer: Answer) -> None:
-        op, now, user, client = event["op"], event["t"], event["u"], event["c"]
-        amount = event["ns"] * PERCENT_PER_NS if "ns" in event else number(event.get("v"))
-        if op == "rec":
-            answer["ms"] = to_int32(manager.record(user, client, amount, now).throttle_time_ms)
-        elif op == "norec":
-            manager.record_no_throttle(user, client, amount, now)
-        elif op == "unrec":
-            manager.unrecord(user, client, amount, now)
-        elif op == "max":
-            answer["max"] = manager.max_in_window(user, client, now)
-        elif op != "measure":
-            raise ValueError(f"unknown op {op!r}")
-
-    return _manager_player(manager, act)
-
-
-def _mutation_player(manager: ControllerMutationQuotaManager) -> Player:
-    def act(event: Event, answer: Answer) -> None:
-        op, now, user, client = event["op"], event["t"], event["u"], event["c"]
-        if op == "rec":
-            throttle = manager.record(user, client, number(event["v"]), now)
-            answer["ms"] = to_int32(throttle.throttle_time_ms)
-        elif op in ("strict", "permissive"):
-            quota = manager.quota(user, client, now, strict=op == "strict")
-            rejected = []
-            for amount in event["vs"]:
-                try:
-                    quota.record(number(amount), now)
-                    rejected.append(False)
-                except ApiError:
-                    rejected.append(True)
-            answer["ms"] = to_int32(quota.throttle_time_ms(now))
-            answer["exceeded"] = quota.is_exceeded
-            answer["rejected"] = rejected
-        elif op != "measure":
-            raise ValueError(f"unknown op {op!r}")
-
-    return _manager_player(manager, act)
-
-
-def _manager_player(
-    manager: ClientQuotaManager | ControllerMutationQuotaManager,
-    act: Callable[[Event, Answer], None],
-) -> Player:
-    """Play a manager: ``act`` carries an event out, then comes whose quota it was charged to."""
+    manager = _MANAGERS[header["type"]](
+        num_samples=int(header["num_samples"]),
+        window_ms=window_ms_of(header),
+        rules=rules_of(header),
+        start_ms=int(header["start_ms"]),
+    )
 
     def play(event: Event) -> Answer:
         op, now = event["op"], event["t"]
@@ -207,8 +143,7 @@ def _manager_player(
             manager.update_quota(entity_of(event["entity"]), number(event["value"]), now)
             return {"flags": manager.flags}
         manager.advance(now)
-        answer: Answer = {}
-        act(event, answer)
+        answer = {} if op == "measure" else _act(manager, event)
         if not (manager.enabled or op == "unrec"):
             return {**answer, "tu": None, "tc": None}
         tags = manager.tags(event["u"], event["c"])
@@ -224,6 +159,41 @@ def _manager_player(
         return answer
 
     return play
+
+
+def _act(manager: Any, event: Event) -> Answer:
+    """Carry an event out; return what the manager answers."""
+    op, now, user, client = event["op"], event["t"], event["u"], event["c"]
+    amount = event["ns"] * PERCENT_PER_NS if "ns" in event else number(event.get("v"))
+    if op == "rec":
+        return {"ms": to_int32(manager.record(user, client, amount, now).throttle_time_ms)}
+    if op == "max":
+        return {"max": manager.max_in_window(user, client, now)}
+    if op in ("strict", "permissive"):
+        return _mutate(manager.quota(user, client, now, strict=op == "strict"), event)
+    if op == "norec":
+        manager.record_no_throttle(user, client, amount, now)
+    elif op == "unrec":
+        manager.unrecord(user, client, amount, now)
+    else:
+        raise ValueError(f"unknown op {op!r}")
+    return {}
+
+
+def _mutate(quota: Any, event: Event) -> Answer:
+    """Charge the mutations of one request; return the quota's answer."""
+    now, rejected = event["t"], []
+    for amount in event["vs"]:
+        try:
+            quota.record(number(amount), now)
+            rejected.append(False)
+        except ApiError:
+            rejected.append(True)
+    return {
+        "ms": to_int32(quota.throttle_time_ms(now)),
+        "exceeded": quota.is_exceeded,
+        "rejected": rejected,
+    }
 
 
 def connection_player(header: Event) -> Player:

@@ -5,6 +5,7 @@ Journal files on disk: written batch by batch, closed by a rename, recovered aft
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -25,35 +26,28 @@ class Recovered(NamedTuple):
     lost_bytes: int
 
 
-class _Sink:
+class _Sink(io.RawIOBase):
     """A file for Arrow's writer that only collects bytes, so that a batch is written whole."""
 
     def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self.offset = 0
-        self.closed = False
+        self._parts: list[bytes] = []
+        self._offset = 0
 
     def write(self, data: Any) -> int:
         raw = bytes(data)
-        self.parts.append(raw)
-        self.offset += len(raw)
+        self._parts.append(raw)
+        self._offset += len(raw)
         return len(raw)
 
     def tell(self) -> int:
-        return self.offset
-
-    def flush(self) -> None:
-        """Do nothing: ``OpenFile`` writes."""
-
-    def close(self) -> None:
-        self.closed = True
+        return self._offset
 
     def writable(self) -> bool:
         return True
 
     def take(self) -> bytes:
-        raw = b"".join(self.parts)
-        self.parts.clear()
+        raw = b"".join(self._parts)
+        self._parts.clear()
         return raw
 
 

@@ -76,10 +76,7 @@ def read_batches(paths: Paths) -> Iterator[pa.RecordBatch]:
         Batches of ``SCHEMA``, each of one worker, ``seq`` ascending.
     """
     for file in list_files(paths):
-        try:
-            yield from files.read_batches(file)
-        except FileNotFoundError:
-            continue  # removed since it was listed, because the journal was too large
+        yield from _batches(file)
 
 
 def read_until(paths: Paths, until_ms: float) -> Iterator[pa.RecordBatch]:
@@ -94,12 +91,11 @@ def read_until(paths: Paths, until_ms: float) -> Iterator[pa.RecordBatch]:
     for file in list_files(paths):
         if file.worker_id in over:
             continue
-        with contextlib.suppress(FileNotFoundError):  # removed since it was listed
-            for batch in files.read_batches(file):
-                if batch.num_rows and batch.column("t_ms")[0].as_py() > until_ms:
-                    over.add(file.worker_id)
-                    break
-                yield batch
+        for batch in _batches(file):
+            if batch.num_rows and batch.column("t_ms")[0].as_py() > until_ms:
+                over.add(file.worker_id)
+                break
+            yield batch
 
 
 def latest_batches(
@@ -126,7 +122,8 @@ def latest_batches(
 
 
 def _batches(file: files.JournalFile) -> Iterator[pa.RecordBatch]:
-    with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+    """Read a file's batches; none where it was removed since it was listed."""
+    with contextlib.suppress(FileNotFoundError):  # the journal was too large
         yield from files.read_batches(file)
 
 

@@ -11,7 +11,6 @@ removed, the number is written to ``<worker>.next``, so that no number is used t
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -20,10 +19,9 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headgate.files import sync_directory
+from headgate.files import write_whole
 from headgate.quota.sanitizer import sanitize
 from headgate.usage import files
-from headgate.usage.disk import create
 
 NEXT: Final = ".next"
 MOST_EVENTS: Final = 32 * 1024 * 1024
@@ -114,19 +112,8 @@ def note_number(directory: Path, worker_id: str, number: int) -> None:
     """
     if noted_number(directory, worker_id) >= number:
         return
-    note = _note(directory, worker_id)
-    unfinished = note.with_name(f"{note.name}-{os.getpid()}.tmp")
-    try:
-        with create(unfinished) as out:
-            out.write(str(number).encode("ascii"))
-            out.flush()
-            os.fsync(out.fileno())
-        unfinished.rename(note)
-    except OSError:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
-        raise
-    sync_directory(directory)
+    content = str(number).encode("ascii")
+    write_whole(_note(directory, worker_id), content, mode=0o640, durable=True)
 
 
 def _note(directory: Path, worker_id: str) -> Path:

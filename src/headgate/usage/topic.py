@@ -32,16 +32,16 @@ _CLOSED: Final = "closed"
 _RECENT: Final = 300
 
 
-def messages(batch: pa.RecordBatch, most_bytes: int | None = None) -> list[bytes]:
+def messages(batch: pa.RecordBatch, most_bytes: int) -> list[bytes]:
     """
     Divide a batch into messages that a broker accepts.
 
     Args:
         batch: of ``SCHEMA``.
-        most_bytes: of a message; None: what fits a broker's default limit.
+        most_bytes: of a message.
     """
     raw = encode(batch)
-    if len(raw) <= (MAX_MESSAGE_BYTES if most_bytes is None else most_bytes) or batch.num_rows == 1:
+    if len(raw) <= most_bytes or batch.num_rows == 1:
         return [raw]
     half = batch.num_rows // 2
     return messages(batch.slice(0, half), most_bytes) + messages(batch.slice(half), most_bytes)
@@ -106,7 +106,7 @@ class TopicWriter(EventWriter):
         except KafkaException as exc:
             raise ConfigError(f"headgate.usage: kafka:{topic} can't be written: {exc}") from exc
         self._parts: list[bytes] = []
-        self._most_bytes: int | None = None  # the topic's own limit, found out by being refused
+        self._most_bytes = MAX_MESSAGE_BYTES  # less where the topic refuses them
 
     def _make_producer(self) -> Producer:
         return Producer(

@@ -372,7 +372,7 @@ def test_malformed_events_are_a_gap_and_stop_nothing(
 def test_messages_of_a_topic_fit_a_brokers_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = batch_of([event(n) for n in range(100)], "w", 1)
     monkeypatch.setattr(topic, "MAX_MESSAGE_BYTES", 9_000)
-    parts = topic.messages(batch)
+    parts = topic.messages(batch, topic.MAX_MESSAGE_BYTES)
     assert len(parts) > 1
     assert all(len(part) <= 9_000 for part in parts)
     again = [b for part in parts for b in topic.decode(part)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -169,25 +169,25 @@ class FileRounds(threading.Thread):
         return self._failure
 
 
+@dataclass(frozen=True)
 class _RoundOfFiles:
-    def __init__(self, spark: SparkSession, found: FilesOfRound, options: ReadOptions) -> None:
-        self._spark = spark
-        self._found = found
-        self._options = options
+    spark: SparkSession
+    found: FilesOfRound
+    options: ReadOptions
 
     def activity(self, *, connections: bool) -> DataFrame:
         """Return EMITTED_ACTIVITY, in rows."""
-        task = EmitActivity(replace(self._options, connections=connections))
-        spread = frames.spread(self._spark, self._options.pieces)
+        task = EmitActivity(replace(self.options, connections=connections))
+        spread = frames.spread(self.spark, self.options.pieces)
         return spread.mapInArrow(task, EMITTED_ACTIVITY.struct)
 
     def requests(self) -> DataFrame:
         """Return EMITTED_REQUESTS."""
-        return frames.emit_requests(self._spark, self._options)
+        return frames.emit_requests(self.spark, self.options)
 
     def inputs(self) -> Sequence[Input]:
         """Return the files that were read."""
-        return self._found.inputs
+        return self.found.inputs
 
 
 class Directory:

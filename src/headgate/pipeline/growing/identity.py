@@ -9,7 +9,7 @@ line, device and inode tell which was read before.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -61,13 +61,11 @@ def look_at(path: str, now_s: float) -> Seen:
     request = first_request(head)
     seen = Seen(path, place, "", found.st_size, bool(compression), found.st_mtime_ns)
     if request:
-        name = hashlib.sha256(request).hexdigest()
-    elif seen.is_settled(now_s) or len(head) >= _HEAD_BYTES:
+        return replace(seen, head=hashlib.sha256(request).hexdigest())
+    if seen.is_settled(now_s) or len(head) >= _HEAD_BYTES:
         first = hashlib.sha256(head[: head.find(b"\n") + 1 or _HEAD_BYTES]).hexdigest()
-        name = f"{place[0]}:{place[1]}:{first}"
-    else:
-        return seen
-    return Seen(path, place, name, seen.size, seen.compressed, seen.modified_ns)
+        return replace(seen, head=f"{place[0]}:{place[1]}:{first}")
+    return seen
 
 
 def is_whole(path: str) -> bool:

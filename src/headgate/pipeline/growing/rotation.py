@@ -28,8 +28,8 @@ from headgate.pipeline.growing.rounds import Input
 from headgate.pipeline.sources.compressed import ReadError
 from headgate.pipeline.sources.files import filesystem
 from headgate.pipeline.sources.journal_files import journal_file, starts_of
-from headgate.pipeline.sources.pieces import JOURNAL_SUFFIXES, PIECE_BYTES, FilePiece, pieces_of
-from headgate.usage.files import CLOSED, PARQUET
+from headgate.pipeline.sources.pieces import PIECE_BYTES, FilePiece, pieces_of
+from headgate.usage.files import CLOSED, PARQUET, SUFFIXES
 
 # In place of a number: the file is a log.
 _LOG: Final = -1
@@ -144,7 +144,7 @@ class RolledFiles:
         """
         now_s = time.time() if now_s is None else now_s
         found = FilesOfRound()
-        logs = [path for path in files if not path.endswith(JOURNAL_SUFFIXES)]
+        logs = [path for path in files if not path.endswith(SUFFIXES)]
         for log, original in self._new_of_logs(logs, now_s):
             if len(found.inputs) >= self._most:
                 return found

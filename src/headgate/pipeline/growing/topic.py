@@ -17,7 +17,7 @@ from headgate.pipeline.workers.messages import (
     LineOptions,
     RequestsOfMessages,
     Start,
-    StartsOfMessages,
+    starts_of_messages,
 )
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class _RoundOfMessages:
 
     def requests(self) -> DataFrame:
         """Return EMITTED_REQUESTS; first remember the starts of workers in these messages."""
-        found = self._batch.mapInArrow(StartsOfMessages(), STARTS.struct).collect()
+        found = self._batch.mapInArrow(starts_of_messages, STARTS.struct).collect()
         self._inputs = [Input(self._topic.name, r[0], 0, r[1], r[2], r[3]) for r in found]
         self._topic.remember(self._inputs)
         task = RequestsOfMessages(self._topic.lines, tuple(self._topic.starts))

@@ -37,20 +37,106 @@ def varint_bytes(n: int) -> int:
     return 4 if n < 268435456 else 5
 
 
-def _compact(length: int | None) -> int:
+def compact(length: int) -> int:
     """Return the size of a compact string or bytes, with its own length before it (KIP-482)."""
-    return 1 if length is None else varint_bytes(length + 1) + length
+    return 1 if length < 0 else varint_bytes(length + 1) + length
 
 
-def _topic_frame(name: str | None, has_id: bool, partitions: int) -> int:
-    """Return the bytes of a topic in a flexible version, beside those of its partitions."""
-    named = 16 if name is None or has_id else _compact(utf8_bytes(name))
-    return named + varint_bytes(partitions + 1) + 1
+def topic_frame(flexible: bool, has_id: bool, name: int, partitions: int) -> int:
+    """
+    Return the bytes of a topic beside those of its partitions.
+
+    Args:
+        flexible: whether the version is one of KIP-482's.
+        has_id: whether the version names topics by their ids.
+        name: bytes of the topic's name, -1: it has none.
+        partitions: how many.
+    """
+    if not flexible:
+        return 6 + max(name, 0)
+    return (16 if name < 0 or has_id else compact(name)) + varint_bytes(partitions + 1) + 1
+
+
+def produce_partition(version: int, size: int) -> int:
+    """Return the bytes of a produce request's partition, by the size of its records."""
+    return 8 + max(size, 0) if version <= 8 else 5 + compact(size)
+
+
+def produce_frame(version: int, transactional_id: int, topics: int) -> int:
+    """Return the bytes of a produce request's body beside those of its topics."""
+    if version <= 8:
+        return 10 + (2 + max(transactional_id, 0) if version >= 3 else 0)
+    return 7 + compact(transactional_id) + varint_bytes(topics + 1)
+
+
+def fetch_partition(version: int, size: int, aborted: int, tags: int) -> int:
+    """
+    Return the bytes of a fetch response's partition.
+
+    Args:
+        version: response version.
+        size: of its records.
+        aborted: number of aborted transactions.
+        tags: bytes of its tagged fields with their count, 1 when it has none.
+    """
+    size, aborted = max(size, 0), max(aborted, 0)
+    if version > 11:
+        return 34 + tags + varint_bytes(aborted + 1) + 17 * aborted + compact(size)
+    # index, error, high watermark, records length; then by version last stable offset and
+    # aborted transactions (4+), log start offset (5+), preferred read replica (11+)
+    total = 18 + size
+    if version >= 4:
+        total += 12 + 16 * aborted
+    if version >= 5:
+        total += 8
+    if version >= 11:
+        total += 4
+    return total
+
+
+def fetch_frame(version: int, topics: int) -> int:
+    """Return the bytes of a fetch response beside those of its topics, with its length's 4."""
+    if version > 11:
+        return 15 + varint_bytes(topics + 1)
+    return 8 + (4 if version >= 1 else 0) + (6 if version >= 7 else 0)
+
+
+# Bytes of a fetch partition's tagged fields, whose structs have a fixed size: tag + size + struct.
+_DIVERGING_EPOCH: Final = 2 + 13
+_CURRENT_LEADER: Final = 2 + 9
+_SNAPSHOT_ID: Final = 2 + 13
+
+
+def fetch_tag_bytes(diverging_epoch: bool, current_leader: bool, snapshot_id: bool) -> int:
+    """Return the bytes of a fetch partition's tag section: its count and the fields present."""
+    return (
+        1
+        + (_DIVERGING_EPOCH if diverging_epoch else 0)
+        + (_CURRENT_LEADER if current_leader else 0)
+        + (_SNAPSHOT_ID if snapshot_id else 0)
+    )
+
+
+FORMULAS: Final = (
+    varint_bytes,
+    compact,
+    topic_frame,
+    produce_partition,
+    produce_frame,
+    fetch_partition,
+    fetch_frame,
+    fetch_tag_bytes,
+)
+"""The scan compiles these. They take whole numbers, -1 where something is null."""
 
 
 def utf8_bytes(text: str) -> int:
     """Return the length of ``text`` in UTF-8 bytes."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _text_bytes(text: str | None) -> int:
+    return -1 if text is None else utf8_bytes(text)
 
 
 def header_bytes(client_id: str, flexible: bool) -> int:
@@ -83,24 +169,13 @@ def produce_bytes(
     Returns:
         Bytes of request header and body, that is the frame without its 4-byte length.
     """
-    if version <= 8:
-        total = header_bytes(client_id, False) + 10
-        if version >= 3:
-            total += 2 + (utf8_bytes(transactional_id) if transactional_id else 0)
-        for name, sizes in topics:
-            total += 6 + utf8_bytes(name or "")
-            for size in sizes:
-                total += 8 + (size or 0)
-        return total
-    total = header_bytes(client_id, True) + 7
-    total += _compact(None if transactional_id is None else utf8_bytes(transactional_id))
-    n_topics = 0
+    total, n_topics = header_bytes(client_id, version > 8), 0
     for name, sizes in topics:
         n_topics += 1
-        total += _topic_frame(name, version >= 13, len(sizes))
+        total += topic_frame(version > 8, version >= 13, _text_bytes(name), len(sizes))
         for size in sizes:
-            total += 5 + _compact(size)
-    return total + varint_bytes(n_topics + 1)
+            total += produce_partition(version, size or 0)
+    return total + produce_frame(version, _text_bytes(transactional_id), n_topics)
 
 
 def fetch_bytes(
@@ -121,47 +196,13 @@ def fetch_bytes(
         4 bytes and the response body, without the response header: what Kafka's
         ``FetchResponse.sizeOf`` gives.
     """
-    if version <= 11:
-        total = 8
-        if version >= 1:
-            total += 4
-        if version >= 7:
-            total += 6
-        # index, error, high watermark, records length; then by version last stable offset and
-        # aborted transactions (4+), log start offset (5+), preferred read replica (11+)
-        partition = 18 + (12 if version >= 4 else 0) + (8 if version >= 5 else 0)
-        partition += 4 if version >= 11 else 0
-        for name, partitions in topics:
-            total += 6 + utf8_bytes(name or "")
-            for size, aborted, _ in partitions:
-                total += partition + (size or 0)
-                if version >= 4:
-                    total += 16 * (aborted or 0)
-        return total
-    total = 4 + 4 + 2 + 4 + 1
-    n_topics = 0
+    total = n_topics = 0
     for name, partitions in topics:
         n_topics += 1
-        total += _topic_frame(name, version >= 13, len(partitions))
+        total += topic_frame(version > 11, version >= 13, _text_bytes(name), len(partitions))
         for size, aborted, tags in partitions:
-            total += 34 + tags
-            total += 1 if aborted is None else varint_bytes(aborted + 1) + 17 * aborted
-            total += _compact(size)
-    return total + varint_bytes(n_topics + 1)
-
-
-# Bytes of a fetch partition's tagged fields, whose structs have a fixed size: tag + size + struct.
-_TAGGED: Final = {"divergingEpoch": 2 + 13, "currentLeader": 2 + 9, "snapshotId": 2 + 13}
-
-
-def fetch_tag_bytes(diverging_epoch: bool, current_leader: bool, snapshot_id: bool) -> int:
-    """Return the bytes of a fetch partition's tag section: its count and the fields present."""
-    return (
-        1
-        + (_TAGGED["divergingEpoch"] if diverging_epoch else 0)
-        + (_TAGGED["currentLeader"] if current_leader else 0)
-        + (_TAGGED["snapshotId"] if snapshot_id else 0)
-    )
+            total += fetch_partition(version, size or 0, aborted or 0, tags)
+    return total + fetch_frame(version, n_topics)
 
 
 def share_fetch_bytes(version: int, topics: Iterable[Sequence[tuple[int | None, int]]]) -> int:
@@ -186,5 +227,5 @@ def share_fetch_bytes(version: int, topics: Iterable[Sequence[tuple[int | None, 
         for size, acquired in partitions:
             # index, two errors with messages, the leader's struct, tags
             total += 4 + 2 + 1 + 2 + 1 + 9 + 1 + varint_bytes(acquired + 1) + 19 * acquired
-            total += _compact(size)
+            total += compact(size or 0)
     return total + varint_bytes(n_topics + 1)

@@ -267,9 +267,9 @@ class StampReader:
         found = _EPOCH.search(prefix)
         if found is None:
             return None
-        value = int(found["e"]) * {10: 1000.0, 13: 1.0, 16: 1e-3, 19: 1e-6}[len(found["e"])]
+        unit = {10: 1000.0, 13: 1.0, 16: 1e-3, 19: 1e-6}[len(found["e"])]
+        value = int(found["e"]) * unit
         if found["f"]:
-            unit = {10: 1000.0, 13: 1.0, 16: 1e-3, 19: 1e-6}[len(found["e"])]
             value += int(found["f"]) / 10.0 ** len(found["f"]) * unit
         return value
 

@@ -25,6 +25,7 @@ from headgate.pipeline.replaying.packed_format import (
     ROOT,
     SHARES,
     GroupKey,
+    GroupKind,
     PackOptions,
     Rooted,
     Terms,
@@ -83,6 +84,7 @@ class ChargeIndex:
         charge: by entry, number of the charge.
         terms: by entry, number of its terms.
         bundle: by root, number of its bundle key.
+        bundles: the number of each bundle key, in order.
         names: by charge, (principal, client-id).
     """
 
@@ -107,10 +109,9 @@ class ChargeIndex:
         self.terms = array("q")
         self.names: list[tuple[str | None, str | None]] = []
         self.bundle = array("q")
-        self.bundles: list[GroupKey] = []
+        self.bundles: dict[GroupKey, int] = {}
         self._roots: dict[Rooted, int] = {}
         self._terms: dict[Terms, int] = {}
-        self._group_codes: dict[GroupKey, int] = {}
         self._hows: dict[str, Root] = {}
 
     def __len__(self) -> int:
@@ -248,10 +249,7 @@ class ChargeIndex:
         have = len(self._roots)
         code = self._roots.setdefault(root, have)
         if code == have:
-            bundle = self._group_codes.setdefault(root.bundle, len(self.bundles))
-            if bundle == len(self.bundles):
-                self.bundles.append(root.bundle)
-            self.bundle.append(bundle)
+            self.bundle.append(self.bundles.setdefault(root.bundle, len(self.bundles)))
         return code
 
     def _resolve(self, charge: dict[str, Any], at_ms: float) -> Iterator[tuple[Rooted, Terms]]:
@@ -269,8 +267,8 @@ class ChargeIndex:
         unlimited = UNLIMITED if bucket else np.inf
         if self.options.own and charge["own_user"] is not None:
             user, client = charge["own_user"], charge["own_client_id"] or ""
-            kind = (*windows, charge["start_ms"], True, _share(user, client))
-            bundle = GroupKey(quota_type, charge["worker_id"], broker, *kind)
+            kind = GroupKind(quota_type, charge["worker_id"], broker, *windows, charge["start_ms"])
+            bundle = GroupKey(kind, True, _share(user, client))
             quota = min(charge["own_quota"], unlimited)
             yield Rooted(bundle, user, client), Terms(bytes([ROOT] * plans), (quota,) * plans)
             return
@@ -281,8 +279,8 @@ class ChargeIndex:
             for tags, quota in self._sensors(every, charge, quota_type, at_ms)
         ]
         root = self._root(every, quota_type).tags(user, client, found[0][0])
-        kind = (*windows, None, False, _share(*root))
-        bundle = GroupKey(quota_type, None, broker, *kind)
+        kind = GroupKind(quota_type, None, broker, *windows, None)
+        bundle = GroupKey(kind, False, _share(*root))
         yield Rooted(bundle, *root), self._terms_of(every, found, root)
         if not self.options.own and quota_type in BYTES:
             yield from self._of_cluster(charge, at_ms)
@@ -335,8 +333,8 @@ class ChargeIndex:
             user, client = charge["principal"] or "", charge["client_id"] or ""
             root = self._root(plans, quota_type).tags(user, client, limited[0])
             period = 2 * self.options.split_period_ms
-            kind = (1, BURST_MS, "paced", period, None, False, _share(*root))
-            bundle = GroupKey(quota_type, None, None, *kind)
+            kind = GroupKind(quota_type, None, None, 1, BURST_MS, "paced", period, None)
+            bundle = GroupKey(kind, False, _share(*root))
             yield Rooted(bundle, *root), self._terms_of(plans, found, root)
 
     def _of_shares(self, charge: dict[str, Any], at_ms: float) -> Iterator[tuple[Rooted, Terms]]:
@@ -354,9 +352,8 @@ class ChargeIndex:
             for tags, quota in self._sensors(plans, charge, quota_type, at_ms)
         ]
         root = Root.ALL.tags("", "", ("", ""))
-        kind = (1, BURST_MS, None, None, None, False, 0)
-        bundle = GroupKey(quota_type, None, charge["broker_id"], *kind)
-        yield Rooted(bundle, *root), self._terms_of(plans, found, root)
+        kind = GroupKind(quota_type, None, charge["broker_id"], 1, BURST_MS, None, None, None)
+        yield Rooted(GroupKey(kind, False, 0), *root), self._terms_of(plans, found, root)
 
     def _configuring(self, quota_type: str) -> list[tuple[int, TimedResolver]]:
         """Return the plans, by number, that have any quota of a type."""

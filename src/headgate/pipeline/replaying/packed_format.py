@@ -96,8 +96,8 @@ def heads_schema() -> Any:
     )
 
 
-class GroupKey(NamedTuple):
-    """What the sensors of a bundle have in common."""
+class GroupKind(NamedTuple):
+    """What the sensors of a bundle have in common, as PACKED has it."""
 
     quota_type: str
     worker_id: str | None
@@ -107,15 +107,21 @@ class GroupKey(NamedTuple):
     rule: str | None  # how they decide; None = as Kafka does for the type
     max_throttle_ms: int | None
     start_ms: int | None  # when expiry counts from
+
+
+# What PACKED holds of a group.
+GROUP_COLUMNS: Final = GroupKind._fields
+
+
+class GroupKey(NamedTuple):
+    """A group of sensors, whose bundles have the same key."""
+
+    kind: GroupKind
     own: bool  # a journal's own order, not that of time
     share: int  # of the quota-ids
 
     def __str__(self) -> str:
-        return "\x1f".join(map(str, self))
-
-
-# What PACKED holds of it.
-GROUP_COLUMNS: Final = GroupKey._fields[:-2]
+        return "\x1f".join(map(str, (*self.kind, self.own, self.share)))
 
 
 class Rooted(NamedTuple):

@@ -91,7 +91,8 @@ def packed_rows_of(
     ends = np.append(starts[1:], len(order))
     if grouping.fits_uint32(amount):
         amount = amount.astype(np.uint32)
-    keys = [index.bundles[b] for b in bundle_of_entry[entry_starts].tolist()]
+    bundles = list(index.bundles)
+    keys = [bundles[b] for b in bundle_of_entry[entry_starts].tolist()]
     count = len(keys)
     first = np.minimum.reduceat(by, starts).astype(np.int64)
     pos_from = t_from if pos is None else 0
@@ -111,7 +112,7 @@ def packed_rows_of(
     }
     out |= _heads(index, entries, entry, sums, options, entry_starts, entry_ends)
     for name in GROUP_COLUMNS:
-        out[name] = [getattr(key, name) for key in keys]
+        out[name] = [getattr(key.kind, name) for key in keys]
     if op is not None:
         out["op"] = blobs(grouping.taken(op, order), starts, ends)
     if pos is not None:

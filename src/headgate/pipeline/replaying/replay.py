@@ -19,9 +19,15 @@ import pyarrow.compute as pc
 from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.replaying.decisions import RowSink
-from headgate.pipeline.replaying.packed_format import ORDER, PACKED, PackOptions
+from headgate.pipeline.replaying.packed_format import (
+    GROUP_COLUMNS,
+    ORDER,
+    PACKED,
+    GroupKind,
+    PackOptions,
+)
 from headgate.pipeline.replaying.packer import NEEDED, PackLogs, PackRequests
-from headgate.pipeline.replaying.sensor_group import GroupKind, SensorGroup, group_kind
+from headgate.pipeline.replaying.sensor_group import SensorGroup
 from headgate.pipeline.replaying.sums import SUMS, SumSink
 from headgate.pipeline.table import summed
 from headgate.pipeline.tables.worker_files import Part
@@ -51,14 +57,14 @@ class ReplayPacked:
         """Yield what the class gives, of PACKED rows by name of column."""
         plans = len(self.options.plans)
         sink = RowSink(self.options) if self.options.rows else SumSink(plans)
-        sensors: SensorGroup | None = None
+        key, sensors = "", None
         for row in rows:
             if row["kind"] == "plain":
                 yield from sink.plain(row)
                 continue
-            if sensors is None or row["key"] != sensors.kind.key:
+            if sensors is None or row["key"] != key:
                 yield from self._closed(sink, sensors)
-                sensors = _sensors_of(group_kind(row), self.options)
+                key, sensors = row["key"], _sensors_of(row, self.options)
             events = sink.events(row, sensors)
             for ready in sensors.feed(
                 events, row["first"], row["last"], (row["since"], row["tie"])
@@ -76,9 +82,9 @@ class ReplayPacked:
         yield from sink.close(sensors)
 
 
-def _sensors_of(kind: GroupKind, options: PackOptions) -> SensorGroup:
-    """Return an empty group of sensors of a kind."""
-    plans = len(options.plans)
+def _sensors_of(row: dict[str, Any], options: PackOptions) -> SensorGroup:
+    """Return the group of a packed row's sensors, which has no events yet."""
+    kind, plans = GroupKind(*(row[name] for name in GROUP_COLUMNS)), len(options.plans)
     if kind.quota_type.endswith(":shares") and kind.rule is None:
         from headgate.pipeline.replaying.shares_group import SharesGroup
 
@@ -210,10 +216,16 @@ def replay_packed(options: PackOptions) -> Callable[[DataFrame], DataFrame]:
 
 
 _COMPARED: Final = ("quota_type", "logged_throttle_time_ms", "replayed_throttle_time_ms")
-_AGREEMENT: Final = (
-    "quota_type string, requests long, equal_decisions long, both_throttled long, exact long, "
-    "within_1_ms long, logged_ms long, replayed_ms long"
+_AGREED: Final = (
+    "requests",
+    "equal_decisions",
+    "both_throttled",
+    "exact",
+    "within_1_ms",
+    "logged_ms",
+    "replayed_ms",
 )
+_AGREEMENT: Final = pa.schema([("quota_type", pa.string()), *((n, pa.int64()) for n in _AGREED)])
 
 
 def compared(batch: Any) -> Any:
@@ -233,21 +245,16 @@ def compared(batch: Any) -> Any:
         "replayed_ms": ours,
     }
     table = pa.table({"quota_type": kind} | {n: pc.cast(c, pa.int64()) for n, c in counted.items()})
-    return summed(table, ["quota_type"], counted)
+    return summed(table, ["quota_type"], _AGREED)
 
 
 def added_up(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Add up what ``compared`` gives of many batches: a row per quota type."""
-    sums: dict[str, dict[str, Any]] = {}
-    for row in found:
-        mine = sums.setdefault(
-            row["quota_type"], dict.fromkeys(row, 0) | {"logged_ms": None, "replayed_ms": None}
-        )
-        mine["quota_type"] = row["quota_type"]
-        for name, value in row.items():
-            if name != "quota_type" and value is not None:
-                mine[name] = (mine[name] or 0) + value
-    return [sums[name] for name in sorted(sums)]
+    rows = pa.Table.from_pylist(list(found), schema=_AGREEMENT)
+    sums: list[dict[str, Any]] = (
+        summed(rows, ["quota_type"], _AGREED).sort_by("quota_type").to_pylist()
+    )
+    return sums
 
 
 def agreement(replayed: DataFrame) -> list[dict[str, Any]]:
@@ -258,13 +265,12 @@ def agreement(replayed: DataFrame) -> list[dict[str, Any]]:
         quota_type, replayable requests, equal_decisions (both throttled, or both not),
         both_throttled, exact and within_1_ms (of those), logged_ms, replayed_ms (throttled).
     """
-    rows = replayed.select("replayable", *_COMPARED).mapInArrow(agreement_of_task, _AGREEMENT)
+    columns = f"quota_type string, {' long, '.join(_AGREED)} long"
+    rows = replayed.select("replayable", *_COMPARED).mapInArrow(agreement_of_task, columns)
     return added_up(row.asDict() for row in rows.collect())
 
 
 def agreement_of_task(batches: Iterator[Any]) -> Iterator[Any]:
     """Yield what ``compared`` gives of all rows of a task: a row per quota type for the driver."""
     found = added_up(row for batch in batches for row in compared(batch).to_pylist())
-    kinds = (column.split(" ") for column in _AGREEMENT.split(", "))
-    arrow = pa.schema([(n, pa.string() if k == "string" else pa.int64()) for n, k in kinds])
-    yield pa.RecordBatch.from_pylist(found, schema=arrow)
+    yield pa.RecordBatch.from_pylist(found, schema=_AGREEMENT)

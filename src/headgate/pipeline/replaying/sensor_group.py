@@ -5,13 +5,12 @@ Bring the bundles of a group of sensors back into order, and feed them to the ke
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from headgate.pipeline.replaying.events import Events, Numbers
-from headgate.pipeline.replaying.packed_format import BOTH, BUCKETS, GROUP_COLUMNS, LAYERS, USER
+from headgate.pipeline.replaying.packed_format import BOTH, BUCKETS, LAYERS, USER, GroupKind
 
 # Overlapping bundles are put in order once more events than this wait in them.
 ORDER_EVENTS: Final = 1_000_000
@@ -19,21 +18,6 @@ ORDER_EVENTS: Final = 1_000_000
 MANY_HEADS: Final = 500
 Rank = tuple[int, int]
 """When a piece's events begin, and a number for its file."""
-
-
-@dataclass(frozen=True)
-class GroupKind:
-    """What a group's sensors have in common, as PACKED names it."""
-
-    key: str
-    quota_type: str
-    worker_id: str | None
-    broker_id: int | None
-    num_samples: int
-    window_ms: int
-    rule: str | None
-    max_throttle_ms: int | None
-    start_ms: int | None
 
 
 class SensorGroup:
@@ -236,8 +220,3 @@ def _joined(waiting: list[tuple[Rank, Events]]) -> list[Events]:
     """Return bundles' events as one, in order; nothing where there are none."""
     parts = [e for _, e in sorted(waiting, key=lambda part: part[0]) if len(e)]
     return [Events.join(parts)] if parts else []
-
-
-def group_kind(row: dict[str, Any]) -> GroupKind:
-    """Return the kind of a packed row."""
-    return GroupKind(row["key"], *(row[name] for name in GROUP_COLUMNS))

@@ -14,7 +14,8 @@ import numpy as np
 
 from headgate.kernel.codes import OP_NO_CHECK, OP_UNRECORD
 from headgate.pipeline.replaying.events import Events
-from headgate.pipeline.replaying.sensor_group import GroupKind, SensorGroup
+from headgate.pipeline.replaying.packed_format import GroupKind
+from headgate.pipeline.replaying.sensor_group import SensorGroup
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.throttle.shares import SharesQuotaManager

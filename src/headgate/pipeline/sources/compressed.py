@@ -8,6 +8,7 @@ in the end the run fails.
 
 from __future__ import annotations
 
+import io
 import lzma
 import zlib
 from collections.abc import Iterator
@@ -45,11 +46,12 @@ def reading(path: str) -> Iterator[None]:
         raise ReadError(f"{path} can't be read: {exc}") from exc
 
 
-class Watched:
+class Watched(io.RawIOBase):
     """
     A pyarrow stream as a Python file that remembers whether reading failed.
 
-    pyarrow's decompressors raise the same OSError for broken data as for a broken disk.
+    pyarrow's decompressors raise the same OSError for broken data as for a broken disk. The code
+    that opened the stream closes it: closing this file doesn't.
 
     Args:
         source: the stream.
@@ -57,8 +59,6 @@ class Watched:
     Attributes:
         failure: what reading raised; None: nothing.
     """
-
-    closed = False
 
     def __init__(self, source: Any) -> None:
         self._source = source
@@ -88,9 +88,6 @@ class Watched:
     def readable(self) -> bool:
         """Say that it can be read."""
         return True
-
-    def close(self) -> None:
-        """Do nothing: the code that opened the stream closes it."""
 
 
 def decompressed(system: Any, inner: str, compression: str) -> Iterator[bytes]:

@@ -169,21 +169,16 @@ def activity_batches(piece: FilePiece, *, connections: bool) -> Iterator[Any]:
     """Yield a journal file's sums by second, and first sights of connections if wanted."""
     starts = dict(piece.starts)
     batches = events = size = 0
-    parts = []
+    parts: list[Any] = []
     seen: dict[tuple[Any, ...], float] = {}
     for batch in batches_of(piece.path):
         batches += 1
         events += batch.num_rows
         size += batch.nbytes
-        table = pa.Table.from_batches([batch])
-        if connections:
-            _see(table, seen)
-            parts.append(_given(table))
-        parts.append(_sums(requests_of(table, piece.path, starts)))
+        parts += _activity(batch, piece.path, starts, seen if connections else None)
     rows = _sights(seen)
     rows += _read(piece.path, batches, events, size)
-    for part in parts:
-        yield from part.to_batches()
+    yield from parts
     yield pa.RecordBatch.from_pylist(rows, schema=EMITTED_ACTIVITY.arrow)
 
 
@@ -191,13 +186,23 @@ def sums_of_events(raw: bytes, file: str, *, connections: bool = False) -> Itera
     """Yield what one message of a journal's topic holds, as :func:`activity_batches` does."""
     seen: dict[tuple[Any, ...], float] = {}
     for batch in decode(raw):
-        table = pa.Table.from_batches([batch])
-        if connections:
-            _see(table, seen)
-            yield from _given(table).to_batches()
-        yield from _sums(requests_of(table, file, {})).to_batches()
+        yield from _activity(batch, file, {}, seen if connections else None)
     if seen:
         yield pa.RecordBatch.from_pylist(_sights(seen), schema=EMITTED_ACTIVITY.arrow)
+
+
+def _activity(
+    batch: Any,
+    file: str,
+    starts: dict[int, tuple[int, int]],
+    seen: dict[tuple[Any, ...], float] | None,
+) -> Iterator[Any]:
+    """Yield some events' sums by second; ``seen``, if wanted, gets first sights of connections."""
+    events = pa.Table.from_batches([batch])
+    if seen is not None:
+        _see(events, seen)
+        yield _given(events)
+    yield _sums(requests_of(events, file, starts))
 
 
 def requests_of_events(raw: bytes, file: str, starts: StartsBefore) -> Iterator[Any]:
@@ -239,7 +244,7 @@ def sums_of_rows(batch: Any) -> Iterator[Any]:
     table = pa.Table.from_batches([batch])
     mine = table.filter(pc.equal(table["source"], "journal"))
     if mine.num_rows:
-        yield from _sums(mine).to_batches()
+        yield _sums(mine)
 
 
 def counted_ms(requests: Any) -> Any:
@@ -287,7 +292,7 @@ def _sums(requests: Any) -> Any:
     ids = [None if user is None else quota_id(user, client) for user, client in whose]
     columns["quota_id"] = pa.array(ids, pa.string())
     columns["bytes_estimated"] = pa.repeat(0, len(ids))
-    return pa.Table.from_batches([activity_batch("activity", len(ids), columns)])
+    return activity_batch("activity", len(ids), columns)
 
 
 def _given(events: Any) -> Any:
@@ -304,7 +309,7 @@ def _given(events: Any) -> Any:
     columns = {n: counted[n] for n in (*names, "second_ms")}
     columns["producer_ids"] = counted["producer_ids_sum"]
     columns["is_charged"] = pa.repeat(True, counted.num_rows)
-    return pa.Table.from_batches([activity_batch("activity", counted.num_rows, columns)])
+    return activity_batch("activity", counted.num_rows, columns)
 
 
 def _see(events: Any, seen: dict[tuple[Any, ...], float]) -> None:

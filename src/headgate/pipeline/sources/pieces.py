@@ -23,11 +23,11 @@ from headgate.pipeline.sources.copies import Beginning, unread_copies
 from headgate.pipeline.sources.files import filesystem
 from headgate.pipeline.sources.heads import first_request, head_of
 from headgate.pipeline.sources.journal_files import first_event, journal_file, starts_of
+from headgate.usage.files import SUFFIXES
 
 PIECE_BYTES: Final = 8 << 20  # 8 MB: measured best for two cores, and thousands of tasks per TB
 # A request line holds names and counts, no records; the broker's own largest is far below this.
 MAX_LINE_BYTES: Final = 64 << 20
-JOURNAL_SUFFIXES: Final = (".arrow", ".open", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def pieces_of(
     tables = {path: _row_groups(path) for path, _ in files if path.endswith(".parquet")}
     for path, groups in tables.items():
         pieces.extend(FilePiece(path, n, n + 1, "requests") for n in range(groups))
-    journals = [path for path, _ in files if path.endswith(JOURNAL_SUFFIXES)]
+    journals = [path for path, _ in files if path.endswith(SUFFIXES)]
     try:
         pieces.extend(_journals([p for p in journals if not tables.get(p)], dict(files), copies))
     except ReadError as exc:
@@ -96,7 +96,7 @@ def pieces_of(
     unknown: list[str] = []
     unreadable: list[str] = []
     for path, size in files:  # in order of name: x before x.gz
-        if path.endswith(JOURNAL_SUFFIXES):
+        if path.endswith(SUFFIXES):
             continue
         broker = -1 if broker_id is None else broker_id
         match = _match(pattern, path) if pattern else None

@@ -31,7 +31,7 @@ from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.table import as_array
 
 if TYPE_CHECKING:
-    from headgate.pipeline.logs.scan.scanner import LineScanner, ScannedSums
+    from headgate.pipeline.logs.scan.scanner import LineScanner
 
 # Read one by one before the scan's machine code is loaded: a small log is done by then.
 SCAN_AFTER_BYTES: Final = 8 << 20
@@ -59,7 +59,7 @@ class _Process:
     unscanned = 0
     loaded = False
     # By time zone, what a task has left for the next: memory that's there, names that are known.
-    spare: ClassVar[dict[str, tuple[LineScanner, ScannedSums]]] = {}
+    spare: ClassVar[dict[str, LineScanner]] = {}
 
 
 def preload() -> None:
@@ -81,7 +81,6 @@ class LogReader:
 
     Attributes:
         scanner: where lines are scanned.
-        sums: of scanned lines, by second.
     """
 
     def __init__(self, plan: ReadOptions, side: Columns, *, connections: bool) -> None:
@@ -90,7 +89,6 @@ class LogReader:
         self._connections = connections
         self._zone = zone_of(plan.time_zone)
         self.scanner: LineScanner | None = None
-        self.sums: ScannedSums | None = None
         self._blank = 0  # lines of spaces in the piece under way
 
     def read(self, piece: FilePiece) -> Iterator[tuple[int, int, list[tuple[int, LogRow]]]]:
@@ -161,21 +159,18 @@ class LogReader:
             _Process.unscanned += size
             enough = _Process.loaded or _Process.unscanned > SCAN_AFTER_BYTES
             if self._plan.scan or enough:
-                from headgate.pipeline.logs.scan.scanner import LineScanner, ScannedSums
+                from headgate.pipeline.logs.scan.scanner import LineScanner
 
                 spare = _Process.spare.pop(self._plan.time_zone, None)
-                if spare is None:
-                    scanner = LineScanner(self._zone)
-                    spare = scanner, ScannedSums(scanner)
-                self.scanner, self.sums = spare
+                self.scanner = spare or LineScanner(self._zone)
                 self.scanner.wants_connections(self._connections)
         return self.scanner
 
     def close(self) -> None:
         """Leave the scanner to the next reader; its sums must have been taken."""
-        if self.scanner is not None and self.sums is not None:
-            _Process.spare = {self._plan.time_zone: (self.scanner, self.sums)}
-            self.scanner = self.sums = None
+        if self.scanner is not None:
+            _Process.spare = {self._plan.time_zone: self.scanner}
+            self.scanner = None
 
 
 class ActivityOfLogs:
@@ -193,28 +188,27 @@ class ActivityOfLogs:
         for _, taken, rows in self._reader.read(piece):
             for _, row in rows:
                 self.sums.add(broker, row)
-            if taken > 0:
-                self._add_scanned(taken, piece.broker_id)
-            scanned = self._reader.sums
-            if taken < 0 or (scanned is not None and scanned.is_full):
-                yield from self._take_scanned()
-                if taken < 0 and self._reader.scanner is not None:
-                    self._reader.scanner.forget()
+            scanner = self._reader.scanner
+            if scanner is not None:
+                if taken > 0:
+                    self._add_scanned(scanner, taken, piece.broker_id)
+                if taken < 0 or scanner.sums.is_full:
+                    yield from self._take_scanned()
+                if taken < 0:
+                    scanner.forget()
             if len(self.sums) > MAX_KEYS:
                 yield from self.sums.take()
 
-    def _add_scanned(self, taken: int, broker: int) -> None:
-        scanner, scanned = self._reader.scanner, self._reader.sums
-        assert scanner is not None
-        assert scanned is not None
-        scanned.add(taken, broker)
+    def _add_scanned(self, scanner: LineScanner, taken: int, broker: int) -> None:
+        scanner.sums.add(taken, broker)
         if self._connections:
             for listener, connection, first_ms in scanner.first_seen(taken):
                 self.sums.see(None if broker < 0 else broker, listener, connection, first_ms)
 
     def _take_scanned(self) -> Iterator[Any]:
-        if self._reader.sums:
-            n, columns = len(self._reader.sums), self._reader.sums.take()
+        scanner = self._reader.scanner
+        if scanner is not None and scanner.sums:
+            n, columns = len(scanner.sums), scanner.sums.take()
             yield activity_batch("activity", n, columns)
 
     def take(self) -> Iterator[Any]:

@@ -173,18 +173,14 @@ class RequestsOfMessages:
         return {broker: (start, t_ms) for start, broker, t_ms in mine}
 
 
-@dataclass(frozen=True)
-class StartsOfMessages:
+def starts_of_messages(batches: Iterator[Any]) -> Iterator[Any]:
     """Find start events in messages: a topic's messages in, STARTS out. For ``mapInArrow``."""
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Read the journals' batches among message values."""
-        for batch in batches:
-            values = batch.column("value").to_pylist()
-            found = [
-                dict(zip(STARTS.names, start, strict=True))
-                for value in values
-                if value is not None and value.startswith(_ARROW)
-                for start in starts_in(value)
-            ]
-            yield pa.RecordBatch.from_pylist(found, schema=STARTS.arrow)
+    for batch in batches:
+        values = batch.column("value").to_pylist()
+        found = [
+            dict(zip(STARTS.names, start, strict=True))
+            for value in values
+            if value is not None and value.startswith(_ARROW)
+            for start in starts_in(value)
+        ]
+        yield pa.RecordBatch.from_pylist(found, schema=STARTS.arrow)

@@ -5,11 +5,11 @@ Read the front of a line: stamp, what stands between it and the JSON, and the re
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from headgate.kernel.compiled import compiled
+from headgate.kernel.compiled import compiled, inlined
 from headgate.pipeline.logs.scan import columns
 from headgate.pipeline.logs.scan import names as roles
 from headgate.pipeline.logs.scan.intern import intern
@@ -26,28 +26,19 @@ from headgate.pipeline.logs.scan.json_text import (
     ZERO,
     byte_at,
     find_brace,
-    inlined,
-    is_key,
-    is_long_key,
     read_int,
     skip_name,
     skip_string,
-    skip_value,
     word,
     word_at,
-    words,
 )
-from headgate.pipeline.logs.scan.walk import walk_keys
+from headgate.pipeline.logs.scan.walk import keys, walk_keys
 
 _MOST_MIDDLE: Final = 512
 _FORWARD: Final = (word(b'{"isForw'), word(b'warded":'))
 _TRUE: Final = word(b'true,"re')
 _FALSE: Final = word(b'false,"r')
 _HEADER: Final = tuple(word(b'requestHeader":{"requestApiKey":'[i : i + 8]) for i in (0, 8, 16, 24))
-_VERSION: Final = words(b"requestApiVersion")
-_API_KEY: Final = words(b"requestApiKey")
-_API_NAME: Final = words(b"requestApiKeyName")
-_CLIENT: Final = word(b"clientId")
 # A fraction of n digits in ms (``StampReader``): n below 7 counts 10^(n - 3) to the ms.
 _PER_MS: Final = np.array([10.0 ** (n - 3) for n in range(7)])
 
@@ -64,44 +55,64 @@ def read_name(base, at, role, names):
     return (end, number) if number >= 0 else (columns.FULL, 0)
 
 
+def name_into(column: int, role: int) -> Any:
+    """Return a reader of a name, for whose number the context has a column."""
+
+    @inlined
+    def read(base, at, context, state):
+        _, names, ints, _, n = context
+        at, ints[column, n] = read_name(base, at, np.int64(role), names)
+        return at, state
+
+    return read
+
+
 @inlined
-def _header_key(base, key, length, at, context, state):
-    names, ints, n = context
-    bit = 0
-    if length == 17 and is_long_key(base, key, length, _VERSION):
-        bit = 1
-        at, version = read_int(base, at)
-        if not 0 <= version <= 32767:
-            at = columns.REFUSED
-        ints[columns.VERSION, n] = version
-    elif length == 17 and is_long_key(base, key, length, _API_NAME):
-        bit = 2
-        at, number = read_name(base, at, np.int64(roles.API), names)
-        ints[columns.API_NAME, n] = number
-    elif length == 8 and word_at(base, key) == _CLIENT:
-        bit = 4
-        # Its length is charged: a name that may have lost characters isn't taken.
-        if byte_at(base, at) != QUOTE or skip_name(base, at + 1) < 0:
-            at = columns.REFUSED
-        else:
-            at, number = read_name(base, at, np.int64(roles.CLIENT), names)
-            ints[columns.CLIENT_NAME, n] = number
-    elif length == 13 and is_key(base, key, length, _API_KEY):
+def _version(base, at, context, state):
+    _, _, ints, _, n = context
+    at, version = read_int(base, at)
+    if not 0 <= version <= 32767:
+        at = columns.REFUSED
+    ints[columns.VERSION, n] = version
+    return at, state
+
+
+_any_client = name_into(columns.CLIENT_NAME, roles.CLIENT)
+
+
+@inlined
+def _client(base, at, context, state):
+    # Its length is charged: a name that may have lost characters isn't taken.
+    if byte_at(base, at) != QUOTE or skip_name(base, at + 1) < 0:
         at = columns.REFUSED
     else:
-        at = skip_value(base, at)
-    return at, bit, state
+        at, state = _any_client(base, at, context, state)
+    return at, state
+
+
+@inlined
+def refuse(base, at, context, state):
+    """Refuse a key that mustn't be there, or not twice."""
+    return columns.REFUSED, state
+
+
+_header_keys = keys(
+    (b"requestApiVersion", _version),
+    (b"requestApiKeyName", name_into(columns.API_NAME, roles.API)),
+    (b"clientId", _client),
+    (b"requestApiKey", refuse),
+)
 
 
 @compiled
-def read_header(base, at, names, ints, n):
+def read_header(base, at, context):
     """
     Read a request header from the comma behind its API key.
 
     Returns:
         The position behind it, or what went wrong.
     """
-    at, seen, _ = walk_keys(base, at, _header_key, (names, ints, n), 0)
+    at, seen, _ = walk_keys(base, at, _header_keys, context, 0)
     return at if at < 0 or seen == 7 else columns.REFUSED
 
 

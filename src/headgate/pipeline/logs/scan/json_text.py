@@ -11,15 +11,15 @@ must be readable; the text's last byte is a newline.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
-import numba
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
-from headgate.kernel.compiled import compiled
+from headgate.kernel.compiled import compiled, inlined
 
 _WIDTH: Final = 32
 _MOST_NESTED: Final = 60
@@ -33,12 +33,6 @@ def word(text: bytes) -> int:
     return int(np.frombuffer(text, np.int64)[0])
 
 
-def words(key: bytes) -> tuple[int, int, int]:
-    """Return what ``is_key`` compares: a key's first 8 bytes, its last 8, and those from there."""
-    middle = key[8:16] if len(key) > 16 else key[-8:]
-    return word(key[:8]), word(key[-8:]), word(middle)
-
-
 _HIGH: Final = word(b"\0\0\0\0\xff\xff\xff\xff")
 _NULL: Final = word(b"\0\0\0\0null")
 _TRUE: Final = word(b"\0\0\0\0true")
@@ -48,84 +42,51 @@ _ALSE: Final = word(b"\0\0\0\0alse")
 _TENS: Final = np.array([10.0**n for n in range(16)])
 
 
-def inlined(function: Any) -> Any:
-    """Compile into each caller: no type of its own for each literal among the arguments."""
-    return numba.njit(inline="always", nogil=True, error_model="numpy")(function)
+def _load(builder: Any, address: Any, kind: Any) -> Any:
+    return builder.load(builder.inttoptr(address, kind.as_pointer()), align=1)
 
 
-def _load(builder: Any, arguments: Any, kind: Any) -> Any:
-    pointer = builder.inttoptr(builder.add(*arguments), kind.as_pointer())
-    return builder.load(pointer, align=1)
+def _reader(build: Callable[[Any, Any], Any]) -> Any:
+    """
+    Return what reads a whole number at an address and offset.
+
+    Args:
+        build: builds the code; gets LLVM's builder and the sum of both.
+    """
+
+    @intrinsic
+    def read(_typing, base, at):
+        def code(_context, builder, _signature, arguments):
+            return builder.zext(build(builder, builder.add(*arguments)), ir.IntType(64))
+
+        return types.int64(types.int64, types.int64), code
+
+    return read
 
 
-_TWO: Final = (types.int64, types.int64)
+def _stops(equal: bytes, below: int) -> Any:
+    """Return what reads a bit per byte: is it one of ``equal``, or as a signed byte < ``below``."""
+    vector = ir.VectorType(ir.IntType(8), _WIDTH)
+
+    def build(builder: Any, address: Any) -> Any:
+        text = _load(builder, address, vector)
+        found = builder.icmp_signed("<", text, ir.Constant(vector, [below] * _WIDTH))
+        for value in equal:
+            same = builder.icmp_signed("==", text, ir.Constant(vector, [value] * _WIDTH))
+            found = builder.or_(found, same)
+        return builder.bitcast(found, ir.IntType(_WIDTH))
+
+    return _reader(build)
 
 
-@intrinsic
-def byte_at(_typing, base, at):
-    """Return the byte at an address and offset."""
-
-    def code(_context, builder, _signature, arguments):
-        return builder.zext(_load(builder, arguments, ir.IntType(8)), ir.IntType(64))
-
-    return types.int64(*_TWO), code
-
-
-@intrinsic
-def word_at(_typing, base, at):
-    """Return eight bytes as one int64."""
-
-    def code(_context, builder, _signature, arguments):
-        return _load(builder, arguments, ir.IntType(64))
-
-    return types.int64(*_TWO), code
-
-
-def _mask(builder: Any, arguments: Any, equal: bytes, below: int) -> Any:
-    """Build a bit per byte: is it one of ``equal``, or below ``below`` as a signed byte."""
-    byte = ir.IntType(8)
-    vector = _load(builder, arguments, ir.VectorType(byte, _WIDTH))
-
-    def same(value: int) -> Any:
-        return ir.Constant(ir.VectorType(byte, _WIDTH), [value] * _WIDTH)
-
-    found = None
-    for value in equal:
-        each = builder.icmp_signed("==", vector, same(value))
-        found = each if found is None else builder.or_(found, each)
-    if below:
-        found = builder.or_(found, builder.icmp_signed("<", vector, same(below)))
-    return builder.zext(builder.bitcast(found, ir.IntType(_WIDTH)), ir.IntType(64))
-
-
-@intrinsic
-def _string_stops(_typing, base, at):
-    """Mark where a plain string ends: quote, backslash, control byte, byte beyond ASCII."""
-
-    def code(_context, builder, _signature, arguments):
-        return _mask(builder, arguments, b'"\\', 32)
-
-    return types.int64(*_TWO), code
-
-
-@intrinsic
-def _name_stops(_typing, base, at):
-    """Mark where a name ends, or holds what may stand for a character that the log lacks."""
-
-    def code(_context, builder, _signature, arguments):
-        return _mask(builder, arguments, b'"\\?', 32)
-
-    return types.int64(*_TWO), code
-
-
-@intrinsic
-def _brace_stops(_typing, base, at):
-    """Mark braces and newlines."""
-
-    def code(_context, builder, _signature, arguments):
-        return _mask(builder, arguments, b"{}\n", 0)
-
-    return types.int64(*_TWO), code
+# A byte; eight bytes as one int64.
+byte_at = _reader(lambda builder, address: _load(builder, address, ir.IntType(8)))
+word_at = _reader(lambda builder, address: _load(builder, address, ir.IntType(64)))
+# Where a plain string ends: quote, backslash, control byte, byte beyond ASCII.
+_string_stops = _stops(b'"\\', 32)
+# Where a name ends, or holds what may stand for a character that the log lacks.
+_name_stops = _stops(b'"\\?', 32)
+_brace_stops = _stops(b"{}\n", -128)
 
 
 @intrinsic
@@ -138,30 +99,47 @@ def _lowest(_typing, mask):
     return types.int64(types.int64), code
 
 
-@inlined
-def is_key(base, at, length, key):
-    """Say whether a key of 8 to 16 bytes, whose length fits, is the one with these ``words``."""
-    return word_at(base, at) == key[0] and word_at(base, at + length - 8) == key[1]
+def named(name: bytes) -> Any:
+    """Return what says whether a key (address, position, length) is ``name``: 24 bytes at most."""
+    size, last = len(name), len(name) - 8
+    head = word(name[:8].ljust(8, b"\0"))
+    if size <= 8:
+        mask = word((b"\xff" * size).ljust(8, b"\0"))
+
+        @inlined
+        def is_short(base, at, length):
+            return length == size and word_at(base, at) & mask == head
+
+        return is_short
+    middle = min(last, 8)
+    inside, tail = word(name[middle:][:8]), word(name[last:])
+
+    @inlined
+    def is_long(base, at, length):
+        return (
+            length == size
+            and word_at(base, at) == head
+            and word_at(base, at + middle) == inside
+            and word_at(base, at + last) == tail
+        )
+
+    return is_long
 
 
 @inlined
-def is_long_key(base, at, length, key):
-    """Do as ``is_key`` for a key of 17 to 24 bytes."""
-    return (
-        word_at(base, at) == key[0]
-        and word_at(base, at + length - 8) == key[1]
-        and word_at(base, at + 8) == key[2]
-    )
+def _find(base, at, stops):
+    """Return where the next byte is that is a stop."""
+    mask = stops(base, at)
+    while mask == 0:
+        at += _WIDTH
+        mask = stops(base, at)
+    return at + _lowest(mask)
 
 
 @compiled
 def find_brace(base, at):
     """Return where the next brace or newline is."""
-    while True:
-        mask = _brace_stops(base, at)
-        if mask != 0:
-            return at + _lowest(mask)
-        at = at + _WIDTH
+    return _find(base, at, _brace_stops)
 
 
 @compiled
@@ -177,12 +155,8 @@ def find_newline(base, at):
 @compiled
 def skip_string(base, at):
     """Skip a string; ``at`` is behind its opening quote, the answer behind its closing one."""
-    while True:
-        mask = _string_stops(base, at)
-        if mask != 0:
-            stop = at + _lowest(mask)
-            return stop + 1 if byte_at(base, stop) == QUOTE else -1
-        at = at + _WIDTH
+    stop = _find(base, at, _string_stops)
+    return stop + 1 if byte_at(base, stop) == QUOTE else -1
 
 
 @compiled
@@ -193,12 +167,8 @@ def skip_name(base, at):
     A log in another encoding than UTF-8 has a question mark for each character that it lacks, so
     the length of the string in bytes would be wrong.
     """
-    while True:
-        mask = _name_stops(base, at)
-        if mask != 0:
-            stop = at + _lowest(mask)
-            return stop + 1 if byte_at(base, stop) == QUOTE else -1
-        at = at + _WIDTH
+    stop = _find(base, at, _name_stops)
+    return stop + 1 if byte_at(base, stop) == QUOTE else -1
 
 
 @compiled

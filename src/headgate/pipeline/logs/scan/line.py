@@ -11,21 +11,22 @@ JSON.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from headgate.kernel.compiled import compiled
+from headgate.kernel.compiled import compiled, inlined
 from headgate.pipeline.logs import charged_bytes
 from headgate.pipeline.logs.scan import columns
 from headgate.pipeline.logs.scan import names as roles
 from headgate.pipeline.logs.scan.fetch import fetch_request, fetch_response
 from headgate.pipeline.logs.scan.front import (
+    name_into,
     read_begin,
     read_front,
     read_header,
-    read_name,
     read_principal,
+    refuse,
 )
 from headgate.pipeline.logs.scan.json_text import (
     COMMA,
@@ -34,44 +35,14 @@ from headgate.pipeline.logs.scan.json_text import (
     byte_at,
     find_brace,
     find_newline,
-    inlined,
-    is_key,
-    is_long_key,
     read_double,
     read_int,
     skip_string,
     skip_value,
-    word,
-    word_at,
-    words,
 )
 from headgate.pipeline.logs.scan.mutation import mutation_request, mutation_response
 from headgate.pipeline.logs.scan.produce import is_refused, produce_request
-from headgate.pipeline.logs.scan.walk import walk_keys
-
-_REQUEST: Final = word(b'request"')
-_RESPONSE: Final = word(b"response")
-_PRINCIPAL: Final = words(b"principal")
-_LISTENER: Final = word(b"listener")
-_CONNECTION: Final = words(b"connection")
-_SEND: Final = words(b"sendTimeMs")
-_LOCAL: Final = words(b"localTimeMs")
-_THROTTLE: Final = words(b"throttleTimeMs")
-_QUEUE: Final = words(b"responseQueueTimeMs")
-_CONVERSIONS: Final = word(b"messageC")
-_REQUEST_HEADER: Final = words(b"requestHeader")
-_IS_FORWARDED: Final = words(b"isForwarded")
-
-_SEEN_REQUEST: Final = 1
-_SEEN_RESPONSE: Final = 2
-_SEEN_CONNECTION: Final = 4
-_SEEN_LOCAL: Final = 8
-_SEEN_THROTTLE: Final = 16
-_SEEN_QUEUE: Final = 32
-_SEEN_SEND: Final = 64
-_SEEN_PRINCIPAL: Final = 128
-_SEEN_LISTENER: Final = 256
-_NEEDED: Final = 4 + 8 + 16 + 32 + 64 + 128 + 256
+from headgate.pipeline.logs.scan.walk import keys, walk_keys
 
 
 @inlined
@@ -80,10 +51,11 @@ def _in_32_bits(value):
 
 
 @compiled
-def _read_request(base, at, kind, version, ints, n):
+def _request(base, at, ints, n):
     """Read a request's body; return the position behind it."""
+    kind = ints[columns.KIND, n]
     if kind == columns.PRODUCE:
-        at, size = produce_request(base, at, version)
+        at, size = produce_request(base, at, ints[columns.VERSION, n])
         ints[columns.BYTES, n] += size
     elif kind == columns.FETCH:
         at, replica = fetch_request(base, at)
@@ -99,96 +71,100 @@ def _read_request(base, at, kind, version, ints, n):
 
 
 @compiled
-def _read_response(base, at, kind, version, ints, n):
+def _response(base, at, ints, n):
     """Read an answer's body; return the position behind it."""
+    kind = ints[columns.KIND, n]
     if kind == columns.FETCH and byte_at(base, at) != QUOTE:
-        at, size, topics = fetch_response(base, at, version)
+        at, size, topics = fetch_response(base, at, ints[columns.VERSION, n])
         ints[columns.BYTES, n] += size
         ints[columns.ANSWERED_TOPICS, n] = topics
     elif kind == columns.MUTATION:
         at, told, topics = mutation_response(base, at)
         if not _in_32_bits(told):
-            return columns.REFUSED
+            at = columns.REFUSED
         ints[columns.TOLD_INSIDE, n] = told
         ints[columns.ANSWERED_TOPICS, n] = topics
-    elif kind == columns.PRODUCE:
+    else:
         begin = at
         at = skip_value(base, at)
-        if is_refused(base, begin, at):
-            return columns.REFUSED
-    else:
-        at = skip_value(base, at)
+        if kind == columns.PRODUCE and is_refused(base, begin, at):
+            at = columns.REFUSED
     return at
 
 
-@inlined
-def _name_key(base, key, length, at, context):
-    """Read the value if the key is that of a name; else return 0 as the key's bit."""
-    connections, names, ints, n = context
-    bit = 0
-    if length == 10 and is_key(base, key, length, _CONNECTION):
-        bit = _SEEN_CONNECTION
-        if connections:
-            at, number = read_name(base, at, np.int64(roles.CONNECTION), names)
-            ints[columns.CONNECTION_NAME, n] = number
-        else:
-            at = skip_string(base, at + 1) if byte_at(base, at) == QUOTE else columns.REFUSED
-    elif length == 9 and is_key(base, key, length, _PRINCIPAL):
-        bit = _SEEN_PRINCIPAL
-        at, number = read_principal(base, at, names)
-        ints[columns.PRINCIPAL_NAME, n] = number
-    elif length == 8 and word_at(base, key) == _LISTENER:
-        bit = _SEEN_LISTENER
-        at, number = read_name(base, at, np.int64(roles.LISTENER), names)
-        ints[columns.LISTENER_NAME, n] = number
-    return at, bit
+def _body(read_body: Any) -> Any:
+    """
+    Return the reader of a body.
+
+    ``read_body`` is compiled as a function of its own: inlined, the bodies would make the loop over
+    a line's keys a tenth slower.
+    """
+
+    @inlined
+    def read(base, at, context, state):
+        _, _, ints, _, n = context
+        return read_body(base, at, ints, n), state
+
+    return read
+
+
+def _time_into(column: int) -> Any:
+    """Return a reader of a time, for which the context has a column."""
+
+    @inlined
+    def read(base, at, context, state):
+        _, _, _, doubles, n = context
+        at, doubles[column, n] = read_double(base, at)
+        return at, state
+
+    return read
 
 
 @inlined
-def _number_key(base, key, length, at, ints, doubles, n):
-    """Read the value if the key is that of a time; else return 0 as the key's bit."""
-    bit = 0
-    if length == 11 and is_key(base, key, length, _LOCAL):
-        bit = _SEEN_LOCAL
-        at, doubles[columns.LOCAL, n] = read_double(base, at)
-    elif length == 14 and is_key(base, key, length, _THROTTLE):
-        bit = _SEEN_THROTTLE
-        at, told = read_int(base, at)
-        if not _in_32_bits(told):
-            at = columns.REFUSED
-        ints[columns.THROTTLE, n] = told
-    elif length == 19 and is_long_key(base, key, length, _QUEUE):
-        bit = _SEEN_QUEUE
-        at, doubles[columns.QUEUE, n] = read_double(base, at)
-    elif length == 10 and is_key(base, key, length, _SEND):
-        bit = _SEEN_SEND
-        at, doubles[columns.SEND, n] = read_double(base, at)
-    return at, bit
+def _throttle(base, at, context, state):
+    _, _, ints, _, n = context
+    at, told = read_int(base, at)
+    if not _in_32_bits(told):
+        at = columns.REFUSED
+    ints[columns.THROTTLE, n] = told
+    return at, state
 
 
 @inlined
-def _line_key(base, key, length, at, context, state):
-    connections, names, ints, doubles, n = context
-    if length == 7 and word_at(base, key) == _REQUEST:
-        bit = _SEEN_REQUEST
-        at = _read_request(base, at, ints[columns.KIND, n], ints[columns.VERSION, n], ints, n)
-    elif length == 8 and word_at(base, key) == _RESPONSE:
-        bit = _SEEN_RESPONSE
-        at = _read_response(base, at, ints[columns.KIND, n], ints[columns.VERSION, n], ints, n)
+def _principal(base, at, context, state):
+    _, names, ints, _, n = context
+    at, ints[columns.PRINCIPAL_NAME, n] = read_principal(base, at, names)
+    return at, state
+
+
+_numbered_connection = name_into(columns.CONNECTION_NAME, roles.CONNECTION)
+
+
+@inlined
+def _connection(base, at, context, state):
+    if context[0]:
+        at, state = _numbered_connection(base, at, context, state)
     else:
-        at, bit = _number_key(base, key, length, at, ints, doubles, n)
-        if not bit:
-            at, bit = _name_key(base, key, length, at, (connections, names, ints, n))
-        if not bit:
-            if (
-                (length == 22 and word_at(base, key) == _CONVERSIONS)
-                or (length == 13 and is_key(base, key, length, _REQUEST_HEADER))
-                or (length == 11 and is_key(base, key, length, _IS_FORWARDED))
-            ):
-                at = columns.REFUSED
-            else:
-                at = skip_value(base, at)
-    return at, bit, state
+        at = skip_string(base, at + 1) if byte_at(base, at) == QUOTE else columns.REFUSED
+    return at, state
+
+
+_line_keys = keys(
+    (b"request", _body(_request)),
+    (b"response", _body(_response)),
+    (b"localTimeMs", _time_into(columns.LOCAL)),
+    (b"throttleTimeMs", _throttle),
+    (b"responseQueueTimeMs", _time_into(columns.QUEUE)),
+    (b"sendTimeMs", _time_into(columns.SEND)),
+    (b"connection", _connection),
+    (b"principal", _principal),
+    (b"listener", name_into(columns.LISTENER_NAME, roles.LISTENER)),
+    (b"messageConversionsTime", b"requestHeader", b"isForwarded", refuse),
+)
+_REQUEST: Final = 1
+_BOTH: Final = 3
+_NEEDED: Final = 0b111_1111_00
+"""Bits of the keys that every line has: all but the bodies, and those that are refused."""
 
 
 @compiled
@@ -200,7 +176,8 @@ def _line(base, start, nanos, connections, names, ints, doubles, n):
     at = read_begin(base, at, ints, n)
     if at < 0:
         return at
-    at = read_header(base, at, names, ints, n)
+    context = (connections, names, ints, doubles, n)
+    at = read_header(base, at, context)
     if at < 0:
         return at
     ints[columns.OFFSET, n] = start
@@ -210,7 +187,7 @@ def _line(base, start, nanos, connections, names, ints, doubles, n):
     ints[columns.ANSWERED_TOPICS, n] = -1
     if byte_at(base, at) != COMMA:
         return columns.REFUSED
-    at, seen, _ = walk_keys(base, at, _line_key, (connections, names, ints, doubles, n), 0)
+    at, seen, _ = walk_keys(base, at, _line_keys, context, 0)
     if at < 0:
         return at
     if seen & _NEEDED != _NEEDED:
@@ -228,11 +205,10 @@ def _charge(names, ints, n, seen):
     if kind == columns.OTHER:
         return True
     if kind == columns.PRODUCE:
-        ints[columns.BYTES, n] += (10 if version <= 8 else 11) + _length(
-            names, ints[columns.CLIENT_NAME, n]
-        )
+        client = names[1][ints[columns.CLIENT_NAME, n], 1]  # its length
+        ints[columns.BYTES, n] += (10 if version <= 8 else 11) + client
         ints[columns.EXACT, n] = 1 if version <= charged_bytes.NEWEST_PRODUCE else 0
-        return seen & _SEEN_REQUEST != 0
+        return seen & _REQUEST != 0
     answered = ints[columns.ANSWERED_TOPICS, n]
     if kind == columns.FETCH:
         throttled = ints[columns.THROTTLE, n] > 0
@@ -248,12 +224,7 @@ def _charge(names, ints, n, seen):
         if asked != answered or not asked:
             return False  # who knows which of them were charged
         ints[columns.THROTTLE, n] = max(ints[columns.THROTTLE, n], ints[columns.TOLD_INSIDE, n])
-    return seen & 3 == 3
-
-
-@compiled
-def _length(names, number):
-    return names[1][number, 1]
+    return seen & _BOTH == _BOTH
 
 
 @compiled

@@ -33,7 +33,7 @@ Enter = Callable[[int], int]
 
 @functools.cache
 def load() -> Enter:
-    """Return ``entry.enter`` as machine code; made first, some ten seconds, where that's needed."""
+    """Return ``entry.enter`` as machine code; where none is kept it is made, in half a minute."""
     try:
         return _linked(_path().read_bytes())
     except OSError:  # not there, or there's no folder for it

@@ -12,112 +12,60 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.kernel.compiled import compiled
+from headgate.pipeline.logs.charged_bytes import produce_frame, produce_partition, topic_frame
 from headgate.pipeline.logs.scan.json_text import (
     QUOTE,
     byte_at,
     find_brace,
-    inlined,
-    is_key,
-    is_long_key,
     read_int,
-    skip_value,
     word,
     word_at,
-    words,
 )
 from headgate.pipeline.logs.scan.walk import (
+    into,
+    keys,
+    list_into,
     read_size,
     read_text,
-    topic_frame,
-    varint,
-    walk_list,
     walk_object,
 )
 
-_TOPIC: Final = words(b"topicData")
-_TID: Final = words(b"transactionalId")
-_PART: Final = words(b"partitionData")
-_SIZE: Final = words(b"recordsSizeInBytes")
-_NAME: Final = word(b'name":\0\0')
-_SIX: Final = word(b"\xff\xff\xff\xff\xff\xff\0\0")
 _ERROR: Final = word(b"errorCod")
 
-
-@inlined
-def is_size(base, key, length):
-    """Say whether a key is ``recordsSizeInBytes``."""
-    return length == 18 and is_long_key(base, key, 18, _SIZE)
-
-
-@inlined
-def _partition_key(base, key, length, at, version, size):
-    bit = 0
-    if is_size(base, key, length):
-        bit = 1
-        at, size = read_size(base, at)
-    else:
-        at = skip_value(base, at)
-    return at, bit, size
+_partition_keys = keys((b"recordsSizeInBytes", into(0, read_size)))
 
 
 @compiled
 def _partition(base, at, version, total):
     """Add a partition's bytes; where its size is null, or isn't told, it's refused."""
-    at, seen, size = walk_object(base, at, _partition_key, version, 0)
-    if not seen:
-        return -1, total
-    return at, total + (8 + size if version <= 8 else 5 + varint(size + 1) + size)
+    at, seen, (size,) = walk_object(base, at, _partition_keys, version, (0,))
+    return at if seen else -1, total + produce_partition(version, size)
 
 
-@inlined
-def _topic_key(base, key, length, at, version, state):
-    total, partitions, name = state
-    bit = 0
-    if length == 4 and word_at(base, key) & _SIX == _NAME:
-        bit = 1
-        at, name = read_text(base, at)
-    elif length == 13 and is_key(base, key, length, _PART):
-        bit = 2
-        at, partitions, total = walk_list(base, at, _partition, version, total)
-    else:
-        at = skip_value(base, at)
-    return at, bit, (total, partitions, name)
+_topic_keys = keys((b"partitionData", list_into(0, _partition)), (b"name", into(2, read_text)))
 
 
 @compiled
 def _topic(base, at, version, total):
     """Add the bytes of a topic and its partitions."""
-    at, seen, state = walk_object(base, at, _topic_key, version, (total, 0, -1))
-    if not seen & 2:
-        return -1, total
-    return at, state[0] + topic_frame(version > 8, version >= 13, state[2], state[1])
+    at, seen, (partitions, total, name) = walk_object(
+        base, at, _topic_keys, version, (0, total, -1)
+    )
+    frame = topic_frame(version > 8, version >= 13, name, partitions)
+    return at if seen & 1 else -1, total + frame
 
 
-@inlined
-def _request_key(base, key, length, at, version, state):
-    total, topics, tid = state
-    bit = 0
-    if length == 9 and is_key(base, key, length, _TOPIC):
-        bit = 1
-        at, topics, total = walk_list(base, at, _topic, version, total)
-    elif length == 15 and is_key(base, key, length, _TID):
-        bit = 2
-        at, tid = read_text(base, at)
-    else:
-        at = skip_value(base, at)
-    return at, bit, (total, topics, tid)
+_request_keys = keys((b"topicData", list_into(0, _topic)), (b"transactionalId", into(2, read_text)))
 
 
 @compiled
 def produce_request(base, at, version):
     """Return (position, bytes of the body) of a produce request."""
-    at, seen, state = walk_object(base, at, _request_key, version, (0, 0, -1))
-    total, topics, tid = state
-    if not seen & 1:
-        return -1, 0
-    if version <= 8:
-        return at, total + 10 + (2 + max(tid, 0) if version >= 3 else 0)
-    return at, total + 7 + varint(topics + 1) + (1 if tid < 0 else varint(tid + 1) + tid)
+    at, seen, (topics, total, transactional_id) = walk_object(
+        base, at, _request_keys, version, (0, 0, -1)
+    )
+    frame = produce_frame(version, transactional_id, topics)
+    return at if seen & 1 else -1, total + frame
 
 
 @compiled

@@ -47,6 +47,7 @@ class LineScanner:
         doubles: those of doubles.
         names: names seen so far.
         arguments: of the next step (``scan.arguments``).
+        sums: of lines added up, by second.
     """
 
     def __init__(self, zone: tzinfo, *, connections: bool = False) -> None:
@@ -69,6 +70,7 @@ class LineScanner:
         self.arguments[to.GIVEN_ROOM] = len(self._given)
         self.wants_connections(connections)
         self.use(role.Names())
+        self.sums = ScannedSums(self)
 
     def wants_connections(self, wanted: bool) -> None:
         """Number connections from now on, or don't."""
@@ -201,10 +203,8 @@ class LineScanner:
     def first_seen(self, n: int) -> Iterator[tuple[str, str, float]]:
         """Yield (listener, connection, earliest ms) of those in the lines just taken."""
         here = np.flatnonzero(self.ints[at.FORWARDED, :n] == 0)
-        listener, connection = (
-            self.ints[at.LISTENER_NAME, here],
-            self.ints[at.CONNECTION_NAME, here],
-        )
+        listener = self.ints[at.LISTENER_NAME, here]
+        connection = self.ints[at.CONNECTION_NAME, here]
         both, places = np.unique(listener << at.NAME_BITS | connection, return_inverse=True)
         first = np.full(len(both), np.inf)
         np.minimum.at(first, places, self.doubles[at.RECORD_MS, here])
@@ -227,7 +227,7 @@ def _sender(api: str) -> float:
 
 
 class ScannedSums:
-    """Sums by second of scanned lines."""
+    """Sums by second of the lines that a scanner takes."""
 
     def __init__(self, scanner: LineScanner) -> None:
         self._scanner = scanner
@@ -237,6 +237,12 @@ class ScannedSums:
         self._keys = np.empty((most, at.KEYS), np.int64)
         self._sums = np.empty((most, at.SUMS), np.int64)
         self._amounts = np.empty(most, np.float64)
+        scanner.point(to.GROUP_SLOTS, self._slots)
+        scanner.point(to.KEYS, self._keys)
+        scanner.point(to.SUMS, self._sums)
+        scanner.point(to.AMOUNTS, self._amounts)
+        scanner.arguments[to.GROUP_SLOTS_LENGTH] = len(self._slots)
+        scanner.arguments[to.MOST_GROUPS] = most
 
     def __len__(self) -> int:
         return self._count
@@ -248,17 +254,11 @@ class ScannedSums:
 
     def add(self, n: int, broker: int) -> None:
         """Add the ``n`` lines that the scanner has just taken."""
-        scanner, arguments = self._scanner, self._scanner.arguments
-        scanner.point(to.GROUP_SLOTS, self._slots)
-        scanner.point(to.KEYS, self._keys)
-        scanner.point(to.SUMS, self._sums)
-        scanner.point(to.AMOUNTS, self._amounts)
-        arguments[to.GROUP_SLOTS_LENGTH] = len(self._slots)
-        arguments[to.MOST_GROUPS] = len(self._keys)
+        arguments = self._scanner.arguments
         arguments[to.COUNT] = self._count
         arguments[to.LINES] = n
         arguments[to.BROKER] = broker
-        self._count = scanner.do(to.ADD_UP)
+        self._count = self._scanner.do(to.ADD_UP)
 
     def take(self) -> dict[str, Any]:
         """Return the sums as columns of ``activity``, and begin again."""

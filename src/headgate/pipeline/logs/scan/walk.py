@@ -1,16 +1,24 @@
 """
 Walk over JSON objects and lists in machine code, and read the values that sizes are made of.
 
-Each walk takes a function that reads one key's value, or one element, and is compiled together with
-it. A walk checks what it goes over: it gives -1 where JSON is broken or a needed key is there
-twice.
+A reader takes (base, position, context, state) and gives (position behind what it has read, state).
+The state is a tuple of whole numbers: what has been read of an object so far. ``keys`` is given the
+reader of each key's value, and ``walk_object`` goes over an object with them. A walk is compiled
+together with its readers. It checks what it goes over: it gives -1 where JSON is broken or a needed
+key is there twice.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 from __future__ import annotations
 
-from headgate.kernel.compiled import compiled
-from headgate.pipeline.logs.charged_bytes import varint_bytes
+import functools
+from typing import Any
+
+from numba.cpython.unsafe.tuple import tuple_setitem
+from numba.extending import register_jitable
+
+from headgate.kernel.compiled import compiled, inlined
+from headgate.pipeline.logs import charged_bytes
 from headgate.pipeline.logs.scan.json_text import (
     CLOSE,
     CLOSE_LIST,
@@ -20,13 +28,99 @@ from headgate.pipeline.logs.scan.json_text import (
     OPEN_LIST,
     QUOTE,
     byte_at,
-    inlined,
     is_null,
+    named,
     read_int,
     skip_name,
     skip_string,
     skip_value,
 )
+
+# The formulas of ``charged_bytes``, for the readers to call.
+for _formula in charged_bytes.FORMULAS:
+    register_jitable(_formula)
+
+
+def keys(*rows: tuple[Any, ...]) -> Any:
+    """
+    Return what reads an object's keys, for ``walk_object``.
+
+    Args:
+        rows: a key's name, other names of the same key if it has any, and the reader of its value.
+            The n-th row's bit is 1 << n. Keys that have no row are skipped.
+    """
+    read_key = _other_key
+    for number in reversed(range(len(rows))):
+        *names, read = rows[number]
+        read_key = _key(functools.reduce(_either, map(named, names)), 1 << number, read, read_key)
+    return read_key
+
+
+def _either(one: Any, other: Any) -> Any:
+    @inlined
+    def is_either(base, at, length):
+        return one(base, at, length) or other(base, at, length)
+
+    return is_either
+
+
+def _key(is_own: Any, bit: int, read: Any, otherwise: Any) -> Any:
+    @inlined
+    def read_key(base, key, length, at, context, state):
+        if is_own(base, key, length):
+            seen = bit
+            at, state = read(base, at, context, state)
+        else:
+            at, seen, state = otherwise(base, key, length, at, context, state)
+        return at, seen, state
+
+    return read_key
+
+
+@inlined
+def _other_key(base, key, length, at, context, state):
+    return skip_value(base, at), 0, state
+
+
+def into(place: int, read: Any) -> Any:
+    """
+    Return a reader of a value that goes into the state.
+
+    Args:
+        place: of the state.
+        read: takes (base, position), and gives (position behind the value, the value).
+    """
+
+    @inlined
+    def read_into(base, at, context, state):
+        at, value = read(base, at)
+        return at, tuple_setitem(state, place, value)
+
+    return read_into
+
+
+def list_into(place: int, read_element: Any) -> Any:
+    """
+    Return a reader of a list.
+
+    Args:
+        place: of the state, for the number of elements. What they add up to is in the next place.
+        read_element: the reader of an element; its state is that sum.
+    """
+    sums = place + 1
+
+    @inlined
+    def read_into(base, at, context, state):
+        at, count, total = walk_list(base, at, read_element, context, state[sums])
+        return at, tuple_setitem(tuple_setitem(state, place, count), sums, total)
+
+    return read_into
+
+
+@inlined
+def passed(base, at, context, state):
+    """Skip a value: that its key is there is enough."""
+    return skip_value(base, at), state
 
 
 @compiled
@@ -46,11 +140,11 @@ def walk_keys(base, at, read_key, context, state):
     Args:
         base: the text's address.
         at: where that byte is.
-        read_key: takes (base, the key's position, its length, its value's position, context,
-            state), and gives (position behind the value, the key's bit, state). Keys whose bit is 0
-            may be there twice.
-        context: what else ``read_key`` needs to know.
-        state: what it has read so far.
+        read_key: what ``keys`` returns. It takes (base, the key's position, its length, its value's
+            position, context, state), and gives (position behind the value, the key's bit, state).
+            Keys whose bit is 0 may be there twice.
+        context: what else readers need to know.
+        state: what they have read so far.
 
     Returns:
         The position behind the object (below 0 where it's refused), the bits of its keys, and the
@@ -97,9 +191,8 @@ def walk_list(base, at, read_element, context, state):
     Args:
         base: the text's address.
         at: where the list begins.
-        read_element: takes (base, position, context, state), and gives (position behind the
-            element, state).
-        context: what else ``read_element`` needs to know.
+        read_element: the reader of an element.
+        context: what else it needs to know.
         state: what it has read so far.
 
     Returns:
@@ -123,17 +216,12 @@ def walk_list(base, at, read_element, context, state):
     return at, count, state
 
 
-@inlined
-def _any_element(base, at, context, state):
-    return skip_value(base, at), state
-
-
 @compiled
 def count_elements(base, at):
     """Return (position, elements) of a list of whatever, or of null, which has -1."""
     if is_null(base, at):
         return at + 4, -1
-    at, count, _ = walk_list(base, at, _any_element, 0, 0)
+    at, count, _ = walk_list(base, at, passed, 0, 0)
     return at, count
 
 
@@ -151,23 +239,3 @@ def read_size(base, at):
     """Return (position, bytes)."""
     at, size = read_int(base, at)
     return (at, size) if 0 <= size <= 2147483647 else (-1, 0)
-
-
-varint = compiled(varint_bytes)
-
-
-@compiled
-def topic_frame(flexible, has_id, name, partitions):
-    """
-    Return the bytes of a topic beside those of its partitions.
-
-    Args:
-        flexible: whether the version is one of KIP-482's.
-        has_id: whether the version names topics by their ids.
-        name: bytes of the topic's name, -1: it has none.
-        partitions: how many.
-    """
-    if not flexible:
-        return 6 + max(name, 0)
-    named = 16 if name < 0 or has_id else varint(name + 1) + name
-    return named + varint(partitions + 1) + 1
