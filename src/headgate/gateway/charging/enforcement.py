@@ -123,7 +123,7 @@ class Enforcement:
         produce = self.managers.produce
         self._rates = produce if isinstance(produce, ClientQuotaManager) else None
         self._record_produce = produce.record
-        journal.start(broker_id, start_ms, settings, sensors_of(self.managers.by_key))
+        journal.start(broker_id, start_ms, sensors_of(self.managers.by_key))
         for key, manager in self.managers.by_key.items():
             if isinstance(manager, PacedQuotaManager):
                 manager.moved = partial(journal.bound, broker_id, key)
@@ -319,18 +319,6 @@ class Enforcement:
                    spent_ns, producer_ids)  # fmt: skip
         return ours
 
-    def producer_id(
-        self,
-        client: ClientConnection,
-        context: Context,
-        plan: Plan,
-        size: int,
-        upstream_ms: int,
-        now_ms: int,
-    ) -> None:
-        """Write down that a broker gave out a producer id; KIP-936 charges its first Produce."""
-        self.journal.producer_id(client, context, plan, now_ms, size, upstream_ms)
-
     def request(
         self,
         client: ClientConnection,
@@ -388,5 +376,8 @@ class Enforcement:
         ours = self.request(client, context, plan, size, upstream_ms, now_ms, left, refusing)
         if quota.decided_ms is not None:
             told = max(ours, upstream_ms)
-            self.journal.told(client, context, plan, MUTATION_NAME, now_ms, left, told, upstream_ms)
+            self.journal.note(
+                "told", client, context, plan, MUTATION_NAME, now_ms, None, left,
+                told_ms=told, upstream_ms=upstream_ms,
+            )  # fmt: skip
         return ours

@@ -150,7 +150,7 @@ class FetchCharges:
         meters = self._meters
         meters.fetches_held += 1
         meters.fetch_held_ms += waited_ms
-        self._journal.held(client, context, plan, waited_ms, now_ms)
+        self._journal.note("held", client, context, plan, _FETCH, now_ms, float(waited_ms))
 
     def take_back(
         self,
@@ -163,8 +163,9 @@ class FetchCharges:
         """Take a fetch's charge back: its answer was emptied."""
         user, client_id = context.principal, context.client_id
         charged = fetch_message.charged_bytes(answer_bytes, plan.version)
+        note = self._journal.note
         decision = self._managers.fetch.unrecord(user, client_id, charged, now_ms)
-        self._journal.unrecord(client, context, plan, _FETCH, now_ms, charged, decision)
+        note("unrecord", client, context, plan, _FETCH, now_ms, charged, decision)
         for name, manager in self._managers.fetch_active:
             decision = manager.unrecord(user, client_id, charged, now_ms)
-            self._journal.unrecord(client, context, plan, name, now_ms, charged, decision)
+            note("unrecord", client, context, plan, name, now_ms, charged, decision)

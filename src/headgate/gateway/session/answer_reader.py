@@ -15,6 +15,7 @@ from headgate.gateway.session import authentication, fetch, produce, relay
 from headgate.gateway.session.commands import Ask, PauseBroker, ResumeBroker
 from headgate.gateway.session.in_flight import InFlight, told_before
 from headgate.gateway.session.rewrite import Rewrite, Rewriter, Rewritten
+from headgate.quota.key import PRODUCER_IDS
 from headgate.wire import apis
 from headgate.wire.messages import api_versions
 from headgate.wire.messages.fetch import EndpointMasker
@@ -388,7 +389,11 @@ class AnswerReader:
         _, plan, size, context, _, _, _ = asked
         at = plan.throttle_at
         if plan.kind is _KIND_NEW_PRODUCER_ID and bytes(frame[at + 4 :][:2]) == b"\0\0":
-            state.rules.producer_id(state, context, plan, size, upstream, now_ms)
+            # Only written down: KIP-936 charges the id's first Produce.
+            state.rules.journal.note(
+                "producer_id", state, context, plan, PRODUCER_IDS.name, now_ms, 1.0,
+                upstream_ms=upstream, size=size,
+            )  # fmt: skip
         told = told_before(asked)
         if told is not None:
             return told, 0
