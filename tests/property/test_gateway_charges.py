@@ -23,6 +23,7 @@ from headgate.gateway.charging.journal import Journal
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.commands import Continue
 from headgate.gateway.session.session import Session
+from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
     CONSUMER,
@@ -135,7 +136,7 @@ class Client:
 
     def __init__(self, rules: Enforcement, principal: str) -> None:
         self.principal = principal
-        self.session = Session(rules, PLANS, Known(principal), None)  # type: ignore[arg-type]
+        self.session = Session(SessionState(rules, Known(principal)), PLANS, None)  # type: ignore[arg-type]
         self.upstream = Upstream()
         self.outgoing = b""
         self.stalled = False

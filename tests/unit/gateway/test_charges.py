@@ -10,6 +10,7 @@ import pytest
 
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.session import Session
+from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
     CONSUMER,
@@ -282,7 +283,9 @@ def test_exempt_principals_take_nothing_from_others_of_their_client_id(gateway: 
     play >> FromBroker(produced(1)) << ToClient(produced(1)) << NOTHING
     assert charged.peek(("alice", "app"), play.now_ms) == 5_000.0
     assert charged.peek(("", "app"), play.now_ms) == 0.0
-    other = Playbook(Session(setup.rules, build_plans(), StillIdentity("bob"), StillFace()))
+    other = Playbook(
+        Session(SessionState(setup.rules, StillIdentity("bob")), build_plans(), StillFace())
+    )
     other >> Ready() << NOTHING
     said = produce(4_000, 1) + produce(4_900, 2)
     other >> FromClient(said) << ToBroker(said) << NOTHING
@@ -440,7 +443,9 @@ def test_a_charge_that_claimed_elsewhere_finds_what_went_early_charged(gateway: 
     play >> Ready() << NOTHING
     play >> FromClient(produce(10_500, 1)) << ToBroker()  # claims of the client id's room
     setup.rules._apply([(ALICE, PRODUCER, 1_000.0)], play.now_ms)
-    other = Playbook(Session(setup.rules, build_plans(), StillIdentity("alice"), StillFace()))
+    other = Playbook(
+        Session(SessionState(setup.rules, StillIdentity("alice")), build_plans(), StillFace())
+    )
     other >> Ready() << NOTHING
     other >> FromClient(produce(4_000, 1) + produce(4_000, 2)) << ToBroker() << NOTHING
     assert charged.peek(("alice", ""), play.now_ms) == 0.0
@@ -494,7 +499,9 @@ def test_one_session_with_two_client_ids_claims_from_one_at_a_time(gateway: Make
     assert charged.peek(("", "app"), play.now_ms) == 400.0  # it was sure to fit
     assert charged.peek(("", "too"), play.now_ms) == 0.0
     for client in ("app", "too"):
-        other = Playbook(Session(setup.rules, build_plans(), StillIdentity("bob"), StillFace()))
+        other = Playbook(
+            Session(SessionState(setup.rules, StillIdentity("bob")), build_plans(), StillFace())
+        )
         other >> Ready() << NOTHING
         other >> FromClient(produce(6_000, 1, client=client)) << ToBroker() << NOTHING
         assert charged.peek(("", client), play.now_ms) == 400.0
