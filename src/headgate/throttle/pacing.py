@@ -14,6 +14,7 @@ that: it can't take back a long throttle that it told, and it judges the past by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.quota.entity import QuotaEntity
@@ -44,6 +45,7 @@ Moved = Callable[[Tags, float, int], None]
 """Takes a quota-id, its new bound and now, epoch ms."""
 
 
+@dataclass(slots=True, eq=False)
 class PacedSensor:
     """
     One quota-id's bucket.
@@ -62,49 +64,29 @@ class PacedSensor:
         rate: units per second over a sampled window, for metrics; never checked.
     """
 
-    __slots__ = (
-        "bound",
-        "burst",
-        "burst_s",
-        "client_tag",
-        "credit",
-        "last_ms",
-        "last_record_ms",
-        "moved",
-        "rate",
-        "requests",
-        "seen_ms",
-        "throttled",
-        "tokens",
-        "used",
-        "user_tag",
-        "valid_until_ms",
-        "waited_ms",
-        "within",
-    )
+    user_tag: str
+    client_tag: str
+    bound: float
+    last_ms: int
+    burst_s: float
+    moved: Moved | None
+    rate: SampledRate | None
+    valid_until_ms: int
+    last_record_ms: int = field(init=False)
+    tokens: float = field(init=False)
+    burst: float = field(init=False)
+    within: Throttle = field(init=False)
+    credit: float = field(init=False)
+    seen_ms: int = field(init=False)
+    used: float = 0.0
+    requests: int = 0
+    throttled: bool = False
+    waited_ms: float = 0.0
 
-    def __init__(
-        self,
-        tags: Tags,
-        bound: float,
-        now_ms: int,
-        burst_s: float,
-        moved: Moved | None = None,
-        rate: SampledRate | None = None,
-    ) -> None:
-        self.user_tag, self.client_tag = tags
-        self.burst_s = burst_s
-        self.moved = moved
-        self.rate = rate
-        self.bound = bound
-        self.tokens = self.burst = self.credit = bound * burst_s
-        self.last_ms = self.last_record_ms = self.seen_ms = now_ms
-        self.within = Throttle(0, self.user_tag, self.client_tag, bound)
-        self.used = 0.0
-        self.requests = 0
-        self.throttled = False
-        self.waited_ms = 0.0
-        self.valid_until_ms = LONG_MAX
+    def __post_init__(self) -> None:
+        self.tokens = self.burst = self.credit = self.bound * self.burst_s
+        self.last_record_ms = self.seen_ms = self.last_ms
+        self.within = Throttle(0, self.user_tag, self.client_tag, self.bound)
 
     def peek(self, now_ms: int) -> float:
         """Return the tokens at now and change nothing."""
@@ -225,9 +207,8 @@ class PacedQuotaManager(SensorRegistry):
         if valid_until_ms < now_ms:
             bound, valid_until_ms = self.fallback(tags), LONG_MAX
         rate = None if self.rate_windows is None else SampledRate(*self.rate_windows)
-        sensor = PacedSensor(tags, bound, now_ms, self.burst_of(tags), self.moved, rate)
-        sensor.valid_until_ms = valid_until_ms
-        return sensor
+        burst_s = self.burst_of(tags)
+        return PacedSensor(*tags, bound, now_ms, burst_s, self.moved, rate, valid_until_ms)
 
     def burst_of(self, tags: Tags) -> float:
         """Return how much of its quota a quota-id's bucket holds, seconds."""

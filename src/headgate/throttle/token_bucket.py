@@ -11,9 +11,12 @@ ControllerMutationQuotaManager.throttleTimeMs.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
+
 from headgate.throttle.java import UNLIMITED, divide, java_round
 
 
+@dataclass(slots=True, eq=False)
 class TokenBucket:
     """
     A bucket of N x W seconds' worth of its quota.
@@ -27,22 +30,12 @@ class TokenBucket:
         last_ms: the time of that.
     """
 
-    __slots__ = ("bound", "last_ms", "num_samples", "tokens", "window_ms")
-
-    def __init__(
-        self,
-        bound: float | None,
-        num_samples: int = 11,
-        window_ms: int = 1000,
-        *,
-        tokens: float = 0.0,
-        last_ms: int = 0,
-    ) -> None:
-        self.bound = bound
-        self.num_samples = num_samples
-        self.window_ms = window_ms
-        self.tokens = tokens
-        self.last_ms = last_ms
+    bound: float | None
+    num_samples: int = 11
+    window_ms: int = 1000
+    _: KW_ONLY
+    tokens: float = 0.0
+    last_ms: int = 0
 
     @property
     def burst(self) -> float:

@@ -4,6 +4,7 @@ Who a request is charged to: one principal with one client-id.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from headgate.throttle.manager import RateSensor
 
 
+@dataclass(slots=True, eq=False)
 class Context:
     """
     One principal with one client-id, by the quotas of one epoch.
@@ -35,43 +37,18 @@ class Context:
             this one's.
     """
 
-    __slots__ = (
-        "client_id",
-        "epoch",
-        "exempt",
-        "fetches_alone",
-        "gates",
-        "generation",
-        "headroom",
-        "limited",
-        "principal",
-        "sensor",
-        "share_gates",
-        "timed",
-    )
+    principal: str
+    client_id: str
+    exempt: bool
+    limited: bool
+    timed: bool
+    headroom: Headroom | None
+    epoch: int
+    gates: tuple[GateKey, ...]
+    share_gates: tuple[GateKey, ...]
+    fetches_alone: bool = field(init=False)
+    sensor: RateSensor | None = None
+    generation: int = -1
 
-    def __init__(
-        self,
-        principal: str,
-        client_id: str,
-        exempt: bool,
-        *,
-        limited: bool,
-        timed: bool,
-        headroom: Headroom | None,
-        epoch: int,
-        gates: tuple[GateKey, ...],
-        share_gates: tuple[GateKey, ...],
-    ) -> None:
-        self.principal = principal
-        self.client_id = client_id
-        self.exempt = exempt
-        self.limited = limited
-        self.timed = timed
-        self.fetches_alone = bool(share_gates)
-        self.headroom = headroom
-        self.epoch = epoch
-        self.gates = gates
-        self.share_gates = share_gates
-        self.sensor: RateSensor | None = None
-        self.generation = -1
+    def __post_init__(self) -> None:
+        self.fetches_alone = bool(self.share_gates)

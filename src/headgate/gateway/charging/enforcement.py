@@ -116,7 +116,7 @@ class Enforcement:
             self.gates,
             journal,
             self.meters,
-            delivers=not self.empties_fetches,
+            not self.empties_fetches,
         )
         self.fetch, self.unfetch, self.held = fetches.charge, fetches.take_back, fetches.held
         self.hold_ms = settings.fetch_hold_max_ms

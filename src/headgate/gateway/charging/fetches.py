@@ -4,6 +4,7 @@ Charges of fetches: by the size of the answer, with the gates that a delivery cl
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.charging.fetch_gate import GateKey, Gates
@@ -30,6 +31,7 @@ _FETCH: Final = CONSUMER.name
 _KIND_FETCH: Final = Kind.FETCH
 
 
+@dataclass(eq=False)
 class FetchCharges:
     """
     Charges of Fetch and ShareFetch; arguments in common as ``Enforcement`` says.
@@ -44,25 +46,16 @@ class FetchCharges:
         delivers: ``headgate.fetch=deliver``: a violating fetch is delivered and closes its gates.
     """
 
-    def __init__(
-        self,
-        managers: Managers,
-        choose: Callable[..., int],
-        time: RequestTime,
-        gates: Gates,
-        journal: Journal,
-        meters: Meters,
-        *,
-        delivers: bool,
-    ) -> None:
-        self._managers = managers
-        self._record = managers.fetch.record
-        self._choose = choose
-        self._time = time
-        self._gates = gates
-        self._journal = journal
-        self._meters = meters
-        self._delivers = delivers
+    _managers: Managers
+    _choose: Callable[..., int]
+    _time: RequestTime
+    _gates: Gates
+    _journal: Journal
+    _meters: Meters
+    _delivers: bool
+
+    def __post_init__(self) -> None:
+        self._record = self._managers.fetch.record
 
     def charge(
         self,

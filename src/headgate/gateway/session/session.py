@@ -34,6 +34,7 @@ from headgate.gateway.session.commands import Ask, Command, ResumeBroker, WakeAt
 from headgate.gateway.session.in_flight import IN_FLIGHT_BYTES
 from headgate.gateway.session.mute import THROTTLE_ENDED
 from headgate.gateway.session.request_reader import RequestReader
+from headgate.gateway.session.rewrite import Rewriter
 from headgate.gateway.session.state import BUDGET, CHARGED_BY_ANSWER, SessionState
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Session:
         self.to_client: Final[list[Any]] = state.to_client
         self.commands: Final[list[Command]] = state.commands
         self.requests = RequestReader(state, plans)
-        self._answers = AnswerReader(state, self.requests, cluster, pass_unknown=pass_unknown)
+        self._answers = AnswerReader(state, self.requests, Rewriter(cluster), pass_unknown)
 
     # --- what the shell reports -------------------------------------------------------------
 
