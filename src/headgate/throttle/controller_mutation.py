@@ -15,7 +15,7 @@ from typing import Final
 from headgate.errors import ApiError, KafkaError
 from headgate.quota.key import QuotaType
 from headgate.throttle.java import UNLIMITED
-from headgate.throttle.overrides import KAFKA_4, Rules, Tags
+from headgate.throttle.overrides import Tags
 from headgate.throttle.registry import UNCHARGED, SensorRegistry, Throttle
 from headgate.throttle.sensor import SampledRate
 from headgate.throttle.token_bucket import TokenBucket, token_throttle_time_ms
@@ -132,28 +132,9 @@ class MutationQuota:
 
 
 class ControllerMutationQuotaManager(SensorRegistry):
-    """
-    The manager of controller_mutation_rate.
-
-    Args:
-        num_samples: controller.quota.window.num.
-        window_ms: controller.quota.window.size.seconds x 1000.
-        rules, start_ms: as for every manager.
-    """
+    """The manager of controller_mutation_rate; its windows are ``controller.quota.window``'s."""
 
     type = QuotaType.CONTROLLER_MUTATION_RATE
-
-    def __init__(
-        self,
-        *,
-        num_samples: int = 11,
-        window_ms: int = 1000,
-        rules: Rules = KAFKA_4,
-        start_ms: int = 0,
-    ) -> None:
-        super().__init__(rules=rules, start_ms=start_ms)
-        self.num_samples = num_samples
-        self.window_ms = window_ms
 
     def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> MutationSensor:
         return MutationSensor(tags, bound, now_ms, self.num_samples, self.window_ms)

@@ -10,12 +10,12 @@ Source: kafka.server.ClientQuotaManager.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Unpack
 
 from headgate.quota.key import QuotaType
-from headgate.throttle.java import DOUBLE_MAX, LONG_MAX
-from headgate.throttle.overrides import KAFKA_4, Rules, Tags
-from headgate.throttle.registry import UNCHARGED, SensorRegistry, Throttle
+from headgate.throttle.java import DOUBLE_MAX
+from headgate.throttle.overrides import Tags
+from headgate.throttle.registry import UNCHARGED, Common, SensorRegistry, Throttle
 from headgate.throttle.sensor import MOST_EXACT, SampledRate, throttle_time_ms
 
 _new = tuple.__new__
@@ -58,32 +58,13 @@ class ClientQuotaManager(SensorRegistry):
 
     Args:
         type: the quota type, for metrics and journals.
-        num_samples: quota.window.num.
-        window_ms: quota.window.size.seconds x 1000.
-        rules: :data:`KAFKA_4` (default) or :data:`KAFKA_3_9`.
-        static_default: quota.producer.default or quota.consumer.default; None: none.
-        start_ms: when the metrics registry started; expiry ticks count from it.
-        max_throttle_ms: cap of one throttle; None for bytes, as in Kafka.
+        common: as for every manager.
     """
 
-    def __init__(
-        self,
-        type: QuotaType,
-        *,
-        num_samples: int = 11,
-        window_ms: int = 1000,
-        rules: Rules = KAFKA_4,
-        static_default: float | None = None,
-        start_ms: int = 0,
-        max_throttle_ms: int | None = None,
-    ) -> None:
-        super().__init__(rules=rules, static_default=static_default, start_ms=start_ms)
+    def __init__(self, type: QuotaType, **common: Unpack[Common]) -> None:
+        super().__init__(**common)
         self.type = type
-        self.num_samples = num_samples
-        self.window_ms = window_ms
-        self._pad_ms = (num_samples - 1) * window_ms
-        self.max_throttle_ms = max_throttle_ms
-        self._cap_ms = LONG_MAX if max_throttle_ms is None else max_throttle_ms
+        self._pad_ms = (self.num_samples - 1) * self.window_ms
 
     def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> RateSensor:
         return RateSensor(tags, bound, now_ms, self.num_samples, self.window_ms)
@@ -160,8 +141,8 @@ class ClientQuotaManager(SensorRegistry):
         if rate <= bound:
             return sensor.within
         ms = throttle_time_ms(rate, bound, window)
-        if ms > self._cap_ms:
-            ms = self._cap_ms
+        if ms > self.max_throttle_ms:
+            ms = self.max_throttle_ms
         return _new(Throttle, (ms, sensor.user_tag, sensor.client_tag, bound))
 
     def record_no_throttle(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:

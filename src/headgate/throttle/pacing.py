@@ -15,17 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Unpack
 
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.steps import Work, finish
 from headgate.throttle.java import LONG_MAX, UNLIMITED
 from headgate.throttle.observation import Observation as Observation
-from headgate.throttle.overrides import KAFKA_4, Overrides, Rules, Tags
+from headgate.throttle.overrides import Overrides, Tags
 from headgate.throttle.registry import (
     SENSORS_AT_ONCE,
     UNCHARGED,
+    Common,
     SensorRegistry,
     Throttle,
 )
@@ -166,7 +167,7 @@ class PacedQuotaManager(SensorRegistry):
         period_ms: how often bounds are assigned; None: never. One throttle is at most two periods:
             by then the bound has been replaced. What is owed beyond that, the next request waits
             for.
-        rules, static_default, start_ms: as for every manager.
+        common: as for every manager. Nothing is judged by its windows.
     """
 
     def __init__(
@@ -176,25 +177,23 @@ class PacedQuotaManager(SensorRegistry):
         burst_ms: int = BURST_MS,
         period_ms: int | None = None,
         bursts: Mapping[QuotaEntity, float] | None = None,
-        rules: Rules = KAFKA_4,
-        static_default: float | None = None,
-        start_ms: int = 0,
+        **common: Unpack[Common],
     ) -> None:
         if burst_ms < 1:
             raise ValueError(f"a bucket must hold 1 ms of its quota at least, not {burst_ms}")
-        super().__init__(rules=rules, static_default=static_default, start_ms=start_ms)
+        super().__init__(**common)
         self.type = type
         self.moved: Moved | None = None
         """Called at every change of a live bucket's bound; set it before the first charge."""
-        self.rate_windows: tuple[int, int] | None = None
-        """Number of samples and ms of each that buckets' rates are shown over; None: no rates."""
+        self.shows_rates = False
+        """Whether buckets measure a sampled rate too, for metrics."""
         self.burst_s = burst_ms / 1000.0
         self._bursts = Overrides()
         for entity, seconds in (bursts or {}).items():
             self._bursts.update(entity, seconds)
         self.period_ms = period_ms
-        self.max_throttle_ms = None if period_ms is None else 2 * period_ms
-        self._cap_ms = LONG_MAX if period_ms is None else 2 * period_ms
+        if period_ms is not None:
+            self.max_throttle_ms = 2 * period_ms
         self.moving: Callable[[int], None] | None = None
         """Called with now before bounds move: what was claimed by the old ones is charged first."""
         self.changing: Callable[[Work[None], Callable[[], int]], Work[None]] = lambda work, _: work
@@ -206,7 +205,7 @@ class PacedQuotaManager(SensorRegistry):
         bound, valid_until_ms = self._assigned.get(tags, (bound, -1))
         if valid_until_ms < now_ms:
             bound, valid_until_ms = self.fallback(tags), LONG_MAX
-        rate = None if self.rate_windows is None else SampledRate(*self.rate_windows)
+        rate = SampledRate(self.num_samples, self.window_ms) if self.shows_rates else None
         burst_s = self.burst_of(tags)
         return PacedSensor(*tags, bound, now_ms, burst_s, self.moved, rate, valid_until_ms)
 
@@ -257,8 +256,8 @@ class PacedQuotaManager(SensorRegistry):
         if ms <= 0:
             return sensor.within
         sensor.throttled = True
-        if ms > self._cap_ms:
-            ms = self._cap_ms
+        if ms > self.max_throttle_ms:
+            ms = self.max_throttle_ms
         return _new(Throttle, (ms, sensor.user_tag, sensor.client_tag, sensor.bound))
 
     def unrecord(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
-from typing import Final, Protocol
+from typing import Final, Protocol, Unpack
 
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.steps import Work
 from headgate.throttle.bloom import ScalableBloomFilter
-from headgate.throttle.overrides import KAFKA_4, Rules, Tags
-from headgate.throttle.registry import UNCHARGED, SensorRegistry, Throttle
+from headgate.throttle.overrides import Tags
+from headgate.throttle.registry import UNCHARGED, Common, SensorRegistry, Throttle
 from headgate.throttle.sensor import NEVER, SampledRate
 from headgate.throttle.token_bucket import TokenBucket, token_throttle_time_ms
 
@@ -162,11 +162,9 @@ class ProducerIdQuotaManager(SensorRegistry):
     Args:
         disposal_scheduler_interval_ms: ms between two sweeps of the cache.
         cleanup_scheduler: runs the sweep ``cleanup-keys``; None: the caller calls :meth:`cleanup`.
-        num_samples: producer.id.quota.window.num.
-        window_ms: producer.id.quota.window.size.seconds x 1000.
         cache_window_ms: producer.id.quota.cache.window.seconds x 1000, the life of an id's layer;
-            None: num_samples x window_ms (11 s).
-        rules, start_ms: as for every manager.
+            None: as long as the quota's window (11 s).
+        common: as for every manager; the windows are ``producer.id.quota.window``'s.
 
     Source: KIP-936 "Public Interfaces".
     """
@@ -178,18 +176,13 @@ class ProducerIdQuotaManager(SensorRegistry):
         disposal_scheduler_interval_ms: int = CLEANUP_INTERVAL_MS,
         cleanup_scheduler: CleanupScheduler | None = None,
         *,
-        num_samples: int = 11,
-        window_ms: int = 1000,
         cache_window_ms: int | None = None,
-        rules: Rules = KAFKA_4,
-        start_ms: int = 0,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(rules=rules, start_ms=start_ms)
-        self.num_samples = num_samples
-        self.window_ms = window_ms
-        self.cache_window_ms = (
-            num_samples * window_ms if cache_window_ms is None else cache_window_ms
-        )
+        super().__init__(**common)
+        if cache_window_ms is None:
+            cache_window_ms = self.num_samples * self.window_ms
+        self.cache_window_ms = cache_window_ms
         self._cache: dict[str, TimedIds] = {}
         # When each user of the cache is to be looked at: its first layer's death, or a later one's.
         self._deaths: list[tuple[int, str]] = []

@@ -25,6 +25,9 @@ NEVER: Final = -(1 << 70)
 """Earlier than any clock."""
 MOST_EXACT: Final = 8_796_093_022_208.0
 """2^43: a sample's sum must stay below this to be exact, 2^53 over at most 1,024 samples."""
+LIBRARY_WINDOWS: Final = (2, 30_000)
+"""Samples, and ms of each, of Kafka's rates that no quota checks: ``metrics.num.samples`` and
+``metrics.sample.window.ms``."""
 _MOST_EXACT_SAMPLES: Final = 1_000
 
 
