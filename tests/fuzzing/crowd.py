@@ -195,7 +195,7 @@ class _Crowd:
             wire.check()
             assert not wire.session.state.unanswered
         for allowance in allowances(self.rules.contexts):
-            assert allowance.idle, "headroom is claimed by nobody"
+            assert not allowance.claimed, "headroom is claimed by nobody"
         self.now_ms += 24 * 3_600_000
         for _ in self.rules.gates.tidying(lambda: self.now_ms):
             pass

@@ -373,7 +373,7 @@ class Gateway(RuleBasedStateMachine):
         for one in allowances(self.rules.contexts):
             assert one.claimed <= sizes + len(due)
             if not due:
-                assert one.idle
+                assert not one.claimed
 
     @invariant()
     def what_was_passed_is_charged_once(self) -> None:
@@ -396,7 +396,7 @@ class Gateway(RuleBasedStateMachine):
             for name, size in client.upstream.charges(True).items():
                 passed[client.principal, name] += size
         assert +passed == +self.book.charged
-        assert all(one.idle and not one.early for one in allowances(self.rules.contexts))
+        assert not any(one.claimed or one.early for one in allowances(self.rules.contexts))
 
 
 class PacedGateway(Gateway):

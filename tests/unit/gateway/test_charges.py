@@ -23,6 +23,7 @@ from headgate.quota.key import (
     REQUEST,
     QuotaKey,
 )
+from headgate.steps import finish
 from kit.playbook import (
     NOTHING,
     Closed,
@@ -309,7 +310,7 @@ def test_a_lowered_quota_finds_what_went_early_charged_by_the_old_one(gateway: M
     play, managers = setup.play, setup.rules.managers
     play >> Ready() << NOTHING
     play >> FromClient(produce(20_000, 1) + produce(20_000, 2)) << ToBroker()
-    setup.rules._apply([(ALICE, PRODUCER, 1_000.0)], play.now_ms)
+    finish(setup.rules._steps([(ALICE, PRODUCER, 1_000.0)], lambda: play.now_ms))
     assert managers.produce.peek(("alice", ""), play.now_ms) == 4_000.0
     play >> FromBroker(produced(1) + produced(2)) << ToClient(produced(1) + produced(2)) << NOTHING
     play >> FromClient(produce(100, 3)) << ToBroker()
@@ -442,7 +443,7 @@ def test_a_charge_that_claimed_elsewhere_finds_what_went_early_charged(gateway: 
     play, charged = setup.play, setup.rules.managers.produce
     play >> Ready() << NOTHING
     play >> FromClient(produce(10_500, 1)) << ToBroker()  # claims of the client id's room
-    setup.rules._apply([(ALICE, PRODUCER, 1_000.0)], play.now_ms)
+    finish(setup.rules._steps([(ALICE, PRODUCER, 1_000.0)], lambda: play.now_ms))
     other = Playbook(
         Session(SessionState(setup.rules, StillIdentity("alice")), build_plans(), StillFace())
     )
@@ -463,7 +464,7 @@ def test_what_comes_from_a_client_that_takes_no_answers_is_charged_at_once(gatew
     play >> FromClient(produce(7_000, 2)[:-1]) << NOTHING  # comes after the first is answered
     headroom = setup.rules.context("alice", "app").headroom
     assert headroom is not None
-    assert headroom.idle
+    assert not any(one.claimed for one in headroom.all)
 
 
 def test_a_fetch_is_charged_though_its_client_has_gone(gateway: Make) -> None:

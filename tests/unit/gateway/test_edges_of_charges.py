@@ -229,7 +229,7 @@ def test_the_last_unit_that_is_spare_goes_early_and_the_next_waits() -> None:
     assert (one.claimed, one.left, one in used) == (10, 0.0, True)
     assert not one.claim(1)
     one.claimed -= 11
-    assert one.idle
+    assert not one.claimed
     room = Headroom((one,))
     assert room.fits(10, T0)
     assert not room.fits(11, T0)

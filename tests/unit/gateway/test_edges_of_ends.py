@@ -295,10 +295,10 @@ def test_what_a_request_takes_of_a_quota_is_given_back_when_the_quota_has_gone(
     play >> Ready() << NOTHING
     play >> FromClient(heartbeat(1)) << ToBroker() << NOTHING
     (allowance,) = allowances(rules.contexts)
-    assert not allowance.idle
+    assert allowance.claimed
     rules.update(table_delta(QuotaTable.of(quotas), QuotaTable()), START_MS)
     play >> FromBroker(beaten(1)) << ToClient(beaten(1)) << NOTHING
-    assert allowance.idle
+    assert not allowance.claimed
 
 
 def test_the_size_that_is_written_down_is_the_requests(gateway: Make) -> None:

@@ -115,7 +115,7 @@ class Contexts:
             yield
         for count, key in enumerate(one_by_one(self._old_allowances)):
             found = self._old_allowances.get(key)
-            if found is not None and found.idle:  # a client may have taken it meanwhile
+            if found is not None and not found.claimed:  # a client may have taken it meanwhile
                 del self._old_allowances[key]
                 self._used.pop(found, None)
             if not count % _FREED_AT_ONCE:

@@ -135,7 +135,7 @@ class Enforcement:
 
     def update(self, delta: TableDelta, now_ms: int) -> None:
         """Put a change of the quota table in force."""
-        self._apply([(c.entity, c.key, c.new) for c in delta.changes], now_ms)
+        finish(self.updating(delta, lambda: now_ms))
 
     def load(self, table: QuotaTable, now_ms: int) -> None:
         """Put a whole table in force, on managers that have none yet."""
@@ -148,15 +148,11 @@ class Enforcement:
             yield from self._steps([(e, k, v) for e, vs in some for k, v in vs.items()], clock)
             yield
 
-    def updating(self, delta: TableDelta) -> Iterator[None]:
+    def updating(self, delta: TableDelta, clock: Callable[[], int] | None = None) -> Work[None]:
         """Do as ``update``, in steps: a default entity may concern any number of live sensors."""
-        return self._steps([(c.entity, c.key, c.new) for c in delta.changes], self.clock)
+        return self._steps([(c.entity, c.key, c.new) for c in delta.changes], clock or self.clock)
 
-    def _apply(self, changes: Changes, now_ms: int) -> None:
-        for _ in self._steps(changes, lambda: now_ms):
-            pass
-
-    def _steps(self, changes: Changes, clock: Callable[[], int]) -> Iterator[None]:
+    def _steps(self, changes: Changes, clock: Callable[[], int]) -> Work[None]:
         return self.contexts.changing(self._changing(changes, clock), clock)
 
     def _changing(self, changes: Changes, clock: Callable[[], int]) -> Work[None]:
