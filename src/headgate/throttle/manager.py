@@ -169,8 +169,7 @@ class ClientQuotaManager(SensorRegistry):
 
         Works, and creates the sensor, even while no quota exists, as Kafka's does.
         """
-        if now_ms >= self._next_tick_ms:
-            self._tick(now_ms)
+        self.advance(now_ms)
         sensor: RateSensor = self._sensor_of_tags(self.tags(user, client_id), now_ms)
         sensor.last_record_ms = now_ms
         sensor.record(-amount, now_ms)
@@ -203,13 +202,12 @@ class ClientQuotaManager(SensorRegistry):
         Return the units that can be charged now before the quota is reached; below 0: it is over.
 
         The result may be too small, but only while it is at least half of the window's units.
-        Changes nothing.
+        As ``max_in_window``, the call creates the sensor.
         """
-        tags = self.tags(user, client_id)
-        bound = self._overrides.bound(tags)
-        sensor: RateSensor | None = self.sensor(tags)
+        sensor: RateSensor | None = self._find(user, client_id, now_ms)
         if sensor is None:
-            return bound * self._pad_ms / 1000.0
+            return DOUBLE_MAX
+        bound = self._overrides.bound((sensor.user_tag, sensor.client_tag))
         most = bound * self._pad_ms / 1000.0
         charged = sensor.others + sensor.value
         if sensor.exact and charged <= most / 2:
@@ -249,8 +247,7 @@ class ClientQuotaManager(SensorRegistry):
             Rate per second and window in ms; None where there is no sensor. Metrics use
             :meth:`peek`; this is for traces that hold such readings.
         """
-        if now_ms >= self._next_tick_ms:
-            self._tick(now_ms)
+        self.advance(now_ms)
         sensor: RateSensor | None = self.sensor(tags)
         return None if sensor is None else sensor.charge(None, now_ms)
 

@@ -262,8 +262,7 @@ class PacedQuotaManager(SensorRegistry):
 
     def unrecord(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:
         """Take a charge back; credit never exceeds the burst."""
-        if now_ms >= self._next_tick_ms:
-            self._tick(now_ms)
+        self.advance(now_ms)
         if not self._overrides.flags:
             return UNCHARGED
         sensor: PacedSensor = self._sensor_of_tags(self.tags(user, client_id), now_ms)

@@ -172,8 +172,7 @@ class SensorRegistry(ABC):
             clock: returns epoch ms; asked again after each step.
         """
         now_ms = clock()
-        if now_ms >= self._next_tick_ms:
-            self._tick(now_ms)
+        self.advance(now_ms)
         if self._overrides.update(entity, value):
             self._forget()
         bound = self._overrides.bound
@@ -264,8 +263,7 @@ class SensorRegistry(ABC):
 
     def expiring(self, now_ms: int) -> Iterator[Tags | None]:
         """Do as ``expire``, sensor by sensor: yield the tags of each that is freed, else None."""
-        if now_ms >= self._next_tick_ms:
-            self._tick(now_ms)
+        self.advance(now_ms)
         for tags in freeing_idle(self._sensors, lambda: self._idle_before_ms):
             if tags is not None:
                 self._forget()
@@ -283,6 +281,15 @@ class SensorRegistry(ABC):
         if sensor is None or sensor.last_record_ms < self._idle_before_ms:
             sensor = self._make_sensor(tags, self._overrides.bound(tags), now_ms)
             self._sensors[tags] = sensor
+        return sensor
+
+    def _find(self, user: str, client_id: str, now_ms: int) -> Any:
+        """Return the sensor that a request is charged to; None while quotas aren't enabled."""
+        if now_ms >= self._next_tick_ms:
+            self._tick(now_ms)
+        sensor = self._charged.get((user, client_id))
+        if sensor is None or sensor.last_record_ms < self._idle_before_ms:
+            sensor = self._sensor_for(user, client_id, now_ms)
         return sensor
 
     def _sensor_for(self, user: str, client_id: str, now_ms: int) -> Any:
