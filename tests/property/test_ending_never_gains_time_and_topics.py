@@ -94,7 +94,7 @@ class Written(Journal):
         size: int | None = None,
         **_: Any,
     ) -> None:
-        if kind not in ("record", "strict", "norecord"):
+        if kind not in ("record", "strict", "norecord") or plan is None:
             return
         strict = kind == "strict"
         if size is not None:

@@ -22,21 +22,3 @@ Nothing here knows a clock, a socket or a log. Managers aren't thread-safe: one 
 lock, per broker. Their answers equal Apache Kafka's to the last bit; where they don't, a comment
 marked "Differs" says why.
 """
-
-from headgate.throttle.manager import ClientQuotaManager
-from headgate.throttle.overrides import KAFKA_3_9, KAFKA_4, Rules
-from headgate.throttle.registry import UNCHARGED, Throttle
-from headgate.throttle.sensor import SampledRate, throttle_time_ms
-from headgate.throttle.token_bucket import TokenBucket
-
-__all__ = [
-    "KAFKA_3_9",
-    "KAFKA_4",
-    "UNCHARGED",
-    "ClientQuotaManager",
-    "Rules",
-    "SampledRate",
-    "Throttle",
-    "TokenBucket",
-    "throttle_time_ms",
-]

@@ -48,23 +48,12 @@ class Journal:
     ) -> None:
         """A charge with a decision; UNCHARGED: there is no quota of the type."""
 
-    def unchecked(
-        self,
-        client: ClientConnection,
-        context: Context,
-        quota_type: str,
-        t_ms: int,
-        amount: float,
-        decision: Throttle,
-    ) -> None:
-        """A charge without a decision: network time."""
-
     def note(
         self,
         kind: str,
         client: ClientConnection,
         context: Context,
-        plan: Plan,
+        plan: Plan | None,
         quota_type: str,
         t_ms: int,
         amount: float | None,
@@ -77,6 +66,7 @@ class Journal:
         """
         Any other event of a request, by its kind (``usage.format.KINDS``).
 
+        - ``record`` without a ``plan``: a charge without a decision, network time;
         - ``unrecord``: a charge taken back;
         - ``record``, ``strict`` and ``norecord``: a topic's partitions were charged, or refused
           (strict); there is a ``size`` with a request's first topic;

@@ -69,4 +69,5 @@ class RequestTime:
             context.headroom.time.spent(nanos, now_ms)
         if decision is not UNCHARGED:
             percent = nanos * PERCENT_PER_NS
-            self._journal.unchecked(client, context, REQUEST_NAME, now_ms, percent, decision)
+            note = self._journal.note
+            note("record", client, context, None, REQUEST_NAME, now_ms, percent, decision)

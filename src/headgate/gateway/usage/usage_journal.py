@@ -144,30 +144,12 @@ class UsageJournal(Journal):
             )
         )
 
-    def unchecked(
-        self,
-        client: ClientConnection,
-        context: Context,
-        quota_type: str,
-        t_ms: int,
-        amount: float,
-        decision: Throttle,
-    ) -> None:
-        """See ``Journal``."""
-        user, client_id = decision.user_tag, decision.client_tag
-        key = ("unchecked", quota_type, None, context, user, client_id)
-        origin = client.origins.get(key)
-        if origin is None:
-            origin = self._make(client, context, None, "record", quota_type, user, client_id)
-            _remember(client, context, key, origin)
-        self._append((origin, t_ms, amount, _limit(decision), None, *_NO_ANSWER))
-
     def note(
         self,
         kind: str,
         client: ClientConnection,
         context: Context,
-        plan: Plan,
+        plan: Plan | None,
         quota_type: str,
         t_ms: int,
         amount: float | None,
@@ -178,12 +160,22 @@ class UsageJournal(Journal):
         size: int | None = None,
     ) -> None:
         """See ``Journal``."""
-        user, client_id = ("", "") if decision is None else decision[1:3]
-        origin = self._make(client, context, plan, kind, quota_type, user, client_id)
+        user = client_id = ""
         bound = ms = None
         if decision is not None:
-            bound = _limit(decision)
-            ms = None if kind == "unrecord" else decision.throttle_time_ms
+            ms, user, client_id, bound = decision
+            if bound >= UNLIMITED:
+                bound = inf
+            if plan is None or kind == "unrecord":  # nothing is decided
+                ms = None
+        if plan is None:  # there is one with every answer
+            key = (kind, quota_type, context, user, client_id)
+            origin = client.origins.get(key)
+            if origin is None:
+                origin = self._make(client, context, plan, kind, quota_type, user, client_id)
+                _remember(client, context, key, origin)
+        else:
+            origin = self._make(client, context, plan, kind, quota_type, user, client_id)
         ids = 1 if kind == "producer_id" else None
         self._append((origin, t_ms, amount, bound, ms, told_ms, upstream_ms, size, None, ids))
 
@@ -286,11 +278,6 @@ def _of_tags(tags: tuple[str, str]) -> dict[str, str]:
         "quota_client_id": tags[1],
         "quota_id": quota_id(*tags),
     }
-
-
-def _limit(decision: Throttle) -> float:
-    """Return the bound of a decision as the journal has it: infinite where there is none."""
-    return decision.bound if decision.bound < UNLIMITED else inf
 
 
 def open_journal(settings: Settings, worker_id: str) -> Journal:
