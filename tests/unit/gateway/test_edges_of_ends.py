@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from headgate.gateway.charging.fetch_gate import GateKey, Gates
+from headgate.gateway.charging.fetch_hold import HELD, FetchHold
 from headgate.gateway.charging.headroom import Headroom, TimeAllowance
 from headgate.gateway.session import answer_reader
 from headgate.gateway.session.commands import ResumeBroker
 from headgate.gateway.session.fetch import FetchSession
-from headgate.gateway.session.fetch_hold import HELD, FetchHold
 from headgate.gateway.session.session import Session
 from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import DEFAULT, QuotaEntity

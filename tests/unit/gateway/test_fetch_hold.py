@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from headgate.gateway.charging.fetch_hold import SHARE_HOLD_MS
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.session import fetch as session_fetch
-from headgate.gateway.session.fetch_hold import SHARE_HOLD_MS
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER
 from headgate.wire.header import build_request

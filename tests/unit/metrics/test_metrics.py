@@ -24,7 +24,7 @@ from headgate.quota.key import (
     QuotaType,
 )
 from headgate.steps import finish
-from headgate.throttle.cluster import BpsQuotaManager
+from headgate.throttle.bps import BpsQuotaManager
 from headgate.throttle.controller_mutation import ControllerMutationQuotaManager
 from headgate.throttle.manager import ClientQuotaManager
 from headgate.throttle.pacing import PacedQuotaManager

@@ -18,7 +18,7 @@ from headgate.quota.key import KEYS, QuotaType
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.client import ClientConnection
-    from headgate.gateway.charging.context import Context
+    from headgate.gateway.charging.contexts import Context
     from headgate.metrics.meters import Meters
     from headgate.throttle.registry import Throttle
 

@@ -12,8 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from headgate.gateway.charging.context import Context
-from headgate.gateway.charging.contexts import Contexts
+from headgate.gateway.charging.contexts import Context, Contexts
 from headgate.gateway.charging.decisions import INT_MAX, Decisions
 from headgate.gateway.charging.fetch_gate import GateKey, Gates
 from headgate.gateway.charging.fetches import FetchCharges

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.gateway.charging.client import ClientConnection
-    from headgate.gateway.charging.context import Context
+    from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.journal import Journal
     from headgate.gateway.charging.managers import Managers
     from headgate.gateway.charging.plans import Plan

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.client import ClientConnection
-    from headgate.gateway.charging.context import Context
+    from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.managers import Sensors
     from headgate.gateway.charging.plans import Plan
     from headgate.quota.entity import QuotaEntity

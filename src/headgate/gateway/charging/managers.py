@@ -25,7 +25,7 @@ from headgate.quota.key import (
     QuotaKey,
     QuotaType,
 )
-from headgate.throttle.cluster import BpsQuotaManager
+from headgate.throttle.bps import BpsQuotaManager
 from headgate.throttle.controller_mutation import ControllerMutationQuotaManager
 from headgate.throttle.java import LONG_MAX, UNLIMITED
 from headgate.throttle.manager import ClientQuotaManager

@@ -13,7 +13,7 @@ from headgate.throttle.registry import UNCHARGED, Throttle
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.client import ClientConnection
-    from headgate.gateway.charging.context import Context
+    from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.journal import Journal
     from headgate.gateway.charging.managers import Managers
     from headgate.gateway.charging.plans import Plan

@@ -12,7 +12,7 @@ from headgate.throttle.request import PERCENT_PER_NS, RequestQuotaManager
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.client import ClientConnection
-    from headgate.gateway.charging.context import Context
+    from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.journal import Journal
     from headgate.gateway.charging.plans import Plan
 

@@ -22,12 +22,12 @@ from headgate.gateway.session.mute import (
 )
 
 if TYPE_CHECKING:
-    from headgate.gateway.charging.context import Context
+    from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.enforcement import Enforcement
+    from headgate.gateway.charging.fetch_hold import FetchHold
     from headgate.gateway.charging.headroom import Headroom
     from headgate.gateway.charging.lanes import Lane, LaneKey
     from headgate.gateway.session.fetch import FetchSession
-    from headgate.gateway.session.fetch_hold import FetchHold
     from headgate.gateway.session.in_flight import Collecting, InFlight
     from headgate.gateway.session.interfaces import Identity
     from headgate.throttle.controller_mutation import MutationQuota
