@@ -42,9 +42,8 @@ class RateSensor(SampledRate):
     ) -> None:
         super().__init__(num_samples, window_ms)
         self.last_record_ms = now_ms
-        self.bound = bound
         self.user_tag, self.client_tag = tags
-        self.within = Throttle(0, self.user_tag, self.client_tag, bound)
+        self.set_bound(bound, now_ms)
 
     def set_bound(self, bound: float, now_ms: int) -> None:
         """Judge by a new bound from now on; the samples stay."""

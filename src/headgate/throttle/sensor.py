@@ -71,15 +71,11 @@ class SampledRate:
         self._lasts: list[int] = []
         self._values: list[float] = []
         self._current = 0
-        self.num_samples = num_samples
-        self._span_ms = self._pad_ms = 0
-        self._exact = num_samples <= _MOST_EXACT_SAMPLES
-        self.window_ms = window_ms
+        self._exact = True
         self.oldest_ms = 0
         self.others = 0.0
         self.value = 0.0
         self.last_ms = 0
-        self.quick_until = NEVER
         self.configure(num_samples, window_ms)
 
     def configure(self, num_samples: int, window_ms: int) -> None:

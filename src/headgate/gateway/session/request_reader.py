@@ -53,25 +53,21 @@ _PENDING: Final = (PENDING, THROTTLED_AND_PENDING)
 _KIND_RELAY: Final = Kind.RELAY
 _KIND_SHARE_FETCH: Final = Kind.SHARE_FETCH
 
+_ASKED: Final = (Kind.ASK, Kind.DRAFT, Kind.OWN_VERSIONS)
 Handler = Callable[["SessionState", memoryview, int, int, int, Plan, int, int], int]
 _HANDLER_OF: Final[Mapping[Kind, Handler]] = {
     Kind.PRODUCE: produce.on_request,
     Kind.FETCH: fetch.on_request,
     Kind.SHARE_FETCH: fetch.on_share_request,
     Kind.SASL: authentication.on_request,
-    Kind.ASK: questions.on_request,
     Kind.MUTATION: questions.on_mutation,
-    Kind.DRAFT: questions.on_request,
-    Kind.OWN_VERSIONS: questions.on_request,
+    **dict.fromkeys(_ASKED, questions.on_request),
 }
 _HANDLERS: Final = tuple(_HANDLER_OF.get(kind, relay.on_request) for kind in Kind)
 _TAKE: Final[Mapping[Kind, Callable[[SessionState, Plan, memoryview, int], None]]] = {
     Kind.SHARE_FETCH: fetch.take_share_fetch,
     Kind.SASL: authentication.take,
-    Kind.ASK: questions.take,
-    Kind.MUTATION: questions.take,
-    Kind.DRAFT: questions.take,
-    Kind.OWN_VERSIONS: questions.take,
+    **dict.fromkeys((*_ASKED, Kind.MUTATION), questions.take),
 }
 
 
