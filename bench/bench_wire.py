@@ -76,7 +76,7 @@ def journal_costs() -> tuple[float, float, float]:
         writer = JournalWriter(place, "bench", flush_ms=10**6)
         journal = UsageJournal(writer, 11, 1000)
         plan, name = Given(key=0, version=9), PRODUCER.name
-        journal.start(1, 0, None, {name: lambda _: {}})  # type: ignore[arg-type]
+        journal.start(1, 0, {name: lambda _: {}})
         sessions = [
             Given(
                 broker_id=1, listener="PLAINTEXT", client_ip="127.0.0.1",

@@ -20,6 +20,7 @@ from headgate.gateway.charging.journal import NO_JOURNAL, Journal
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session import commands
 from headgate.gateway.session.session import Session
+from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable, table_delta
@@ -160,7 +161,7 @@ class Client:
             principal=principal, authenticated=True, close_reason=None, close_text="", raw=False
         )
         face: Any = SimpleNamespace(addresses={1: ("gate", 19092)}, unknown_brokers=lambda _: None)
-        self.session = Session(world.rules, PLANS, identity, face)
+        self.session = Session(SessionState(world.rules, identity), PLANS, face)
         self.session.state.last_ms = world.now_ms
         self.correlation = 0
         self.asked: dict[int, tuple[int, int]] = {}

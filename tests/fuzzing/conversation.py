@@ -19,6 +19,7 @@ from headgate.gateway.identity.identity import (
 )
 from headgate.gateway.identity.sasl import SaslObserver
 from headgate.gateway.session.session import Session
+from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable
@@ -69,11 +70,11 @@ def conversation(data: bytes) -> None:
     owners = {"t": "owner"}
     observer = SaslObserver(owner_of=owners.get) if data[1] & 1 else None
     session = Session(
-        rules,
+        SessionState(
+            rules, Identity(DefaultPrincipalBuilder(), context, observer), max_request_bytes=100_000
+        ),
         PLANS,
-        Identity(DefaultPrincipalBuilder(), context, observer),
         Face(),
-        max_request_bytes=100_000,
     )
     now = START_MS
     session.upstream_ready(now)

@@ -22,6 +22,7 @@ from headgate.gateway.identity.identity import (
 )
 from headgate.gateway.identity.sasl import SaslObserver
 from headgate.gateway.session.session import Session
+from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable, table_delta
@@ -49,11 +50,13 @@ class _Wire:
         protocol = "SASL_PLAINTEXT" if sasl else "PLAINTEXT"
         context = AuthenticationContext("L", protocol, "::1")
         self.session = Session(
-            rules,
+            SessionState(
+                rules,
+                Identity(DefaultPrincipalBuilder(), context, SaslObserver() if sasl else None),
+                max_request_bytes=100_000,
+            ),
             PLANS,
-            Identity(DefaultPrincipalBuilder(), context, SaslObserver() if sasl else None),
             Face(),
-            max_request_bytes=100_000,
         )
         self.given = self.passed = 0
         self.correlation = 0
@@ -192,7 +195,7 @@ class _Crowd:
             wire.check()
             assert not wire.session.state.unanswered
         for allowance in allowances(self.rules.contexts):
-            assert allowance.idle, "headroom is claimed by nobody"
+            assert not allowance.claimed, "headroom is claimed by nobody"
         self.now_ms += 24 * 3_600_000
         for _ in self.rules.gates.tidying(lambda: self.now_ms):
             pass

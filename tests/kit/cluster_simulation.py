@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
-from headgate.throttle.cluster import PERIOD_MS, BpsQuotaManager, ClusterSplitter
+from headgate.throttle.bps import PERIOD_MS, BpsQuotaManager
+from headgate.throttle.cluster import ClusterSplitter
 from headgate.throttle.pacing import Observation, PacedQuotaManager
 
 TAGS = ("tenant", "")

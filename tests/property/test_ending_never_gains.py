@@ -54,16 +54,11 @@ class Written(Journal):
     ) -> None:
         self.charges.append((quota_type, context.principal, t_ms, amount, decision))
 
-    def unrecord(
-        self,
-        session: Any,
-        context: Any,
-        plan: Any,
-        quota_type: str,
-        t_ms: int,
-        amount: float,
-        decision: Throttle,
+    def note(
+        self, kind: str, session: Any, context: Any, plan: Any, quota_type: str, *_: Any, **__: Any
     ) -> None:
+        if kind != "unrecord":
+            return
         while self.charges[-1][0] != quota_type:  # pragma: no cover - one of each
             raise AssertionError("a charge is taken back right after it was made")
         self.charges.pop()

@@ -80,18 +80,23 @@ class Written(Journal):
         if quota_type == REQUEST.name:
             self.times.append((context.principal, context.client_id, t_ms, decision))
 
-    def mutation(
+    def note(  # type: ignore[override]
         self,
+        kind: str,
         client: Any,
         context: Any,
         plan: Any,
+        quota_type: str,
         t_ms: int,
-        partitions: float,
+        amount: float,
         decision: Throttle,
-        size: int | None,
         *,
-        strict: bool,
+        size: int | None = None,
+        **_: Any,
     ) -> None:
+        if kind not in ("record", "strict", "norecord") or plan is None:
+            return
+        strict = kind == "strict"
         if size is not None:
             self.changed[client].append(Changed(t_ms, strict))
         one = self.changed[client][-1]

@@ -23,6 +23,7 @@ from headgate.gateway.charging.journal import Journal
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.commands import Continue
 from headgate.gateway.session.session import Session
+from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
     CONSUMER,
@@ -135,7 +136,7 @@ class Client:
 
     def __init__(self, rules: Enforcement, principal: str) -> None:
         self.principal = principal
-        self.session = Session(rules, PLANS, Known(principal), None)  # type: ignore[arg-type]
+        self.session = Session(SessionState(rules, Known(principal)), PLANS, None)  # type: ignore[arg-type]
         self.upstream = Upstream()
         self.outgoing = b""
         self.stalled = False
@@ -372,7 +373,7 @@ class Gateway(RuleBasedStateMachine):
         for one in allowances(self.rules.contexts):
             assert one.claimed <= sizes + len(due)
             if not due:
-                assert one.idle
+                assert not one.claimed
 
     @invariant()
     def what_was_passed_is_charged_once(self) -> None:
@@ -395,7 +396,7 @@ class Gateway(RuleBasedStateMachine):
             for name, size in client.upstream.charges(True).items():
                 passed[client.principal, name] += size
         assert +passed == +self.book.charged
-        assert all(one.idle and not one.early for one in allowances(self.rules.contexts))
+        assert not any(one.claimed or one.early for one in allowances(self.rules.contexts))
 
 
 class PacedGateway(Gateway):

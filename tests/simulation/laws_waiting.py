@@ -225,7 +225,7 @@ class AtRest(Law):
             "kept bytes": sum(broker.rules.gates.kept_bytes for broker in brokers),
             "tasks": sum(not t.done() for t in life.gateway.process.tasks) - life.own_tasks,
             "claims": sum(
-                not allowance.idle
+                bool(allowance.claimed)
                 for broker in brokers
                 for allowance in allowances(broker.rules.contexts)
             ),

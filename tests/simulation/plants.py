@@ -14,13 +14,12 @@ from typing import Any, Final
 from headgate.errors import ConfigError
 from headgate.gateway.broker import broker, listener
 from headgate.gateway.broker import clients as broker_clients
-from headgate.gateway.charging import fetch_gate, headroom, lanes
+from headgate.gateway.charging import fetch_gate, fetch_hold, headroom, lanes
 from headgate.gateway.cluster import ways
 from headgate.gateway.connection import link, transports
 from headgate.gateway.session import (
     answer_reader,
     fetch,
-    fetch_hold,
     held_bytes,
     produce,
     relay,

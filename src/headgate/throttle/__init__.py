@@ -12,7 +12,6 @@ How long to wait: every quota's arithmetic, pure. Time is an argument, the answe
 - ``connection``: connection rates and counts: broker, listener, ip.
 - ``bloom``: Bloom filters of producer ids that grow with them.
 - ``producer_id``: new producer ids per user, by timed bloom filters.
-- ``observation``: what a period showed of one quota-id on one broker.
 - ``pacing``: token buckets in place of the sampled rate: smooth pacing, bounds that are assigned.
 - ``shares``: contested capacity divided by weight.
 - ``bps``: one broker's part in a cluster-wide quota.
@@ -22,21 +21,3 @@ Nothing here knows a clock, a socket or a log. Managers aren't thread-safe: one 
 lock, per broker. Their answers equal Apache Kafka's to the last bit; where they don't, a comment
 marked "Differs" says why.
 """
-
-from headgate.throttle.manager import ClientQuotaManager
-from headgate.throttle.overrides import KAFKA_3_9, KAFKA_4, Rules
-from headgate.throttle.registry import UNCHARGED, Throttle
-from headgate.throttle.sensor import SampledRate, throttle_time_ms
-from headgate.throttle.token_bucket import TokenBucket
-
-__all__ = [
-    "KAFKA_3_9",
-    "KAFKA_4",
-    "UNCHARGED",
-    "ClientQuotaManager",
-    "Rules",
-    "SampledRate",
-    "Throttle",
-    "TokenBucket",
-    "throttle_time_ms",
-]

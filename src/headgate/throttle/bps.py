@@ -8,15 +8,15 @@ lapses, and the limit is quota / brokers.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import Final, Unpack
 
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.steps import Work, finish, one_by_one
 from headgate.throttle.java import LONG_MAX, UNLIMITED
-from headgate.throttle.overrides import KAFKA_4, Rules, Tags
-from headgate.throttle.pacing import BURST_MS, PacedQuotaManager, PacedSensor
-from headgate.throttle.registry import SENSORS_AT_ONCE
+from headgate.throttle.overrides import Tags
+from headgate.throttle.pacing import PacedQuotaManager, PacedSensor
+from headgate.throttle.registry import SENSORS_AT_ONCE, Common
 
 PERIOD_MS: Final = 2000
 """How often splits are computed, unless told otherwise."""
@@ -31,7 +31,7 @@ class BpsQuotaManager(PacedQuotaManager):
         brokers: how many brokers share each quota; until a split is assigned, and when it has
             lapsed, the bound is quota / brokers.
         period_ms: the split period; one throttle is at most two of them.
-        burst_ms, rules, start_ms: as for every paced manager.
+        common: as for every manager.
     """
 
     def __init__(
@@ -40,13 +40,9 @@ class BpsQuotaManager(PacedQuotaManager):
         brokers: int,
         *,
         period_ms: int = PERIOD_MS,
-        burst_ms: int = BURST_MS,
-        rules: Rules = KAFKA_4,
-        start_ms: int = 0,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(
-            type, period_ms=period_ms, burst_ms=burst_ms, rules=rules, start_ms=start_ms
-        )
+        super().__init__(type, period_ms=period_ms, **common)
         self.brokers = brokers
 
     def quota(self, tags: Tags) -> float:

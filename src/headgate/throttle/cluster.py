@@ -26,11 +26,9 @@ from math import fsum, inf, sqrt
 from typing import Final, Generic, TypeVar
 
 from headgate.steps import Work, finish
-from headgate.throttle.bps import PERIOD_MS as PERIOD_MS
-from headgate.throttle.bps import BpsQuotaManager as BpsQuotaManager
-from headgate.throttle.observation import Observation
+from headgate.throttle.bps import PERIOD_MS
 from headgate.throttle.overrides import Tags
-from headgate.throttle.pacing import BURST_MS
+from headgate.throttle.pacing import BURST_MS, Observation
 from headgate.throttle.shares import fair_shares
 
 FLOOR: Final = 0.02

@@ -240,13 +240,8 @@ class ConnectionQuotas:
             self._ip_rates.pop(ip, None)
         else:
             self._ip_rates[ip] = int(rate)
-        for address, state in self._ips.items() if ip is None else self._only(ip):
-            state.bound = self.ip_bound(address)
-
-    def _only(self, ip: str) -> Iterator[tuple[str, RateState]]:
-        state = self._ips.get(ip)
-        if state is not None:
-            yield ip, state
+        for address in self._ips if ip is None else self._ips.keys() & {ip}:
+            self._ips[address].bound = self.ip_bound(address)
 
     def ip_bound(self, ip: str) -> int:
         """Return an address's quota in connections per s; 2147483647: none."""

@@ -15,48 +15,25 @@ from typing import Final
 from headgate.errors import ApiError, KafkaError
 from headgate.quota.key import QuotaType
 from headgate.throttle.java import UNLIMITED
-from headgate.throttle.overrides import KAFKA_4, Rules, Tags
+from headgate.throttle.overrides import Tags
 from headgate.throttle.registry import UNCHARGED, SensorRegistry, Throttle
-from headgate.throttle.sensor import SampledRate
-from headgate.throttle.token_bucket import TokenBucket, token_throttle_time_ms
+from headgate.throttle.sensor import LIBRARY_WINDOWS, SampledRate
+from headgate.throttle.token_bucket import BucketSensor
 
 STRICT_SINCE: Final = {19: 6, 20: 5, 37: 3}
 """API key (CreateTopics, DeleteTopics, CreatePartitions) to its first strict version."""
 
 
-class MutationSensor(TokenBucket):
-    """
-    One quota-id's bucket, with the rate of mutations that metrics show.
+class MutationSensor(BucketSensor):
+    """One quota-id's bucket, with the rate of mutations over the library's windows (2 x 30 s)."""
 
-    Attributes:
-        rate: mutations per second over the library's windows (2 x 30 s), never checked.
-    """
-
-    __slots__ = ("client_tag", "last_record_ms", "limit", "rate", "user_tag")
-
-    def __init__(
-        self, tags: Tags, bound: float, now_ms: int, num_samples: int, window_ms: int
-    ) -> None:
-        super().__init__(bound, num_samples, window_ms)
-        self.user_tag, self.client_tag = tags
-        self.last_record_ms = now_ms
-        self.rate = SampledRate(2, 30_000)
-        self.limit = bound
-
-    def set_bound(self, bound: float, now_ms: int) -> None:
-        """Refill by a new bound from the last refill on; the tokens stay."""
-        self.bound = self.limit = bound
+    __slots__ = ()
 
     def charge(self, amount: float, now_ms: int) -> None:
         """Spend tokens and count the mutations."""
         self.last_record_ms = now_ms
         self.rate.record(amount, now_ms)
         self.record(amount, now_ms)
-
-    def violation_ms(self, now_ms: int) -> int | None:
-        """Refill, and return the throttle time if tokens are below zero; None if they aren't."""
-        tokens = self.measure(now_ms)
-        return token_throttle_time_ms(tokens, self.limit) if tokens < 0 else None
 
 
 class MutationQuota:
@@ -132,31 +109,13 @@ class MutationQuota:
 
 
 class ControllerMutationQuotaManager(SensorRegistry):
-    """
-    The manager of controller_mutation_rate.
-
-    Args:
-        num_samples: controller.quota.window.num.
-        window_ms: controller.quota.window.size.seconds x 1000.
-        rules, start_ms: as for every manager.
-    """
+    """The manager of controller_mutation_rate; its windows are ``controller.quota.window``'s."""
 
     type = QuotaType.CONTROLLER_MUTATION_RATE
 
-    def __init__(
-        self,
-        *,
-        num_samples: int = 11,
-        window_ms: int = 1000,
-        rules: Rules = KAFKA_4,
-        start_ms: int = 0,
-    ) -> None:
-        super().__init__(rules=rules, start_ms=start_ms)
-        self.num_samples = num_samples
-        self.window_ms = window_ms
-
     def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> MutationSensor:
-        return MutationSensor(tags, bound, now_ms, self.num_samples, self.window_ms)
+        windows = self.num_samples, self.window_ms
+        return MutationSensor(tags, bound, now_ms, windows, SampledRate(*LIBRARY_WINDOWS))
 
     def quota(
         self, user: str, client_id: str, now_ms: int, *, strict: bool, observes: bool = False
@@ -170,7 +129,7 @@ class ControllerMutationQuotaManager(SensorRegistry):
 
         Source: ControllerMutationQuotaManager.recordAndGetThrottleTimeMs.
         """
-        sensor = self._find(user, client_id, now_ms)
+        sensor: MutationSensor | None = self._find(user, client_id, now_ms)
         if sensor is None:
             return UNCHARGED
         violation_ms = sensor.violation_ms(now_ms)
@@ -180,8 +139,7 @@ class ControllerMutationQuotaManager(SensorRegistry):
 
     def measure(self, tags: Tags, now_ms: int) -> float | None:
         """Refill a quota-id's bucket, as reading Kafka's metric does, and return its tokens."""
-        if now_ms >= self._next_tick_ms:
-            self._tick(now_ms)
+        self.advance(now_ms)
         sensor: MutationSensor | None = self.sensor(tags)
         return None if sensor is None else sensor.measure(now_ms)
 
@@ -189,11 +147,3 @@ class ControllerMutationQuotaManager(SensorRegistry):
         """Return a quota-id's tokens at now without changing anything."""
         sensor: MutationSensor | None = self.sensor(tags)
         return UNLIMITED if sensor is None else sensor.peek(now_ms)
-
-    def _find(self, user: str, client_id: str, now_ms: int) -> MutationSensor | None:
-        if now_ms >= self._next_tick_ms:
-            self._tick(now_ms)
-        sensor: MutationSensor | None = self._charged.get((user, client_id))
-        if sensor is None or sensor.last_record_ms < self._idle_before_ms:
-            sensor = self._sensor_for(user, client_id, now_ms)
-        return sensor

@@ -10,12 +10,12 @@ Source: kafka.server.ClientQuotaManager.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Unpack
 
 from headgate.quota.key import QuotaType
-from headgate.throttle.java import DOUBLE_MAX, LONG_MAX
-from headgate.throttle.overrides import KAFKA_4, Rules, Tags
-from headgate.throttle.registry import UNCHARGED, SensorRegistry, Throttle
+from headgate.throttle.java import DOUBLE_MAX
+from headgate.throttle.overrides import Tags
+from headgate.throttle.registry import UNCHARGED, Common, SensorRegistry, Throttle
 from headgate.throttle.sensor import MOST_EXACT, SampledRate, throttle_time_ms
 
 _new = tuple.__new__
@@ -42,9 +42,8 @@ class RateSensor(SampledRate):
     ) -> None:
         super().__init__(num_samples, window_ms)
         self.last_record_ms = now_ms
-        self.bound = bound
         self.user_tag, self.client_tag = tags
-        self.within = Throttle(0, self.user_tag, self.client_tag, bound)
+        self.set_bound(bound, now_ms)
 
     def set_bound(self, bound: float, now_ms: int) -> None:
         """Judge by a new bound from now on; the samples stay."""
@@ -58,32 +57,13 @@ class ClientQuotaManager(SensorRegistry):
 
     Args:
         type: the quota type, for metrics and journals.
-        num_samples: quota.window.num.
-        window_ms: quota.window.size.seconds x 1000.
-        rules: :data:`KAFKA_4` (default) or :data:`KAFKA_3_9`.
-        static_default: quota.producer.default or quota.consumer.default; None: none.
-        start_ms: when the metrics registry started; expiry ticks count from it.
-        max_throttle_ms: cap of one throttle; None for bytes, as in Kafka.
+        common: as for every manager.
     """
 
-    def __init__(
-        self,
-        type: QuotaType,
-        *,
-        num_samples: int = 11,
-        window_ms: int = 1000,
-        rules: Rules = KAFKA_4,
-        static_default: float | None = None,
-        start_ms: int = 0,
-        max_throttle_ms: int | None = None,
-    ) -> None:
-        super().__init__(rules=rules, static_default=static_default, start_ms=start_ms)
+    def __init__(self, type: QuotaType, **common: Unpack[Common]) -> None:
+        super().__init__(**common)
         self.type = type
-        self.num_samples = num_samples
-        self.window_ms = window_ms
-        self._pad_ms = (num_samples - 1) * window_ms
-        self.max_throttle_ms = max_throttle_ms
-        self._cap_ms = LONG_MAX if max_throttle_ms is None else max_throttle_ms
+        self._pad_ms = (self.num_samples - 1) * self.window_ms
 
     def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> RateSensor:
         return RateSensor(tags, bound, now_ms, self.num_samples, self.window_ms)
@@ -160,8 +140,8 @@ class ClientQuotaManager(SensorRegistry):
         if rate <= bound:
             return sensor.within
         ms = throttle_time_ms(rate, bound, window)
-        if ms > self._cap_ms:
-            ms = self._cap_ms
+        if ms > self.max_throttle_ms:
+            ms = self.max_throttle_ms
         return _new(Throttle, (ms, sensor.user_tag, sensor.client_tag, bound))
 
     def record_no_throttle(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:
@@ -188,8 +168,7 @@ class ClientQuotaManager(SensorRegistry):
 
         Works, and creates the sensor, even while no quota exists, as Kafka's does.
         """
-        if now_ms >= self._next_tick_ms:
-            self._tick(now_ms)
+        self.advance(now_ms)
         sensor: RateSensor = self._sensor_of_tags(self.tags(user, client_id), now_ms)
         sensor.last_record_ms = now_ms
         sensor.record(-amount, now_ms)
@@ -222,13 +201,12 @@ class ClientQuotaManager(SensorRegistry):
         Return the units that can be charged now before the quota is reached; below 0: it is over.
 
         The result may be too small, but only while it is at least half of the window's units.
-        Changes nothing.
+        As ``max_in_window``, the call creates the sensor.
         """
-        tags = self.tags(user, client_id)
-        bound = self._overrides.bound(tags)
-        sensor: RateSensor | None = self.sensor(tags)
+        sensor: RateSensor | None = self._find(user, client_id, now_ms)
         if sensor is None:
-            return bound * self._pad_ms / 1000.0
+            return DOUBLE_MAX
+        bound = self._overrides.bound((sensor.user_tag, sensor.client_tag))
         most = bound * self._pad_ms / 1000.0
         charged = sensor.others + sensor.value
         if sensor.exact and charged <= most / 2:
@@ -268,8 +246,7 @@ class ClientQuotaManager(SensorRegistry):
             Rate per second and window in ms; None where there is no sensor. Metrics use
             :meth:`peek`; this is for traces that hold such readings.
         """
-        if now_ms >= self._next_tick_ms:
-            self._tick(now_ms)
+        self.advance(now_ms)
         sensor: RateSensor | None = self.sensor(tags)
         return None if sensor is None else sensor.charge(None, now_ms)
 

@@ -14,17 +14,18 @@ that: it can't take back a long throttle that it told, and it judges the past by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Unpack
 
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.steps import Work, finish
 from headgate.throttle.java import LONG_MAX, UNLIMITED
-from headgate.throttle.observation import Observation as Observation
-from headgate.throttle.overrides import KAFKA_4, Overrides, Rules, Tags
+from headgate.throttle.overrides import Overrides, Tags
 from headgate.throttle.registry import (
     SENSORS_AT_ONCE,
     UNCHARGED,
+    Common,
     SensorRegistry,
     Throttle,
 )
@@ -44,6 +45,28 @@ Moved = Callable[[Tags, float, int], None]
 """Takes a quota-id, its new bound and now, epoch ms."""
 
 
+class Observation(NamedTuple):
+    """
+    What a period showed of one quota-id on one broker; it travels between processes.
+
+    Attributes:
+        used_per_s: units charged, per second of the period.
+        throttled: whether a charge was told to wait.
+        waited: part of the period, 0 to 1, in which the bucket was overdrawn.
+        requests: how many charges there were; 0: not known.
+        credit: units the bucket held when the period began; None: not known.
+        overdrawn: whether it was (all but) empty when the period ended.
+    """
+
+    used_per_s: float
+    throttled: bool
+    waited: float = 0.0
+    requests: int = 0
+    credit: float | None = None
+    overdrawn: bool = True
+
+
+@dataclass(slots=True, eq=False)
 class PacedSensor:
     """
     One quota-id's bucket.
@@ -62,49 +85,29 @@ class PacedSensor:
         rate: units per second over a sampled window, for metrics; never checked.
     """
 
-    __slots__ = (
-        "bound",
-        "burst",
-        "burst_s",
-        "client_tag",
-        "credit",
-        "last_ms",
-        "last_record_ms",
-        "moved",
-        "rate",
-        "requests",
-        "seen_ms",
-        "throttled",
-        "tokens",
-        "used",
-        "user_tag",
-        "valid_until_ms",
-        "waited_ms",
-        "within",
-    )
+    user_tag: str
+    client_tag: str
+    bound: float
+    last_ms: int
+    burst_s: float
+    moved: Moved | None
+    rate: SampledRate | None
+    valid_until_ms: int
+    last_record_ms: int = field(init=False)
+    tokens: float = field(init=False)
+    burst: float = field(init=False)
+    within: Throttle = field(init=False)
+    credit: float = field(init=False)
+    seen_ms: int = field(init=False)
+    used: float = 0.0
+    requests: int = 0
+    throttled: bool = False
+    waited_ms: float = 0.0
 
-    def __init__(
-        self,
-        tags: Tags,
-        bound: float,
-        now_ms: int,
-        burst_s: float,
-        moved: Moved | None = None,
-        rate: SampledRate | None = None,
-    ) -> None:
-        self.user_tag, self.client_tag = tags
-        self.burst_s = burst_s
-        self.moved = moved
-        self.rate = rate
-        self.bound = bound
-        self.tokens = self.burst = self.credit = bound * burst_s
-        self.last_ms = self.last_record_ms = self.seen_ms = now_ms
-        self.within = Throttle(0, self.user_tag, self.client_tag, bound)
-        self.used = 0.0
-        self.requests = 0
-        self.throttled = False
-        self.waited_ms = 0.0
-        self.valid_until_ms = LONG_MAX
+    def __post_init__(self) -> None:
+        self.tokens = self.burst = self.credit = self.bound * self.burst_s
+        self.last_record_ms = self.seen_ms = self.last_ms
+        self.within = Throttle(0, self.user_tag, self.client_tag, self.bound)
 
     def peek(self, now_ms: int) -> float:
         """Return the tokens at now and change nothing."""
@@ -184,7 +187,7 @@ class PacedQuotaManager(SensorRegistry):
         period_ms: how often bounds are assigned; None: never. One throttle is at most two periods:
             by then the bound has been replaced. What is owed beyond that, the next request waits
             for.
-        rules, static_default, start_ms: as for every manager.
+        common: as for every manager. Nothing is judged by its windows.
     """
 
     def __init__(
@@ -194,25 +197,23 @@ class PacedQuotaManager(SensorRegistry):
         burst_ms: int = BURST_MS,
         period_ms: int | None = None,
         bursts: Mapping[QuotaEntity, float] | None = None,
-        rules: Rules = KAFKA_4,
-        static_default: float | None = None,
-        start_ms: int = 0,
+        **common: Unpack[Common],
     ) -> None:
         if burst_ms < 1:
             raise ValueError(f"a bucket must hold 1 ms of its quota at least, not {burst_ms}")
-        super().__init__(rules=rules, static_default=static_default, start_ms=start_ms)
+        super().__init__(**common)
         self.type = type
         self.moved: Moved | None = None
         """Called at every change of a live bucket's bound; set it before the first charge."""
-        self.rate_windows: tuple[int, int] | None = None
-        """Number of samples and ms of each that buckets' rates are shown over; None: no rates."""
+        self.shows_rates = False
+        """Whether buckets measure a sampled rate too, for metrics."""
         self.burst_s = burst_ms / 1000.0
         self._bursts = Overrides()
         for entity, seconds in (bursts or {}).items():
             self._bursts.update(entity, seconds)
         self.period_ms = period_ms
-        self.max_throttle_ms = None if period_ms is None else 2 * period_ms
-        self._cap_ms = LONG_MAX if period_ms is None else 2 * period_ms
+        if period_ms is not None:
+            self.max_throttle_ms = 2 * period_ms
         self.moving: Callable[[int], None] | None = None
         """Called with now before bounds move: what was claimed by the old ones is charged first."""
         self.changing: Callable[[Work[None], Callable[[], int]], Work[None]] = lambda work, _: work
@@ -224,10 +225,9 @@ class PacedQuotaManager(SensorRegistry):
         bound, valid_until_ms = self._assigned.get(tags, (bound, -1))
         if valid_until_ms < now_ms:
             bound, valid_until_ms = self.fallback(tags), LONG_MAX
-        rate = None if self.rate_windows is None else SampledRate(*self.rate_windows)
-        sensor = PacedSensor(tags, bound, now_ms, self.burst_of(tags), self.moved, rate)
-        sensor.valid_until_ms = valid_until_ms
-        return sensor
+        rate = SampledRate(self.num_samples, self.window_ms) if self.shows_rates else None
+        burst_s = self.burst_of(tags)
+        return PacedSensor(*tags, bound, now_ms, burst_s, self.moved, rate, valid_until_ms)
 
     def burst_of(self, tags: Tags) -> float:
         """Return how much of its quota a quota-id's bucket holds, seconds."""
@@ -276,14 +276,13 @@ class PacedQuotaManager(SensorRegistry):
         if ms <= 0:
             return sensor.within
         sensor.throttled = True
-        if ms > self._cap_ms:
-            ms = self._cap_ms
+        if ms > self.max_throttle_ms:
+            ms = self.max_throttle_ms
         return _new(Throttle, (ms, sensor.user_tag, sensor.client_tag, sensor.bound))
 
     def unrecord(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:
         """Take a charge back; credit never exceeds the burst."""
-        if now_ms >= self._next_tick_ms:
-            self._tick(now_ms)
+        self.advance(now_ms)
         if not self._overrides.flags:
             return UNCHARGED
         sensor: PacedSensor = self._sensor_of_tags(self.tags(user, client_id), now_ms)

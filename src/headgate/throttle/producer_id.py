@@ -15,16 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
-from typing import Final, Protocol
+from typing import Final, Protocol, Unpack
 
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.steps import Work
 from headgate.throttle.bloom import ScalableBloomFilter
-from headgate.throttle.overrides import KAFKA_4, Rules, Tags
-from headgate.throttle.registry import UNCHARGED, SensorRegistry, Throttle
+from headgate.throttle.overrides import Tags
+from headgate.throttle.registry import UNCHARGED, Common, SensorRegistry, Throttle
 from headgate.throttle.sensor import NEVER, SampledRate
-from headgate.throttle.token_bucket import TokenBucket, token_throttle_time_ms
+from headgate.throttle.token_bucket import BucketSensor
 
 CLEANUP_INTERVAL_MS: Final = 10
 """producer.id.quota.cache.cleanup.scheduler.interval.ms."""
@@ -129,32 +129,6 @@ def _filter() -> ScalableBloomFilter:
     return ScalableBloomFilter(1000, 0.01 / 2)
 
 
-class ProducerIdSensor(TokenBucket):
-    """
-    One user's bucket of new producer ids, with the sampled rate metrics show.
-
-    Attributes:
-        rate: new ids per second over the quota's windows.
-        limit: the quota in ids per second.
-    """
-
-    __slots__ = ("client_tag", "last_record_ms", "limit", "rate", "user_tag")
-
-    def __init__(
-        self, tags: Tags, bound: float, now_ms: int, num_samples: int, window_ms: int
-    ) -> None:
-        super().__init__(bound, num_samples, window_ms, last_ms=now_ms)
-        self.tokens = self.burst  # full, whatever the clock counts from
-        self.user_tag, self.client_tag = tags
-        self.last_record_ms = now_ms
-        self.limit = bound
-        self.rate = SampledRate(num_samples, window_ms)
-
-    def set_bound(self, bound: float, now_ms: int) -> None:
-        """Refill by a new quota from the last refill on; the tokens stay."""
-        self.bound = self.limit = bound
-
-
 class ProducerIdQuotaManager(SensorRegistry):
     """
     The manager of producer_ids_rate, and the KIP's cache interface over it.
@@ -162,11 +136,9 @@ class ProducerIdQuotaManager(SensorRegistry):
     Args:
         disposal_scheduler_interval_ms: ms between two sweeps of the cache.
         cleanup_scheduler: runs the sweep ``cleanup-keys``; None: the caller calls :meth:`cleanup`.
-        num_samples: producer.id.quota.window.num.
-        window_ms: producer.id.quota.window.size.seconds x 1000.
         cache_window_ms: producer.id.quota.cache.window.seconds x 1000, the life of an id's layer;
-            None: num_samples x window_ms (11 s).
-        rules, start_ms: as for every manager.
+            None: as long as the quota's window (11 s).
+        common: as for every manager; the windows are ``producer.id.quota.window``'s.
 
     Source: KIP-936 "Public Interfaces".
     """
@@ -178,18 +150,13 @@ class ProducerIdQuotaManager(SensorRegistry):
         disposal_scheduler_interval_ms: int = CLEANUP_INTERVAL_MS,
         cleanup_scheduler: CleanupScheduler | None = None,
         *,
-        num_samples: int = 11,
-        window_ms: int = 1000,
         cache_window_ms: int | None = None,
-        rules: Rules = KAFKA_4,
-        start_ms: int = 0,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(rules=rules, start_ms=start_ms)
-        self.num_samples = num_samples
-        self.window_ms = window_ms
-        self.cache_window_ms = (
-            num_samples * window_ms if cache_window_ms is None else cache_window_ms
-        )
+        super().__init__(**common)
+        if cache_window_ms is None:
+            cache_window_ms = self.num_samples * self.window_ms
+        self.cache_window_ms = cache_window_ms
         self._cache: dict[str, TimedIds] = {}
         # When each user of the cache is to be looked at: its first layer's death, or a later one's.
         self._deaths: list[tuple[int, str]] = []
@@ -234,12 +201,11 @@ class ProducerIdQuotaManager(SensorRegistry):
         tags = (user, "")
         if not new:
             return self._within(tags)
-        sensor: ProducerIdSensor = self._sensor_of_tags(tags, now_ms)
+        sensor: BucketSensor = self._sensor_of_tags(tags, now_ms)
         sensor.last_record_ms = now_ms
         sensor.rate.charge(new, now_ms)  # measured too, which empties old samples
         sensor.record(new, now_ms)
-        ms = token_throttle_time_ms(sensor.tokens, sensor.limit) if sensor.tokens < 0 else 0
-        return Throttle(ms, user, "", sensor.limit)
+        return Throttle(sensor.violation_ms(now_ms) or 0, user, "", sensor.limit)
 
     def spare(self, tags: Tags) -> float:
         """
@@ -254,7 +220,7 @@ class ProducerIdQuotaManager(SensorRegistry):
             tags: the user, and "".
         """
         bound = self._overrides.bound(tags)
-        sensor: ProducerIdSensor | None = self._sensors.get(tags)
+        sensor: BucketSensor | None = self._sensors.get(tags)
         window_s = self.window_ms / 1000.0
         tokens, least = bound * self.num_samples * window_s, bound
         if sensor is not None:  # bounds differ while a change is put in force in steps
@@ -359,5 +325,8 @@ class ProducerIdQuotaManager(SensorRegistry):
                 "cleanup-keys", self.cleanup, delay_ms, self._interval_ms
             )
 
-    def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> ProducerIdSensor:
-        return ProducerIdSensor(tags, bound, now_ms, self.num_samples, self.window_ms)
+    def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> BucketSensor:
+        windows = self.num_samples, self.window_ms
+        sensor = BucketSensor(tags, bound, now_ms, windows, SampledRate(*windows))
+        sensor.tokens, sensor.last_ms = sensor.burst, now_ms  # full, whatever the clock counts from
+        return sensor

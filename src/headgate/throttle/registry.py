@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypedDict, TypeVar
 
 from headgate.quota.entity import QuotaEntity
 from headgate.steps import Work, finish, one_by_one
-from headgate.throttle.java import UNLIMITED
+from headgate.throttle.java import LONG_MAX, UNLIMITED
 from headgate.throttle.overrides import KAFKA_4, Overrides, Rules, Tags
 from headgate.throttle.sensor import NEVER
 
@@ -76,6 +76,25 @@ def freeing_idle(sensors: dict[K, Any], idle_before_ms: Callable[[], int]) -> It
             yield None
 
 
+class Common(TypedDict, total=False):
+    """
+    What every manager may be given.
+
+    Args:
+        num_samples: of a quota's window: ``quota.window.num``, or the type's own setting.
+        window_ms: of one of them: ``quota.window.size.seconds`` x 1000, likewise.
+        rules: :data:`KAFKA_4` (default) or :data:`KAFKA_3_9`.
+        static_default: see :class:`Overrides`.
+        start_ms: when Kafka's metrics registry would have started; expiry ticks count from it.
+    """
+
+    num_samples: int
+    window_ms: int
+    rules: Rules
+    static_default: float | None
+    start_ms: int
+
+
 class SensorRegistry(ABC):
     """
     Quotas and sensors of one manager. Not thread-safe.
@@ -83,22 +102,26 @@ class SensorRegistry(ABC):
     A subclass says what a sensor is (``_make_sensor``); all have ``user_tag``, ``client_tag``,
     ``last_record_ms`` and ``set_bound(bound, now_ms)``.
 
-    Args:
-        rules: :data:`KAFKA_4` or :data:`KAFKA_3_9`.
-        static_default: see :class:`Overrides`.
-        start_ms: when Kafka's metrics registry would have started; ticks count from it.
+    Args: as :class:`Common` says.
 
     Attributes:
+        max_throttle_ms: the most that one throttle lasts; 2^63 - 1: there is no cap.
         generation: grows when requests may be charged to other sensors than before.
     """
+
+    max_throttle_ms: int = LONG_MAX
 
     def __init__(
         self,
         *,
+        num_samples: int = 11,
+        window_ms: int = 1000,
         rules: Rules = KAFKA_4,
         static_default: float | None = None,
         start_ms: int = 0,
     ) -> None:
+        self.num_samples = num_samples
+        self.window_ms = window_ms
         self._overrides = Overrides(rules, static_default)
         self._exempt: frozenset[str] = frozenset()
         self._sensors: dict[Tags, Any] = {}
@@ -149,8 +172,7 @@ class SensorRegistry(ABC):
             clock: returns epoch ms; asked again after each step.
         """
         now_ms = clock()
-        if now_ms >= self._next_tick_ms:
-            self._tick(now_ms)
+        self.advance(now_ms)
         if self._overrides.update(entity, value):
             self._forget()
         bound = self._overrides.bound
@@ -241,8 +263,7 @@ class SensorRegistry(ABC):
 
     def expiring(self, now_ms: int) -> Iterator[Tags | None]:
         """Do as ``expire``, sensor by sensor: yield the tags of each that is freed, else None."""
-        if now_ms >= self._next_tick_ms:
-            self._tick(now_ms)
+        self.advance(now_ms)
         for tags in freeing_idle(self._sensors, lambda: self._idle_before_ms):
             if tags is not None:
                 self._forget()
@@ -260,6 +281,15 @@ class SensorRegistry(ABC):
         if sensor is None or sensor.last_record_ms < self._idle_before_ms:
             sensor = self._make_sensor(tags, self._overrides.bound(tags), now_ms)
             self._sensors[tags] = sensor
+        return sensor
+
+    def _find(self, user: str, client_id: str, now_ms: int) -> Any:
+        """Return the sensor that a request is charged to; None while quotas aren't enabled."""
+        if now_ms >= self._next_tick_ms:
+            self._tick(now_ms)
+        sensor = self._charged.get((user, client_id))
+        if sensor is None or sensor.last_record_ms < self._idle_before_ms:
+            sensor = self._sensor_for(user, client_id, now_ms)
         return sensor
 
     def _sensor_for(self, user: str, client_id: str, now_ms: int) -> Any:

@@ -11,19 +11,16 @@ Source: kafka.server.ClientRequestQuotaManager; KIP-124.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Unpack
 
 from headgate.quota.key import QuotaType
 from headgate.throttle.manager import ClientQuotaManager
-from headgate.throttle.overrides import KAFKA_4, Rules, Tags
-from headgate.throttle.registry import Throttle
-from headgate.throttle.sensor import SampledRate
+from headgate.throttle.overrides import Tags
+from headgate.throttle.registry import Common, Throttle
+from headgate.throttle.sensor import LIBRARY_WINDOWS, SampledRate
 
 PERCENT_PER_NS: Final = 100.0 / 1_000_000_000
 """Thread time in ns times this is a charge: a rate of 100 means one thread fully busy."""
-
-_LIBRARY_SAMPLES: Final = 2  # metrics.num.samples
-_LIBRARY_WINDOW_MS: Final = 30_000  # metrics.sample.window.ms
 
 
 class RequestQuotaManager(ClientQuotaManager):
@@ -31,31 +28,16 @@ class RequestQuotaManager(ClientQuotaManager):
     The manager of request_percentage; amounts are thread times in ns.
 
     Args:
-        num_samples: quota.window.num.
-        window_ms: quota.window.size.seconds x 1000; also the most one throttle lasts.
-        rules, start_ms: as for every manager.
+        common: as for every manager. One throttle lasts ``window_ms`` at most.
 
     Attributes:
         exempt: the rate of exempt thread time, in percent, over the library's own windows.
     """
 
-    def __init__(
-        self,
-        *,
-        num_samples: int = 11,
-        window_ms: int = 1000,
-        rules: Rules = KAFKA_4,
-        start_ms: int = 0,
-    ) -> None:
-        super().__init__(
-            QuotaType.REQUEST_PERCENTAGE,
-            num_samples=num_samples,
-            window_ms=window_ms,
-            rules=rules,
-            start_ms=start_ms,
-            max_throttle_ms=window_ms,
-        )
-        self.exempt = SampledRate(_LIBRARY_SAMPLES, _LIBRARY_WINDOW_MS)
+    def __init__(self, **common: Unpack[Common]) -> None:
+        super().__init__(QuotaType.REQUEST_PERCENTAGE, **common)
+        self.max_throttle_ms = self.window_ms
+        self.exempt = SampledRate(*LIBRARY_WINDOWS)
 
     def record_ns(self, user: str, client_id: str, time_ns: int, now_ms: int) -> Throttle:
         """Charge handler thread time (ns) and decide; see :meth:`ClientQuotaManager.record`."""

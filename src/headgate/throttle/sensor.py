@@ -25,6 +25,9 @@ NEVER: Final = -(1 << 70)
 """Earlier than any clock."""
 MOST_EXACT: Final = 8_796_093_022_208.0
 """2^43: a sample's sum must stay below this to be exact, 2^53 over at most 1,024 samples."""
+LIBRARY_WINDOWS: Final = (2, 30_000)
+"""Samples, and ms of each, of Kafka's rates that no quota checks: ``metrics.num.samples`` and
+``metrics.sample.window.ms``."""
 _MOST_EXACT_SAMPLES: Final = 1_000
 
 
@@ -68,15 +71,11 @@ class SampledRate:
         self._lasts: list[int] = []
         self._values: list[float] = []
         self._current = 0
-        self.num_samples = num_samples
-        self._span_ms = self._pad_ms = 0
-        self._exact = num_samples <= _MOST_EXACT_SAMPLES
-        self.window_ms = window_ms
+        self._exact = True
         self.oldest_ms = 0
         self.others = 0.0
         self.value = 0.0
         self.last_ms = 0
-        self.quick_until = NEVER
         self.configure(num_samples, window_ms)
 
     def configure(self, num_samples: int, window_ms: int) -> None:

@@ -13,16 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from math import inf, isfinite
-from typing import TypeVar
+from typing import Final, TypeVar, Unpack
 
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.steps import FEW, Work, finish, sorting
 from headgate.throttle.java import UNLIMITED
-from headgate.throttle.overrides import KAFKA_4, Rules, Tags
-from headgate.throttle.pacing import BURST_MS, Observation, PacedQuotaManager
-from headgate.throttle.registry import UNCHARGED, Throttle
+from headgate.throttle.overrides import Tags
+from headgate.throttle.pacing import Observation, PacedQuotaManager
+from headgate.throttle.registry import UNCHARGED, Common, Throttle
 
+PERIOD_MS: Final = 1000
+"""How often contested capacity is divided."""
 K = TypeVar("K")
 
 
@@ -145,24 +147,13 @@ class SharesQuotaManager(PacedQuotaManager):
         type: produce or fetch bytes.
         capacity_bps: ``headgate.capacity.producer_byte_rate`` or ``.consumer_byte_rate``; None:
             shares are stored, not enforced.
-        period_ms: how often :meth:`rebalance` is called.
-        burst_ms, rules, start_ms: as for every paced manager.
+        common: as for every manager.
     """
 
     def __init__(
-        self,
-        type: QuotaType,
-        capacity_bps: float | None,
-        *,
-        period_ms: int = 1000,
-        burst_ms: int = BURST_MS,
-        rules: Rules = KAFKA_4,
-        start_ms: int = 0,
+        self, type: QuotaType, capacity_bps: float | None, **common: Unpack[Common]
     ) -> None:
-        super().__init__(
-            type, period_ms=period_ms, burst_ms=burst_ms, rules=rules, start_ms=start_ms
-        )
-        self._valid_ms = 3 * period_ms
+        super().__init__(type, period_ms=PERIOD_MS, **common)
         self.capacity_bps = capacity_bps
         self.divided_until_ms = 0
         """Until when capacity is divided elsewhere (`headgate splits`, for a fleet), epoch ms."""
@@ -221,5 +212,5 @@ class SharesQuotaManager(PacedQuotaManager):
             for tags, weight in weights.items()
             if weight is not None
         )
-        yield from self.assigning(bounds, clock, clock() + self._valid_ms)
+        yield from self.assigning(bounds, clock, clock() + 3 * PERIOD_MS)
         return allocation

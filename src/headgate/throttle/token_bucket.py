@@ -11,9 +11,14 @@ ControllerMutationQuotaManager.throttleTimeMs.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
+
 from headgate.throttle.java import UNLIMITED, divide, java_round
+from headgate.throttle.overrides import Tags
+from headgate.throttle.sensor import SampledRate
 
 
+@dataclass(slots=True, eq=False)
 class TokenBucket:
     """
     A bucket of N x W seconds' worth of its quota.
@@ -27,22 +32,12 @@ class TokenBucket:
         last_ms: the time of that.
     """
 
-    __slots__ = ("bound", "last_ms", "num_samples", "tokens", "window_ms")
-
-    def __init__(
-        self,
-        bound: float | None,
-        num_samples: int = 11,
-        window_ms: int = 1000,
-        *,
-        tokens: float = 0.0,
-        last_ms: int = 0,
-    ) -> None:
-        self.bound = bound
-        self.num_samples = num_samples
-        self.window_ms = window_ms
-        self.tokens = tokens
-        self.last_ms = last_ms
+    bound: float | None
+    num_samples: int = 11
+    window_ms: int = 1000
+    _: KW_ONLY
+    tokens: float = 0.0
+    last_ms: int = 0
 
     @property
     def burst(self) -> float:
@@ -75,6 +70,43 @@ class TokenBucket:
         burst = self.num_samples * (self.window_ms / 1000.0) * bound
         tokens = self.tokens + bound * ((now_ms - self.last_ms) / 1000.0)
         return tokens if tokens <= burst else burst
+
+
+class BucketSensor(TokenBucket):
+    """
+    One quota-id's bucket, with the rate that metrics show.
+
+    Args:
+        tags: the quota-id's, raw.
+        bound: the quota, units per second.
+        now_ms: when it is made, epoch ms.
+        windows: number of samples, and ms of each, that the bucket holds.
+        rate: measures what is charged; never checked.
+
+    Attributes:
+        limit: the quota; ``bound`` has it too, and may be None in other buckets.
+        last_record_ms: time of the last record, which expiry looks at.
+    """
+
+    __slots__ = ("client_tag", "last_record_ms", "limit", "rate", "user_tag")
+
+    def __init__(
+        self, tags: Tags, bound: float, now_ms: int, windows: tuple[int, int], rate: SampledRate
+    ) -> None:
+        super().__init__(bound, *windows)
+        self.user_tag, self.client_tag = tags
+        self.last_record_ms = now_ms
+        self.limit = bound
+        self.rate = rate
+
+    def set_bound(self, bound: float, now_ms: int) -> None:
+        """Refill by a new quota from the last refill on; the tokens stay."""
+        self.bound = self.limit = bound
+
+    def violation_ms(self, now_ms: int) -> int | None:
+        """Refill, and return the throttle time if tokens are below zero; None if they aren't."""
+        tokens = self.measure(now_ms)
+        return token_throttle_time_ms(tokens, self.limit) if tokens < 0 else None
 
 
 def token_throttle_time_ms(tokens: float, bound: float) -> int:

@@ -42,11 +42,11 @@ class Kept(Journal):
     def record(self, client: Any, context: Any, plan: Any, *row: Any) -> None:
         self.rows.append(("record", *row))
 
-    def unrecord(self, client: Any, context: Any, plan: Any, *row: Any) -> None:
-        self.rows.append(("unrecord", *row))
-
-    def told(self, client: Any, context: Any, plan: Any, *row: Any) -> None:
-        self.rows.append(("told", *row))
+    def note(  # type: ignore[override]
+        self, kind: str, client: Any, context: Any, plan: Any, *row: Any, **more: Any
+    ) -> None:
+        if kind in ("unrecord", "told"):
+            self.rows.append((kind, *row, *more.values()))
 
 
 class Client:

@@ -10,6 +10,7 @@ import pytest
 
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.session import Session
+from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
     CONSUMER,
@@ -22,6 +23,7 @@ from headgate.quota.key import (
     REQUEST,
     QuotaKey,
 )
+from headgate.steps import finish
 from kit.playbook import (
     NOTHING,
     Closed,
@@ -282,7 +284,9 @@ def test_exempt_principals_take_nothing_from_others_of_their_client_id(gateway: 
     play >> FromBroker(produced(1)) << ToClient(produced(1)) << NOTHING
     assert charged.peek(("alice", "app"), play.now_ms) == 5_000.0
     assert charged.peek(("", "app"), play.now_ms) == 0.0
-    other = Playbook(Session(setup.rules, build_plans(), StillIdentity("bob"), StillFace()))
+    other = Playbook(
+        Session(SessionState(setup.rules, StillIdentity("bob")), build_plans(), StillFace())
+    )
     other >> Ready() << NOTHING
     said = produce(4_000, 1) + produce(4_900, 2)
     other >> FromClient(said) << ToBroker(said) << NOTHING
@@ -306,7 +310,7 @@ def test_a_lowered_quota_finds_what_went_early_charged_by_the_old_one(gateway: M
     play, managers = setup.play, setup.rules.managers
     play >> Ready() << NOTHING
     play >> FromClient(produce(20_000, 1) + produce(20_000, 2)) << ToBroker()
-    setup.rules._apply([(ALICE, PRODUCER, 1_000.0)], play.now_ms)
+    finish(setup.rules._steps([(ALICE, PRODUCER, 1_000.0)], lambda: play.now_ms))
     assert managers.produce.peek(("alice", ""), play.now_ms) == 4_000.0
     play >> FromBroker(produced(1) + produced(2)) << ToClient(produced(1) + produced(2)) << NOTHING
     play >> FromClient(produce(100, 3)) << ToBroker()
@@ -439,8 +443,10 @@ def test_a_charge_that_claimed_elsewhere_finds_what_went_early_charged(gateway: 
     play, charged = setup.play, setup.rules.managers.produce
     play >> Ready() << NOTHING
     play >> FromClient(produce(10_500, 1)) << ToBroker()  # claims of the client id's room
-    setup.rules._apply([(ALICE, PRODUCER, 1_000.0)], play.now_ms)
-    other = Playbook(Session(setup.rules, build_plans(), StillIdentity("alice"), StillFace()))
+    finish(setup.rules._steps([(ALICE, PRODUCER, 1_000.0)], lambda: play.now_ms))
+    other = Playbook(
+        Session(SessionState(setup.rules, StillIdentity("alice")), build_plans(), StillFace())
+    )
     other >> Ready() << NOTHING
     other >> FromClient(produce(4_000, 1) + produce(4_000, 2)) << ToBroker() << NOTHING
     assert charged.peek(("alice", ""), play.now_ms) == 0.0
@@ -458,7 +464,7 @@ def test_what_comes_from_a_client_that_takes_no_answers_is_charged_at_once(gatew
     play >> FromClient(produce(7_000, 2)[:-1]) << NOTHING  # comes after the first is answered
     headroom = setup.rules.context("alice", "app").headroom
     assert headroom is not None
-    assert headroom.idle
+    assert not any(one.claimed for one in headroom.all)
 
 
 def test_a_fetch_is_charged_though_its_client_has_gone(gateway: Make) -> None:
@@ -494,7 +500,9 @@ def test_one_session_with_two_client_ids_claims_from_one_at_a_time(gateway: Make
     assert charged.peek(("", "app"), play.now_ms) == 400.0  # it was sure to fit
     assert charged.peek(("", "too"), play.now_ms) == 0.0
     for client in ("app", "too"):
-        other = Playbook(Session(setup.rules, build_plans(), StillIdentity("bob"), StillFace()))
+        other = Playbook(
+            Session(SessionState(setup.rules, StillIdentity("bob")), build_plans(), StillFace())
+        )
         other >> Ready() << NOTHING
         other >> FromClient(produce(6_000, 1, client=client)) << ToBroker() << NOTHING
         assert charged.peek(("", client), play.now_ms) == 400.0

@@ -13,6 +13,7 @@ from headgate.gateway.connection.link import Link
 from headgate.gateway.connection.transports import ReadBuffer
 from headgate.gateway.session.commands import WakeAt
 from headgate.gateway.session.session import Session
+from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER
 from kit.playbook import START_MS
@@ -85,7 +86,8 @@ def test_a_held_answer_goes_by_the_loops_clock_and_is_charged_by_the_wall_clock(
     skew_ms = 0
     rules = gateway(SLOW_FETCH, journal=journal, skew=lambda: skew_ms).rules
     first, second, third = (
-        Session(rules, build_plans(), StillIdentity("alice"), StillFace()) for _ in range(3)
+        Session(SessionState(rules, StillIdentity("alice")), build_plans(), StillFace())
+        for _ in range(3)
     )
     for session in (first, second, third):
         session.upstream_ready(START_MS)
@@ -119,7 +121,8 @@ def test_a_gateway_that_stood_still_knows_how_far_its_clock_was_set_back(
     skew_ms = 0
     rules = gateway(SLOW_FETCH, journal=journal, skew=lambda: skew_ms).rules
     first, second, third = (
-        Session(rules, build_plans(), StillIdentity("alice"), StillFace()) for _ in range(3)
+        Session(SessionState(rules, StillIdentity("alice")), build_plans(), StillFace())
+        for _ in range(3)
     )
     for session in (first, second, third):
         session.upstream_ready(START_MS)

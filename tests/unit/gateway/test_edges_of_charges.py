@@ -89,7 +89,8 @@ def test_each_manager_is_made_of_its_own_settings() -> None:
         assert manager._next_tick_ms == T0 + 30_000
     assert made.produce._overrides.rules is KAFKA_3_9
     for key in (PRODUCER_BPS, CONSUMER_BPS, PRODUCER_SHARES, CONSUMER_SHARES):
-        assert made.by_key[key].rate_windows == (3, 2000)
+        assert made.by_key[key].shows_rates
+        assert (made.by_key[key].num_samples, made.by_key[key].window_ms) == (3, 2000)
 
 
 def test_static_defaults_are_each_types_own() -> None:
@@ -228,7 +229,7 @@ def test_the_last_unit_that_is_spare_goes_early_and_the_next_waits() -> None:
     assert (one.claimed, one.left, one in used) == (10, 0.0, True)
     assert not one.claim(1)
     one.claimed -= 11
-    assert one.idle
+    assert not one.claimed
     room = Headroom((one,))
     assert room.fits(10, T0)
     assert not room.fits(11, T0)

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from headgate.gateway.charging.fetch_gate import GateKey, Gates
+from headgate.gateway.charging.fetch_hold import HELD, FetchHold
 from headgate.gateway.charging.headroom import Headroom, TimeAllowance
 from headgate.gateway.session import answer_reader
 from headgate.gateway.session.commands import ResumeBroker
 from headgate.gateway.session.fetch import FetchSession
-from headgate.gateway.session.fetch_hold import HELD, FetchHold
 from headgate.gateway.session.session import Session
+from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable, table_delta
@@ -91,7 +92,9 @@ def test_whatever_begins_to_be_kept_has_the_shell_ask_how_much(gateway: Make) ->
 def held_answer(gateway: Make, more: bytes = b"") -> tuple[Session, int]:
     """A session with an answer, and what came with it, that waits; and until when it does."""
     rules = gateway({ALICE: {CONSUMER: 10_000.0}}).rules
-    first, second = (Session(rules, plans(), StillIdentity("alice"), StillFace()) for _ in range(2))
+    first, second = (
+        Session(SessionState(rules, StillIdentity("alice")), plans(), StillFace()) for _ in range(2)
+    )
     for session in (first, second):
         session.upstream_ready(START_MS)
         session.client_data(view(fetch()), START_MS)
@@ -182,7 +185,7 @@ def test_a_held_fetch_goes_on_when_its_quota_has_gone(gateway: Make) -> None:
     rules = session.state.rules
     ask = fetch()[:-10] + struct.pack(">i", 1) + string("t") + bytes(4) + fetch()[-6:]
     ask = struct.pack(">i", len(ask) - 4) + ask[4:]
-    second = Session(rules, plans(), StillIdentity("alice"), StillFace())
+    second = Session(SessionState(rules, StillIdentity("alice")), plans(), StillFace())
     second.upstream_ready(START_MS)
     second.client_data(view(ask), START_MS)
     assert second.state.made_to_wait
@@ -292,10 +295,10 @@ def test_what_a_request_takes_of_a_quota_is_given_back_when_the_quota_has_gone(
     play >> Ready() << NOTHING
     play >> FromClient(heartbeat(1)) << ToBroker() << NOTHING
     (allowance,) = allowances(rules.contexts)
-    assert not allowance.idle
+    assert allowance.claimed
     rules.update(table_delta(QuotaTable.of(quotas), QuotaTable()), START_MS)
     play >> FromBroker(beaten(1)) << ToClient(beaten(1)) << NOTHING
-    assert allowance.idle
+    assert not allowance.claimed
 
 
 def test_the_size_that_is_written_down_is_the_requests(gateway: Make) -> None:

@@ -229,7 +229,7 @@ def test_a_refused_mutation_leaves_no_debt_and_a_throttled_one_does() -> None:
         assert rules.mutation(client, context, plan, 100, 9_001, quota, T0) == 9_000
         assert client.debts == debts
         left = (9_000, "alice", "", 1.0)
-        assert kept.rows == [("told", MUTATION.name, T0, left, 9_001, 9_001)]
+        assert kept.rows == [("told", MUTATION.name, T0, None, left, 9_001, 9_001)]
 
 
 def test_only_quotas_in_force_close_gates() -> None:

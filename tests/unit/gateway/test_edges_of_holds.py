@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headgate.gateway.charging.fetch_gate import GateKey, Gates
-from headgate.gateway.session.fetch_hold import HELD, LITTLE, PASS, FetchHold
+from headgate.gateway.charging.fetch_hold import HELD, LITTLE, PASS, FetchHold
 
 T0 = 1_700_000_000_000
 ONE, TWO = (GateKey(name, "alice", "") for name in ("consumer_byte_rate", "other"))

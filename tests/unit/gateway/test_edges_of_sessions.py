@@ -162,12 +162,11 @@ def test_a_merge_makes_the_answer_of_the_brokers(gateway: Make) -> None:
 
 
 def test_a_long_question_closes_and_the_longest_that_is_read_does_not(
-    gateway: Make, monkeypatch: pytest.MonkeyPatch
+    gateway: Make,
 ) -> None:
-    monkeypatch.setattr(questions, "MAX_ASKED_BYTES", 1_000)
     for more, closes in ((0, False), (1, True)):
         play = gateway().play
-        said = question(1, 1_000 + more - (len(question()) - 4))
+        said = question(1, questions.MAX_ASKED_BYTES + more - (len(question()) - 4))
         play >> Ready() << NOTHING
         play >> FromClient(said) << (Closed("oversized") if closes else Asked(DESCRIBE_CONFIGS))
         play << NOTHING

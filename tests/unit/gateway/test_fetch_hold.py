@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 
+from headgate.gateway.charging.fetch_hold import SHARE_HOLD_MS
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.session import fetch as session_fetch
-from headgate.gateway.session.fetch_hold import SHARE_HOLD_MS
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER
 from headgate.wire.header import build_request
@@ -246,8 +247,9 @@ def test_a_hold_is_written_down_and_told_to_nobody() -> None:
     class Written(Journal):
         held_ms = 0
 
-        def held(self, session: object, context: object, plan: object, ms: int, t: int) -> None:
-            self.held_ms += ms
+        def note(self, kind: str, *event: Any, **_: Any) -> None:
+            if kind == "held":
+                self.held_ms += event[5]
 
     written = Written()
     talk = Talk(1_000_000.0, written)

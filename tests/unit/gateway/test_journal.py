@@ -53,7 +53,7 @@ def test_what_connections_share_is_worked_out_once_and_each_keeps_its_own_name()
 
     writer = Kept()
     journal = UsageJournal(writer, 11, 1_000)  # type: ignore[arg-type]
-    journal.start(1, 0, None, {PRODUCER.name: sensor})  # type: ignore[arg-type]
+    journal.start(1, 0, {PRODUCER.name: sensor})
     context: Any = Mock(principal="alice", client_id="app")  # hashed by identity, as contexts are
     plan: Any = next(iter(build_plans(pass_unknown=False).values()))
     names = [("A", "10.0.0.1", 1), ("A", "10.0.0.2", 1), ("B", "10.0.0.1", 1), ("A", "10.0.0.1", 2)]

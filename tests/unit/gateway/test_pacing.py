@@ -11,6 +11,7 @@ from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.journal import NO_JOURNAL
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.session import Session
+from headgate.gateway.session.state import SessionState
 from headgate.gateway.splits.local import LocalSplits, share_out
 from headgate.metrics import BrokerView
 from headgate.quota.entity import QuotaEntity
@@ -112,7 +113,7 @@ def test_a_cluster_wide_quota_follows_demand_and_is_never_exceeded(gateway: Make
         rules[broker].managers.produce_bps.set_brokers(2, START_MS)
         rules[broker].load(table, START_MS)
     busy, idle = (
-        Client(Session(rules[b], build_plans(), StillIdentity("alice"), StillFace()))
+        Client(Session(SessionState(rules[b], StillIdentity("alice")), build_plans(), StillFace()))
         for b in (1, 2)
     )
     splits = LocalSplits(setup.settings.splits_period_ms)
@@ -142,7 +143,9 @@ def test_546_9_shares_divide_contested_capacity_by_weight(gateway: Make) -> None
     }
     setup = gateway(quotas, {"headgate.capacity.producer_byte_rate": "800000"})
     alice = Client(setup.session)
-    bob = Client(Session(setup.rules, build_plans(), StillIdentity("bob"), StillFace()))
+    bob = Client(
+        Session(SessionState(setup.rules, StillIdentity("bob")), build_plans(), StillFace())
+    )
     run(
         alice,
         bob,

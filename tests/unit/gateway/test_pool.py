@@ -14,6 +14,7 @@ from headgate.gateway.connection.link import Link
 from headgate.gateway.connection.pool import MINIMUM_BYTES, STUCK_MS, Account, Kind, Pool
 from headgate.gateway.connection.transports import ReadBuffer
 from headgate.gateway.session.session import Session
+from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_IDS
 from headgate.steps import finish
@@ -146,7 +147,7 @@ def house(monkeypatch: pytest.MonkeyPatch) -> House:
 
 def session(setup: Setup, **options: Any) -> Session:
     identity = StillIdentity("alice", **options)
-    return Session(setup.rules, PLANS, identity, StillFace())  # type: ignore[arg-type]
+    return Session(SessionState(setup.rules, identity), PLANS, StillFace())  # type: ignore[arg-type]
 
 
 def share_fetch(size: int, correlation: int = 1) -> bytes:

@@ -13,6 +13,7 @@ from headgate.gateway.session.held_bytes import HELD_BYTES
 from headgate.gateway.session.mute import MuteState
 from headgate.gateway.session.request_reader import MAX_IN_FLIGHT
 from headgate.gateway.session.session import Session
+from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST, QuotaKey
 from headgate.quota.table import QuotaTable, table_delta
@@ -121,7 +122,9 @@ def test_what_another_connection_has_in_flight_is_charged_where_both_may_not_fit
 ) -> None:
     setup = gateway({ALICE: {PRODUCER: 1_000.0}})
     play, charged = setup.play, setup.rules.managers.produce
-    other = Playbook(Session(setup.rules, build_plans(), StillIdentity("alice"), StillFace()))
+    other = Playbook(
+        Session(SessionState(setup.rules, StillIdentity("alice")), build_plans(), StillFace())
+    )
     other >> Ready() << NOTHING
     play >> Ready() << NOTHING
     other >> FromClient(produce(6_000, 1) + produce(2_000, 2)) << ToBroker()
@@ -141,7 +144,9 @@ def test_what_another_connection_has_in_flight_is_charged_where_both_may_not_fit
 def test_nobody_waits_for_a_half_sent_request(gateway: Make) -> None:
     setup = gateway({ALICE: {PRODUCER: 1_000.0}})
     others = [
-        Playbook(Session(setup.rules, build_plans(), StillIdentity("alice"), StillFace()))
+        Playbook(
+            Session(SessionState(setup.rules, StillIdentity("alice")), build_plans(), StillFace())
+        )
         for _ in range(10)
     ]
     for other in others:
@@ -157,7 +162,9 @@ def test_nobody_waits_for_a_half_sent_request(gateway: Make) -> None:
 def test_nobody_loses_room_to_a_client_that_takes_no_answers(gateway: Make) -> None:
     setup = gateway({ALICE: {PRODUCER: 1_000.0}})
     play = setup.play
-    other = Playbook(Session(setup.rules, build_plans(), StillIdentity("alice"), StillFace()))
+    other = Playbook(
+        Session(SessionState(setup.rules, StillIdentity("alice")), build_plans(), StillFace())
+    )
     other >> Ready() << NOTHING
     play >> Ready() << NOTHING
     other >> FromClient(produce(11_000, 2)) << ToBroker() << NOTHING
@@ -184,7 +191,9 @@ def test_what_a_closed_connection_had_in_flight_is_charged(gateway: Make) -> Non
     play >> FromBroker(b"\0\0\0\0\0\0\0\0") << Closed("upstream-malformed")
     # All of the first; of the second what was passed, but its length field.
     assert charged.peek(("alice", ""), play.now_ms) == 830.0
-    other = Playbook(Session(setup.rules, build_plans(), StillIdentity("alice"), StillFace()))
+    other = Playbook(
+        Session(SessionState(setup.rules, StillIdentity("alice")), build_plans(), StillFace())
+    )
     other >> Ready() << NOTHING
     said = produce(600, 1) + produce(99, 2)
     other >> FromClient(said) << ToBroker(said) << NOTHING

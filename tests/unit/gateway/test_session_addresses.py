@@ -10,6 +10,7 @@ import pytest
 
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.session import Session
+from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST
 from headgate.wire import apis
@@ -66,7 +67,7 @@ def test_no_address_of_a_broker_leaves_a_session(
     for seed in SEEDS:
         rules = gateway(quotas).rules  # of the same, a newcomer would wait for what is owed
         frame = kio_response(upstreams(random_kio(key, version, True, seed)))
-        play = Playbook(Session(rules, PLANS, StillIdentity("alice"), StillFace()))
+        play = Playbook(Session(SessionState(rules, StillIdentity("alice")), PLANS, StillFace()))
         play >> Ready() >> FromClient(request)
         play.session.account_client(9_000_000)
         play.said.clear()

@@ -16,6 +16,7 @@ from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.held_bytes import HELD_BYTES
 from headgate.gateway.session.mute import MuteState
 from headgate.gateway.session.session import Session
+from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable
@@ -47,7 +48,7 @@ PLANS = build_plans()
 def session(quotas: Any = None, settings: Settings = SETTINGS, **options: Any) -> Session:
     rules = Enforcement(settings, 1, lambda: START_MS)
     rules.load(QuotaTable.of(quotas or {}), START_MS)
-    made = Session(rules, PLANS, StillIdentity("alice"), StillFace(), **options)
+    made = Session(SessionState(rules, StillIdentity("alice"), **options), PLANS, StillFace())
     made.upstream_ready(START_MS)
     return made
 
@@ -232,7 +233,8 @@ class Crowd(RuleBasedStateMachine):
         self.now = START_MS
         self.number = 0
         self.sessions = [
-            Session(self.rules, PLANS, StillIdentity("alice"), StillFace()) for _ in range(3)
+            Session(SessionState(self.rules, StillIdentity("alice")), PLANS, StillFace())
+            for _ in range(3)
         ]
         self.asked: dict[Session, list[int]] = {made: [] for made in self.sessions}
         for made in self.sessions:
@@ -277,7 +279,7 @@ class Crowd(RuleBasedStateMachine):
     def hang_up(self, which: int) -> None:
         old = self.sessions[which]
         old.close("client-gone", "", self.now)
-        made = Session(self.rules, PLANS, StillIdentity("alice"), StillFace())
+        made = Session(SessionState(self.rules, StillIdentity("alice")), PLANS, StillFace())
         made.upstream_ready(self.now)
         self.sessions[which] = made
         del self.asked[old]
@@ -295,7 +297,7 @@ class Crowd(RuleBasedStateMachine):
         assert not any(made.held_bytes or made.state.in_flight for made in self.sessions)
         headroom = self.sessions[0].state.rules.context("alice", "app").headroom
         assert headroom is not None
-        assert headroom.idle
+        assert not any(one.claimed for one in headroom.all)
 
 
 TestCrowd = Crowd.TestCase

@@ -13,6 +13,7 @@ from kio.schema.index import api_key_map
 
 from headgate.gateway.charging.plans import Kind, build_plans
 from headgate.gateway.session.session import Session
+from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import REQUEST
 from headgate.wire import apis
@@ -46,7 +47,7 @@ def test_the_larger_throttle_is_told_in_its_place(
         value = random_kio(key, version, True, seed)
         told: Any = datetime.timedelta(milliseconds=upstream_ms)
         frame = kio_response(dataclasses.replace(value, throttle_time=told))
-        play = Playbook(Session(rules, plans(), StillIdentity("alice"), StillFace()))
+        play = Playbook(Session(SessionState(rules, StillIdentity("alice")), plans(), StillFace()))
         play >> Ready() >> FromClient(kio_request(request, 7, "app"))
         play.session.account_client(900_000_000)
         play.said.clear()

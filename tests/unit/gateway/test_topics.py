@@ -284,11 +284,9 @@ async def charge(here: Here, gateway: Gateway, key: int, version: int, request: 
     charged: list[float] = []
 
     class Noted(Journal):
-        def mutation(  # type: ignore[override]
-            self, _session: Any, _context: Any, _plan: Any, _t_ms: int, partitions: float, *_: Any,
-            **__: Any,
-        ) -> None:  # fmt: skip
-            charged.append(partitions)
+        def note(self, kind: str, *event: Any, **_: Any) -> None:
+            if kind in ("record", "strict", "norecord"):
+                charged.append(event[5])
 
     setup = gateway({QuotaEntity.of(user="alice"): {MUTATION: 1e9}}, journal=Noted())
     setup.session.state.context = setup.rules.context("alice", "app")

@@ -19,6 +19,7 @@ from headgate.gateway.charging.headroom import (
 )
 from headgate.gateway.charging.lanes import FORGOTTEN_AT_ONCE, Lane, LaneBook, lane_key
 from headgate.gateway.session.session import Session
+from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS
 from kit.playbook import START_MS
@@ -31,7 +32,9 @@ ALICE = QuotaEntity.of(user="alice")
 
 
 def session_of(setup: Setup, principal: str = "alice") -> Session:
-    made = Session(setup.rules, plans(pass_unknown=False), StillIdentity(principal), StillFace())
+    made = Session(
+        SessionState(setup.rules, StillIdentity(principal)), plans(pass_unknown=False), StillFace()
+    )
     made.upstream_ready(START_MS)
     return made
 

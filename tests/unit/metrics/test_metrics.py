@@ -24,7 +24,7 @@ from headgate.quota.key import (
     QuotaType,
 )
 from headgate.steps import finish
-from headgate.throttle.cluster import BpsQuotaManager
+from headgate.throttle.bps import BpsQuotaManager
 from headgate.throttle.controller_mutation import ControllerMutationQuotaManager
 from headgate.throttle.manager import ClientQuotaManager
 from headgate.throttle.pacing import PacedQuotaManager
@@ -396,7 +396,7 @@ def test_every_metric_of_the_table_is_shown_by_a_busy_gateway_with_its_labels() 
     }
     for manager in managers.values():
         if isinstance(manager, PacedQuotaManager):
-            manager.rate_windows = (11, 1_000)
+            manager.shows_rates = True
         manager.update_quota(pair, 5, T0)
         manager.record("u", "c", 50, T0)
     for n in range(5):  # more than have series of their own

@@ -19,6 +19,7 @@ from headgate.errors import ApiError
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.session import Session
+from headgate.gateway.session.state import SessionState
 from headgate.gateway.usage.usage_journal import UsageJournal
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.replaying.packed_format import ORDER, PackOptions
@@ -102,13 +103,9 @@ class Talk:
         who: Any = SimpleNamespace(principal="", authenticated=True)
         nobody: Any = None
         self.session = Session(
-            self.rules,
+            SessionState(self.rules, who, listener="L", client_ip="10.0.0.9", connection="c-1"),
             self.plans,
-            who,
             nobody,
-            listener="L",
-            client_ip="10.0.0.9",
-            connection="c-1",
         )
 
     def turn(self) -> None:

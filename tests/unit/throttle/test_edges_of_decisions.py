@@ -135,7 +135,9 @@ def test_each_manager_tells_its_type_and_its_cap() -> None:
     assert {told[kind] for kind in ("sampled", "paced", "bps", "shares")} == {PRODUCE}
     assert UNCHARGED == (0, "", "", UNLIMITED)
     caps = {k: MAKE[k]().max_throttle_ms for k in ("sampled", "request", "paced", "bps", "shares")}
-    assert caps == {"sampled": None, "request": 1000, "paced": None, "bps": 4000, "shares": 2000}
+    assert caps == {
+        "sampled": LONG_MAX, "request": 1000, "paced": LONG_MAX, "bps": 4000, "shares": 2000,
+    }  # fmt: skip
 
 
 def test_javas_long_bounds_what_is_rounded() -> None:
@@ -286,8 +288,8 @@ def test_what_a_bucket_owes_is_told_whole() -> None:
 
 
 def test_what_is_taken_back_was_not_used() -> None:
-    m = PacedQuotaManager(PRODUCE, period_ms=1000, start_ms=T0)
-    m.rate_windows = (2, 30_000)
+    m = PacedQuotaManager(PRODUCE, period_ms=1000, num_samples=2, window_ms=30_000, start_ms=T0)
+    m.shows_rates = True
     m.update_quota(USER, 1000.0, T0)
     m.record("u", "c", 900, T0)
     m.unrecord("u", "c", 300, T0)

@@ -16,7 +16,7 @@ from headgate.throttle.cluster import (
     DemandEstimate,
     split_demands,
 )
-from headgate.throttle.observation import Observation
+from headgate.throttle.pacing import Observation
 
 TAGS = ("u", "")
 

@@ -11,9 +11,9 @@ import pytest
 
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaType
+from headgate.throttle.bps import BpsQuotaManager
 from headgate.throttle.cluster import (
     FLOOR,
-    BpsQuotaManager,
     ClusterSplitter,
     DemandEstimate,
     split_demands,

@@ -15,6 +15,7 @@ from headgate.gateway.connection.link import Link, Way
 from headgate.gateway.log import get_logger, tells_all
 from headgate.gateway.loop.log_limit import LogLimit
 from headgate.gateway.session.session import Session
+from headgate.gateway.session.state import SessionState
 
 if TYPE_CHECKING:
     import socket
@@ -182,18 +183,17 @@ class Clients:
         if self.ending:  # accepted before, or its handshake took until now
             raise BrokerEnds
         self._numbers += 1
-        session = Session(
+        state = SessionState(
             self._rules,
-            listener.plans or self._plans,
             listener.make_identity(address, tls),
-            listener,
-            pass_unknown=listener.pass_unknown,
             max_request_bytes=listener.settings.socket_request_max_bytes,
             client_ip=address,
             listener=listener.name,
             connection=f"{self._broker_id}-{listener.name}-{self._numbers}",
+            last_ms=accepted_ms if tls is None else now_ms(),
         )
-        session.state.last_ms = accepted_ms if tls is None else now_ms()
+        plans = listener.plans or self._plans
+        session = Session(state, plans, listener, pass_unknown=listener.pass_unknown)
         link = Link(
             session,
             self._buffer,
@@ -208,7 +208,7 @@ class Clients:
         self.links[link] = None
         listener.meters.connections += 1
         if tells_all():
-            log.debug("connection opened", connection=session.state.connection, client=address)
+            log.debug("connection opened", connection=state.connection, client=address)
         return link
 
     def _not_taken(

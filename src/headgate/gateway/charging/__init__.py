@@ -5,10 +5,10 @@ No clock, socket or log is used here: time is an argument. In the order a reques
 
 - ``plans``: how each API and version is handled.
 - ``client``: a client's connection, as charging sees it.
-- ``context``: who is charged, one principal with one client-id.
-- ``contexts``: the contexts in use, made again when quotas change.
+- ``contexts``: who is charged, one principal with one client-id; made again when quotas change.
 - ``lanes``: mutes left by closed connections, which new connections of the quota-id wait out.
 - ``fetch_gate``: when a quota-id may fetch again, and which of its connections is next.
+- ``fetch_hold``: how long a connection's fetch is held at the gates of its quota-ids.
 - ``headroom``: what may be in flight before anything could be throttled.
 - ``managers``: the manager of each quota type.
 - ``fetches``: charges of fetches.

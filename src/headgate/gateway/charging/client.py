@@ -7,16 +7,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from headgate.gateway.charging.fetch_gate import GateKey
+    from headgate.gateway.charging.fetch_hold import FetchHold
     from headgate.gateway.charging.headroom import Headroom
     from headgate.gateway.charging.lanes import Lane, LaneKey
-
-
-class HeldFetch(Protocol):
-    """A connection's fetch that may be held at the gates of its quota-ids."""
-
-    def rest(self, now_ms: int) -> tuple[int, GateKey | None]:
-        """Return how long the gates stay closed, ms, and the quota-id whose gate does."""
 
 
 class ClientConnection(Protocol):
@@ -51,7 +44,7 @@ class ClientConnection(Protocol):
         """The upstream broker's id."""
 
     @property
-    def hold(self) -> HeldFetch | None:
+    def hold(self) -> FetchHold | None:
         """Its fetch; None before the first."""
 
     def note_debt(self, key: LaneKey, lane: Lane) -> None:

@@ -1,5 +1,5 @@
 """
-The contexts of one broker's clients, and the headrooms that clients of one quota-id share.
+Who requests are charged to at one broker, and the headrooms that clients of one quota-id share.
 
 A context is made when a session first asks for it and kept until quotas change.
 """
@@ -7,10 +7,10 @@ A context is made when a session first asks for it and kept until quotas change.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from headgate.gateway.charging.context import Context
 from headgate.gateway.charging.fetch_gate import GateKey
 from headgate.gateway.charging.headroom import (
     Allowance,
@@ -25,6 +25,7 @@ from headgate.steps import Work, look_at_young, one_by_one
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
+    from headgate.throttle.manager import RateSensor
     from headgate.throttle.overrides import Tags
 
 MOST_CONTEXTS: Final = 1 << 16
@@ -43,6 +44,47 @@ allowance. The last may have as much as an allowance can have (``headroom``)."""
 _EACH_SETTLED: Final = 16
 _K = TypeVar("_K")
 _V = TypeVar("_V")
+
+
+@dataclass(slots=True, eq=False)
+class Context:
+    """
+    One principal with one client-id, by the quotas of one epoch.
+
+    Args:
+        principal: name of the principal, raw.
+        client_id: as the client claims it, raw.
+        exempt: named in ``headgate.exempt.principals``: measured, never throttled.
+        limited: at least one finite quota applies.
+        timed: a quota of request time does, so any request may be throttled.
+        headroom: of the quotas on its time and on what it produces; None: there are none.
+        epoch: of the rules.
+        gates: of the quota-ids that its fetches are charged to; empty under
+            ``headgate.fetch=kafka``.
+        share_gates: likewise of a share group's fetches, which are delivered under either setting.
+
+    Attributes:
+        fetches_alone: a fetch may be throttled by the size of its answer, which isn't known
+            before. So one at a time is in flight, as in Kafka.
+        sensor: what its last Produce was charged to; good while the manager's ``generation`` is
+            this one's.
+    """
+
+    principal: str
+    client_id: str
+    exempt: bool
+    limited: bool
+    timed: bool
+    headroom: Headroom | None
+    epoch: int
+    gates: tuple[GateKey, ...]
+    share_gates: tuple[GateKey, ...]
+    fetches_alone: bool = field(init=False)
+    sensor: RateSensor | None = None
+    generation: int = -1
+
+    def __post_init__(self) -> None:
+        self.fetches_alone = bool(self.share_gates)
 
 
 class Contexts:
@@ -115,7 +157,7 @@ class Contexts:
             yield
         for count, key in enumerate(one_by_one(self._old_allowances)):
             found = self._old_allowances.get(key)
-            if found is not None and found.idle:  # a client may have taken it meanwhile
+            if found is not None and not found.claimed:  # a client may have taken it meanwhile
                 del self._old_allowances[key]
                 self._used.pop(found, None)
             if not count % _FREED_AT_ONCE:

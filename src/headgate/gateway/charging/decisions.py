@@ -9,6 +9,7 @@ winner's throttle-time metric is touched. Source: KafkaApis (``handleProduceRequ
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.charging.lanes import Lane, lane_key
@@ -17,7 +18,7 @@ from headgate.quota.key import KEYS, QuotaType
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.client import ClientConnection
-    from headgate.gateway.charging.context import Context
+    from headgate.gateway.charging.contexts import Context
     from headgate.metrics.meters import Meters
     from headgate.throttle.registry import Throttle
 
@@ -27,6 +28,7 @@ TYPES: Final = {key.name: QuotaType(key.type) for key in KEYS}
 """The quota type of each key, by the key's name."""
 
 
+@dataclass(eq=False)
 class Decisions:
     """
     The choice of the throttle that a client is told and muted for.
@@ -36,9 +38,8 @@ class Decisions:
         meters: count the throttles told.
     """
 
-    def __init__(self, managers: Managers, meters: Meters) -> None:
-        self._managers = managers
-        self._meters = meters
+    _managers: Managers
+    _meters: Meters
 
     def choose(
         self,

@@ -12,8 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from headgate.gateway.charging.context import Context
-from headgate.gateway.charging.contexts import Contexts
+from headgate.gateway.charging.contexts import Context, Contexts
 from headgate.gateway.charging.decisions import INT_MAX, Decisions
 from headgate.gateway.charging.fetch_gate import GateKey, Gates
 from headgate.gateway.charging.fetches import FetchCharges
@@ -116,14 +115,14 @@ class Enforcement:
             self.gates,
             journal,
             self.meters,
-            delivers=not self.empties_fetches,
+            not self.empties_fetches,
         )
         self.fetch, self.unfetch, self.held = fetches.charge, fetches.take_back, fetches.held
         self.hold_ms = settings.fetch_hold_max_ms
         produce = self.managers.produce
         self._rates = produce if isinstance(produce, ClientQuotaManager) else None
         self._record_produce = produce.record
-        journal.start(broker_id, start_ms, settings, sensors_of(self.managers.by_key))
+        journal.start(broker_id, start_ms, sensors_of(self.managers.by_key))
         for key, manager in self.managers.by_key.items():
             if isinstance(manager, PacedQuotaManager):
                 manager.moved = partial(journal.bound, broker_id, key)
@@ -135,7 +134,7 @@ class Enforcement:
 
     def update(self, delta: TableDelta, now_ms: int) -> None:
         """Put a change of the quota table in force."""
-        self._apply([(c.entity, c.key, c.new) for c in delta.changes], now_ms)
+        finish(self.updating(delta, lambda: now_ms))
 
     def load(self, table: QuotaTable, now_ms: int) -> None:
         """Put a whole table in force, on managers that have none yet."""
@@ -148,15 +147,11 @@ class Enforcement:
             yield from self._steps([(e, k, v) for e, vs in some for k, v in vs.items()], clock)
             yield
 
-    def updating(self, delta: TableDelta) -> Iterator[None]:
+    def updating(self, delta: TableDelta, clock: Callable[[], int] | None = None) -> Work[None]:
         """Do as ``update``, in steps: a default entity may concern any number of live sensors."""
-        return self._steps([(c.entity, c.key, c.new) for c in delta.changes], self.clock)
+        return self._steps([(c.entity, c.key, c.new) for c in delta.changes], clock or self.clock)
 
-    def _apply(self, changes: Changes, now_ms: int) -> None:
-        for _ in self._steps(changes, lambda: now_ms):
-            pass
-
-    def _steps(self, changes: Changes, clock: Callable[[], int]) -> Iterator[None]:
+    def _steps(self, changes: Changes, clock: Callable[[], int]) -> Work[None]:
         return self.contexts.changing(self._changing(changes, clock), clock)
 
     def _changing(self, changes: Changes, clock: Callable[[], int]) -> Work[None]:
@@ -319,18 +314,6 @@ class Enforcement:
                    spent_ns, producer_ids)  # fmt: skip
         return ours
 
-    def producer_id(
-        self,
-        client: ClientConnection,
-        context: Context,
-        plan: Plan,
-        size: int,
-        upstream_ms: int,
-        now_ms: int,
-    ) -> None:
-        """Write down that a broker gave out a producer id; KIP-936 charges its first Produce."""
-        self.journal.producer_id(client, context, plan, now_ms, size, upstream_ms)
-
     def request(
         self,
         client: ClientConnection,
@@ -388,5 +371,8 @@ class Enforcement:
         ours = self.request(client, context, plan, size, upstream_ms, now_ms, left, refusing)
         if quota.decided_ms is not None:
             told = max(ours, upstream_ms)
-            self.journal.told(client, context, plan, MUTATION_NAME, now_ms, left, told, upstream_ms)
+            self.journal.note(
+                "told", client, context, plan, MUTATION_NAME, now_ms, None, left,
+                told_ms=told, upstream_ms=upstream_ms,
+            )  # fmt: skip
         return ours

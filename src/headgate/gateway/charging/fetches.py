@@ -4,6 +4,7 @@ Charges of fetches: by the size of the answer, with the gates that a delivery cl
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.charging.fetch_gate import GateKey, Gates
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.gateway.charging.client import ClientConnection
-    from headgate.gateway.charging.context import Context
+    from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.journal import Journal
     from headgate.gateway.charging.managers import Managers
     from headgate.gateway.charging.plans import Plan
@@ -30,6 +31,7 @@ _FETCH: Final = CONSUMER.name
 _KIND_FETCH: Final = Kind.FETCH
 
 
+@dataclass(eq=False)
 class FetchCharges:
     """
     Charges of Fetch and ShareFetch; arguments in common as ``Enforcement`` says.
@@ -44,25 +46,16 @@ class FetchCharges:
         delivers: ``headgate.fetch=deliver``: a violating fetch is delivered and closes its gates.
     """
 
-    def __init__(
-        self,
-        managers: Managers,
-        choose: Callable[..., int],
-        time: RequestTime,
-        gates: Gates,
-        journal: Journal,
-        meters: Meters,
-        *,
-        delivers: bool,
-    ) -> None:
-        self._managers = managers
-        self._record = managers.fetch.record
-        self._choose = choose
-        self._time = time
-        self._gates = gates
-        self._journal = journal
-        self._meters = meters
-        self._delivers = delivers
+    _managers: Managers
+    _choose: Callable[..., int]
+    _time: RequestTime
+    _gates: Gates
+    _journal: Journal
+    _meters: Meters
+    _delivers: bool
+
+    def __post_init__(self) -> None:
+        self._record = self._managers.fetch.record
 
     def charge(
         self,
@@ -150,7 +143,7 @@ class FetchCharges:
         meters = self._meters
         meters.fetches_held += 1
         meters.fetch_held_ms += waited_ms
-        self._journal.held(client, context, plan, waited_ms, now_ms)
+        self._journal.note("held", client, context, plan, _FETCH, now_ms, float(waited_ms))
 
     def take_back(
         self,
@@ -163,8 +156,9 @@ class FetchCharges:
         """Take a fetch's charge back: its answer was emptied."""
         user, client_id = context.principal, context.client_id
         charged = fetch_message.charged_bytes(answer_bytes, plan.version)
+        note = self._journal.note
         decision = self._managers.fetch.unrecord(user, client_id, charged, now_ms)
-        self._journal.unrecord(client, context, plan, _FETCH, now_ms, charged, decision)
+        note("unrecord", client, context, plan, _FETCH, now_ms, charged, decision)
         for name, manager in self._managers.fetch_active:
             decision = manager.unrecord(user, client_id, charged, now_ms)
-            self._journal.unrecord(client, context, plan, name, now_ms, charged, decision)
+            note("unrecord", client, context, plan, name, now_ms, charged, decision)

@@ -93,11 +93,6 @@ class Allowance:
         """How much there is to settle: requests and connections."""
         return self.requests + len(self.early)
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is claimed."""
-        return not self.claimed
-
 
 class IdAllowance(Allowance):
     """
@@ -341,8 +336,3 @@ class Headroom:
             allowance.claimed -= size
         for allowance in self.all[len(self.bytes) :]:
             allowance.settle(now_ms)
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is claimed."""
-        return all(allowance.idle for allowance in self.all)

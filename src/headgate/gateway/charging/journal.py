@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from headgate.config.settings import Settings
     from headgate.gateway.charging.client import ClientConnection
-    from headgate.gateway.charging.context import Context
+    from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.managers import Sensors
     from headgate.gateway.charging.plans import Plan
     from headgate.quota.entity import QuotaEntity
@@ -22,13 +21,7 @@ if TYPE_CHECKING:
 class Journal:
     """Keep nothing (``headgate.usage=none``); the interface of those that do."""
 
-    def start(
-        self,
-        broker_id: int,
-        t_ms: int,
-        settings: Settings,
-        sensors: Sensors,
-    ) -> None:
+    def start(self, broker_id: int, t_ms: int, sensors: Sensors) -> None:
         """
         A broker's managers begin without sensors; ``sensors`` says how those of each type decide.
         """
@@ -55,55 +48,32 @@ class Journal:
     ) -> None:
         """A charge with a decision; UNCHARGED: there is no quota of the type."""
 
-    def unchecked(
+    def note(
         self,
+        kind: str,
         client: ClientConnection,
         context: Context,
+        plan: Plan | None,
         quota_type: str,
         t_ms: int,
-        amount: float,
-        decision: Throttle,
-    ) -> None:
-        """A charge without a decision: network time."""
-
-    def unrecord(
-        self,
-        client: ClientConnection,
-        context: Context,
-        plan: Plan,
-        quota_type: str,
-        t_ms: int,
-        amount: float,
-        decision: Throttle,
-    ) -> None:
-        """A charge taken back."""
-
-    def mutation(
-        self,
-        client: ClientConnection,
-        context: Context,
-        plan: Plan,
-        t_ms: int,
-        partitions: float,
-        decision: Throttle,
-        size: int | None,
+        amount: float | None,
+        decision: Throttle | None = None,
         *,
-        strict: bool,
+        told_ms: int | None = None,
+        upstream_ms: int | None = None,
+        size: int | None = None,
     ) -> None:
-        """A topic's partitions were charged, or refused (strict); size: with the first topic."""
+        """
+        Any other event of a request, by its kind (``usage.format.KINDS``).
 
-    def told(
-        self,
-        client: ClientConnection,
-        context: Context,
-        plan: Plan,
-        quota_type: str,
-        t_ms: int,
-        left: Throttle,
-        told_ms: int,
-        upstream_ms: int,
-    ) -> None:
-        """A request is answered, with what is left of decisions made when it was charged."""
+        - ``record`` without a ``plan``: a charge without a decision, network time;
+        - ``unrecord``: a charge taken back;
+        - ``record``, ``strict`` and ``norecord``: a topic's partitions were charged, or refused
+          (strict); there is a ``size`` with a request's first topic;
+        - ``told``: a request is answered, with what is left of decisions made when it was charged;
+        - ``producer_id``: a broker gave out a producer id; nothing is charged for it;
+        - ``held``: a fetch was held for its quota-id's turn, ``amount`` ms; nothing is charged.
+        """
 
     def bound(
         self, broker_id: int, key: QuotaKey, tags: tuple[str, str], value: float, t_ms: int
@@ -117,22 +87,6 @@ class Journal:
         self, broker_id: int, listener: str, client_ip: str, t_ms: int, throttle_ms: int
     ) -> None:
         """A connection was accepted, after a delay or not."""
-
-    def producer_id(
-        self,
-        client: ClientConnection,
-        context: Context,
-        plan: Plan,
-        t_ms: int,
-        size: int,
-        upstream_ms: int,
-    ) -> None:
-        """A broker gave out a producer id; nothing is charged for it."""
-
-    def held(
-        self, client: ClientConnection, context: Context, plan: Plan, waited_ms: int, t_ms: int
-    ) -> None:
-        """A fetch was held for its quota-id's turn; nothing is charged for it."""
 
     @property
     def events(self) -> tuple[int, int]:

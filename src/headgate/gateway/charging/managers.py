@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.charging.fetch_gate import GateKey
 from headgate.gateway.charging.lanes import LaneKey, lane_key
@@ -25,11 +25,11 @@ from headgate.quota.key import (
     QuotaKey,
     QuotaType,
 )
-from headgate.throttle.cluster import BpsQuotaManager
+from headgate.throttle.bps import BpsQuotaManager
 from headgate.throttle.controller_mutation import ControllerMutationQuotaManager
-from headgate.throttle.java import UNLIMITED
+from headgate.throttle.java import LONG_MAX, UNLIMITED
 from headgate.throttle.manager import ClientQuotaManager
-from headgate.throttle.overrides import KAFKA_3_9, KAFKA_4, Rules, Tags
+from headgate.throttle.overrides import KAFKA_3_9, KAFKA_4, Tags
 from headgate.throttle.pacing import PacedQuotaManager
 from headgate.throttle.producer_id import ProducerIdQuotaManager
 from headgate.throttle.request import RequestQuotaManager
@@ -38,15 +38,12 @@ from headgate.throttle.shares import SharesQuotaManager
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
     from headgate.steps import Work
-    from headgate.throttle.registry import Throttle
+    from headgate.throttle.registry import Common
 
-SHARES_PERIOD_MS: Final = 1000
-"""How often contested capacity is divided."""
 _BEYOND_KAFKA: Final = frozenset(
     {PRODUCER_BPS, CONSUMER_BPS, PRODUCER_SHARES, CONSUMER_SHARES, PRODUCER_IDS}
 )
 """What no Kafka broker enforces: all that ``headgate.enforce=missing`` throttles by."""
-
 
 PRODUCING: Final = frozenset({PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS})
 """What a produce request is charged, besides its time."""
@@ -64,20 +61,6 @@ gates (``fetch_gate``)."""
 FETCHING: Final = frozenset({CONSUMER, CONSUMER_BPS, CONSUMER_SHARES})
 
 
-class ByteManager(Protocol):
-    """What a produce or fetch manager does, by sampled rate, bucket, split or share."""
-
-    @property
-    def enabled(self) -> bool:
-        """Whether requests are charged at all."""
-
-    def record(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:
-        """Charge and decide."""
-
-    def unrecord(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:
-        """Take a charge back."""
-
-
 class Managers:
     """
     Every manager of one broker.
@@ -88,20 +71,19 @@ class Managers:
     """
 
     def __init__(self, settings: Settings, start_ms: int) -> None:
-        rules = _rules(settings)
         self._empties = settings.fetch == "kafka"
-        self.produce = _byte_rate(
-            settings, QuotaType.PRODUCER_BYTE_RATE, settings.quota_producer_default, start_ms
-        )
-        self.fetch = _byte_rate(
-            settings, QuotaType.CONSUMER_BYTE_RATE, settings.quota_consumer_default, start_ms
-        )
-        self.request = RequestQuotaManager(
-            num_samples=settings.quota_window_num,
-            window_ms=settings.quota_window_ms,
-            rules=rules,
-            start_ms=start_ms,
-        )
+        ours: Common = {
+            "num_samples": settings.quota_window_num,
+            "window_ms": settings.quota_window_ms,
+            "start_ms": start_ms,
+        }
+        # Which Kafka's rules choose a quota's level (``headgate.quota.rules``).
+        rules = KAFKA_3_9 if settings.quota_rules == KAFKA_3_9.name else KAFKA_4
+        kafkas: Common = {**ours, "rules": rules}
+        produced, fetched = QuotaType.PRODUCER_BYTE_RATE, QuotaType.CONSUMER_BYTE_RATE
+        self.produce = _byte_rate(settings, produced, settings.quota_producer_default, kafkas)
+        self.fetch = _byte_rate(settings, fetched, settings.quota_consumer_default, kafkas)
+        self.request = RequestQuotaManager(**kafkas)
         self.mutation = ControllerMutationQuotaManager(
             num_samples=settings.controller_quota_window_num,
             window_ms=settings.controller_quota_window_size_seconds * 1000,
@@ -115,16 +97,13 @@ class Managers:
             cache_window_ms=settings.producer_id_quota_cache_window_seconds * 1000,
             start_ms=start_ms,
         )
-        split: dict[str, Any] = {"period_ms": settings.splits_period_ms, "start_ms": start_ms}
-        self.produce_bps = BpsQuotaManager(QuotaType.PRODUCER_BYTE_RATE, 1, **split)
-        self.fetch_bps = BpsQuotaManager(QuotaType.CONSUMER_BYTE_RATE, 1, **split)
-        share: dict[str, Any] = {"period_ms": SHARES_PERIOD_MS, "start_ms": start_ms}
-        self.produce_shares = SharesQuotaManager(
-            QuotaType.PRODUCER_BYTE_RATE, settings.capacity_producer_byte_rate, **share
-        )
-        self.fetch_shares = SharesQuotaManager(
-            QuotaType.CONSUMER_BYTE_RATE, settings.capacity_consumer_byte_rate, **share
-        )
+        period_ms = settings.splits_period_ms
+        self.produce_bps = BpsQuotaManager(produced, 1, period_ms=period_ms, **ours)
+        self.fetch_bps = BpsQuotaManager(fetched, 1, period_ms=period_ms, **ours)
+        capacity_bps = settings.capacity_producer_byte_rate
+        self.produce_shares = SharesQuotaManager(produced, capacity_bps, **ours)
+        capacity_bps = settings.capacity_consumer_byte_rate
+        self.fetch_shares = SharesQuotaManager(fetched, capacity_bps, **ours)
         self.by_key: Mapping[QuotaKey, Any] = {
             PRODUCER: self.produce,
             CONSUMER: self.fetch,
@@ -138,12 +117,12 @@ class Managers:
         }
         self._by_name = {key.name: manager for key, manager in self.by_key.items()}
         for manager in self.by_key.values():
-            if isinstance(manager, PacedQuotaManager):  # its own buckets need no windows
-                manager.rate_windows = (settings.quota_window_num, settings.quota_window_ms)
+            if isinstance(manager, PacedQuotaManager):
+                manager.shows_rates = True
         self.active: frozenset[QuotaKey] = frozenset()
         self.active_names: frozenset[str] = frozenset()
-        self.produce_active: tuple[tuple[str, ByteManager], ...] = ()
-        self.fetch_active: tuple[tuple[str, ByteManager], ...] = ()
+        self.produce_active: tuple[tuple[str, PacedQuotaManager], ...] = ()
+        self.fetch_active: tuple[tuple[str, PacedQuotaManager], ...] = ()
         self.set_enforce(settings.enforce)
 
     def set_enforce(self, enforce: str) -> None:
@@ -167,7 +146,7 @@ class Managers:
         most: int = max(manager.num_sensors for manager in self.by_key.values())
         return most
 
-    def _enabled(self, *keys: QuotaKey) -> tuple[tuple[str, ByteManager], ...]:
+    def _enabled(self, *keys: QuotaKey) -> tuple[tuple[str, PacedQuotaManager], ...]:
         return tuple((key.name, self.by_key[key]) for key in keys if self.by_key[key].enabled)
 
     @property
@@ -258,37 +237,23 @@ def _sensor_of(manager: Any, tags: Tags) -> dict[str, Any]:
             "num_samples": manager.num_samples,
             "window_ms": manager.window_ms,
         }
-    cap_ms = getattr(manager, "max_throttle_ms", None)
-    return windows | ({} if cap_ms is None else {"max_throttle_ms": cap_ms})
+    cap_ms = manager.max_throttle_ms
+    return windows if cap_ms == LONG_MAX else {**windows, "max_throttle_ms": cap_ms}
 
 
 def _byte_rate(
-    settings: Settings, kind: QuotaType, default: int, start_ms: int
+    settings: Settings, kind: QuotaType, default: int, common: Common
 ) -> ClientQuotaManager | PacedQuotaManager:
     """Return the manager of a broker's byte rate, by ``headgate.pacing``."""
-    static = None if default >= 2**63 - 1 else float(default)
-    if settings.pacing == "smooth":
-        return PacedQuotaManager(
-            kind,
-            burst_ms=max(round(settings.pacing_burst_seconds * 1000), 1),
-            bursts={
-                entity_from_path(path): max(round(seconds * 1000), 1) / 1000.0
-                for path, seconds in settings.pacing_burst_overrides.items()
-            },
-            static_default=static,
-            rules=_rules(settings),
-            start_ms=start_ms,
-        )
-    return ClientQuotaManager(
+    common = {**common, "static_default": default}
+    if settings.pacing != "smooth":
+        return ClientQuotaManager(kind, **common)
+    return PacedQuotaManager(
         kind,
-        num_samples=settings.quota_window_num,
-        window_ms=settings.quota_window_ms,
-        static_default=static,
-        rules=_rules(settings),
-        start_ms=start_ms,
+        burst_ms=max(round(settings.pacing_burst_seconds * 1000), 1),
+        bursts={
+            entity_from_path(path): max(round(seconds * 1000), 1) / 1000.0
+            for path, seconds in settings.pacing_burst_overrides.items()
+        },
+        **common,
     )
-
-
-def _rules(settings: Settings) -> Rules:
-    """Return which Kafka's rules choose a quota's level (``headgate.quota.rules``)."""
-    return KAFKA_3_9 if settings.quota_rules == KAFKA_3_9.name else KAFKA_4

@@ -13,7 +13,7 @@ from headgate.throttle.registry import UNCHARGED, Throttle
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.client import ClientConnection
-    from headgate.gateway.charging.context import Context
+    from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.journal import Journal
     from headgate.gateway.charging.managers import Managers
     from headgate.gateway.charging.plans import Plan
@@ -62,10 +62,12 @@ class MutationCharges:
         now_ms: int,
     ) -> None:
         """Journal a topic's charge or refusal; ``size`` comes with a request's first topic only."""
-        ms = quota.decided_ms
-        decision = UNCHARGED if ms is None else self._decision(context, ms)
-        self._journal.mutation(
-            client, context, plan, now_ms, partitions, decision, size, strict=quota.is_strict
+        kind, decision = "norecord", UNCHARGED
+        if quota.decided_ms is not None:
+            kind = "strict" if quota.is_strict else "record"
+            decision = self._decision(context, quota.decided_ms)
+        self._journal.note(
+            kind, client, context, plan, MUTATION_NAME, now_ms, partitions, decision, size=size
         )
 
     def give_back(
@@ -77,7 +79,9 @@ class MutationCharges:
         quota.record(-partitions, now_ms)
         if quota.decided_ms is not None:
             back = self._decision(context, 0)
-            self._journal.unrecord(client, context, plan, MUTATION_NAME, now_ms, partitions, back)
+            self._journal.note(
+                "unrecord", client, context, plan, MUTATION_NAME, now_ms, partitions, back
+            )
 
     def left(self, context: Context, quota: MutationQuota, now_ms: int) -> Throttle:
         """Return what is left of a request's throttle."""

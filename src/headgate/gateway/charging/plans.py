@@ -48,10 +48,9 @@ class Plan:
         key: API key.
         version: API version.
         kind: what is special about it.
-        whole: the answer is collected whole.
-        addresses: the answer may carry broker addresses.
-        throttle_at: offset of ``throttle_time_ms`` in the answer's frame, NO_FIELD or WALK.
         name: Kafka's name of the API, for logs and metrics.
+        whole: the answer is collected whole.
+        throttle_at: offset of ``throttle_time_ms`` in the answer's frame, NO_FIELD or WALK.
         mask: the answer passes in pieces through the masker of node endpoints.
 
     Attributes:
@@ -63,10 +62,9 @@ class Plan:
     key: int
     version: int
     kind: Kind
-    whole: bool
-    addresses: bool
-    throttle_at: int
     name: str
+    whole: bool = False
+    throttle_at: int = NO_FIELD
     mask: bool = False
     owes: Kind = field(init=False)
     bit: int = field(init=False)
@@ -107,27 +105,18 @@ _WHOLE: Final = {
 
 def _plan(api: apis.Api, version: int) -> Plan:
     kind = _KINDS.get(api.key, Kind.RELAY)
-    if not apis.has_throttle(api.key, version):
-        throttle_at = NO_FIELD
-    elif api.key in NOT_FIRST:
-        throttle_at = WALK
-    else:
+    throttle_at = NO_FIELD
+    if apis.has_throttle(api.key, version):
         # length, correlation id, and the empty tag section of a flexible answer's header
         throttle_at = 9 if is_flexible(api.key, version) else 8
+        if api.key in NOT_FIRST:
+            throttle_at = WALK
+    whole = kind in _WHOLE or throttle_at == WALK or (api.has_addresses and api.key != apis.FETCH)
     mask = api.key == apis.FETCH and version >= 16
-    return Plan(
-        api.key,
-        version,
-        kind,
-        kind in _WHOLE or throttle_at == WALK or (api.has_addresses and api.key != apis.FETCH),
-        api.has_addresses,
-        throttle_at,
-        api.name,
-        mask,
-    )
+    return Plan(api.key, version, kind, api.name, whole, throttle_at, mask)
 
 
-RAW_TOKEN: Final = Plan(-1, 0, Kind.SASL, True, False, NO_FIELD, "SaslToken")
+RAW_TOKEN: Final = Plan(-1, 0, Kind.SASL, "SaslToken", whole=True)
 """A bare SASL token after a handshake of version 0: no header says what it is."""
 MAX_VERSION: Final = 64
 """Far above any Kafka API's newest version; a request above it is refused, ApiVersions apart."""
@@ -156,18 +145,16 @@ def build_plans(*, pass_unknown: bool = False) -> dict[int, Plan]:
         oldest = 0 if api.passes_until is None else api.min_version
         for version in range(oldest, newest + 1):
             if version > api.max_version and api.key != apis.API_VERSIONS:
-                plan = Plan(api.key, version, Kind.RELAY, False, False, NO_FIELD, api.name)
+                plan = Plan(api.key, version, Kind.RELAY, api.name)
             else:
                 plan = _plan(api, version)
             plans[api.key << 16 | version] = plan
-    plans[LIVE << 16] = Plan(LIVE, 0, Kind.ASK, True, False, 8, LIVE_NAME)
+    plans[LIVE << 16] = Plan(LIVE, 0, Kind.ASK, LIVE_NAME, whole=True, throttle_at=8)
     # Differs: APIs unknown here are hidden from clients, unless headgate.unknown.apis=pass.
     if pass_unknown:
         for key in range(1024):
             if key in apis.API:
                 continue
             for version in range(MAX_VERSION):
-                plans[key << 16 | version] = Plan(
-                    key, version, Kind.RELAY, False, False, NO_FIELD, f"Unknown{key}"
-                )
+                plans[key << 16 | version] = Plan(key, version, Kind.RELAY, f"Unknown{key}")
     return plans

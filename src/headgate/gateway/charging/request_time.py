@@ -12,7 +12,7 @@ from headgate.throttle.request import PERCENT_PER_NS, RequestQuotaManager
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.client import ClientConnection
-    from headgate.gateway.charging.context import Context
+    from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.journal import Journal
     from headgate.gateway.charging.plans import Plan
 
@@ -69,4 +69,5 @@ class RequestTime:
             context.headroom.time.spent(nanos, now_ms)
         if decision is not UNCHARGED:
             percent = nanos * PERCENT_PER_NS
-            self._journal.unchecked(client, context, REQUEST_NAME, now_ms, percent, decision)
+            note = self._journal.note
+            note("record", client, context, None, REQUEST_NAME, now_ms, percent, decision)

@@ -38,8 +38,9 @@ def admin_plans() -> dict[int, Plan]:
             kind, newest = Kind.DRAFT, 0
         throttle_at = 8 if kind is Kind.DRAFT else NO_FIELD
         for version in range(newest + 1):
+            name = DRAFT_NAMES.get(key, api.name)
             plans[key << 16 | version] = Plan(
-                key, version, kind, True, False, throttle_at, DRAFT_NAMES.get(key, api.name)
+                key, version, kind, name, whole=True, throttle_at=throttle_at
             )
-    plans[LIVE << 16] = Plan(LIVE, 0, Kind.DRAFT, True, False, 8, LIVE_NAME)
+    plans[LIVE << 16] = Plan(LIVE, 0, Kind.DRAFT, LIVE_NAME, whole=True, throttle_at=8)
     return plans

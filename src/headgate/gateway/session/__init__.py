@@ -14,7 +14,6 @@ No clock, socket or log is used here. In the order that bytes meet them:
 - ``relay``: passes requests on, and charges those that nothing is special about.
 - ``produce``: Produce, both ways.
 - ``fetch``: Fetch and ShareFetch, both ways.
-- ``fetch_hold``: how long a connection's fetch is held at the gates of its quota-ids.
 - ``authentication``: SASL, both ways.
 - ``questions``: requests that the gateway answers itself.
 - ``answer_reader``: matches the broker's answers to requests, has them charged and passes them on.

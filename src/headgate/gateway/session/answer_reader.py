@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import RemoteProtocolError
@@ -15,13 +16,13 @@ from headgate.gateway.session import authentication, fetch, produce, relay
 from headgate.gateway.session.commands import Ask, PauseBroker, ResumeBroker
 from headgate.gateway.session.in_flight import InFlight, told_before
 from headgate.gateway.session.rewrite import Rewrite, Rewriter, Rewritten
+from headgate.quota.key import PRODUCER_IDS
 from headgate.wire import apis
 from headgate.wire.messages import api_versions
 from headgate.wire.messages.fetch import EndpointMasker
 from headgate.wire.throttle import patch_throttle, read_throttle, throttle_offset
 
 if TYPE_CHECKING:
-    from headgate.gateway.session.interfaces import ClusterView
     from headgate.gateway.session.request_reader import RequestReader
     from headgate.gateway.session.state import SessionState
 
@@ -48,6 +49,7 @@ _KIND_NEW_PRODUCER_ID: Final = Kind.NEW_PRODUCER_ID
 _KIND_SHARE_FETCH: Final = Kind.SHARE_FETCH
 
 
+@dataclass(slots=True, eq=False)
 class AnswerReader:
     """
     Reads the answers that one client's requests get.
@@ -55,43 +57,21 @@ class AnswerReader:
     Args:
         state: of the session.
         requests: reads the client's requests; told when an answer is on its way.
-        cluster: the brokers, as this listener's clients see them.
+        rewriter: replaces brokers' addresses in answers.
         pass_unknown: ``headgate.unknown.apis=pass``.
     """
 
-    __slots__ = (
-        "_collected",
-        "_dropping",
-        "_head",
-        "_kept",
-        "_left",
-        "_masker",
-        "_pass_unknown",
-        "_requests",
-        "_rewriter",
-        "_state",
-        "_untouched",
-    )
-
-    def __init__(
-        self,
-        state: SessionState,
-        requests: RequestReader,
-        cluster: ClusterView,
-        *,
-        pass_unknown: bool,
-    ) -> None:
-        self._state = state
-        self._requests = requests
-        self._pass_unknown = pass_unknown
-        self._head = bytearray()  # of an answer whose first bytes aren't all here
-        self._left = 0  # bytes that are still to come of the answer that has begun
-        self._untouched = False  # the rest of that answer passes as it comes
-        self._collected: bytearray | None = None  # an answer that is taken whole
-        self._masker: EndpointMasker | None = None  # an answer passes through it
-        self._dropping = False  # the rest of an answer that was emptied
-        self._kept: bytearray | None = None  # an answer that waits for its turn
-        self._rewriter = Rewriter(cluster)
+    _state: SessionState
+    _requests: RequestReader
+    _rewriter: Rewriter
+    _pass_unknown: bool
+    _head: bytearray = field(default_factory=bytearray)  # of an answer that isn't all here
+    _left: int = 0  # bytes that are still to come of the answer that has begun
+    _untouched: bool = False  # the rest of that answer passes as it comes
+    _collected: bytearray | None = None  # an answer that is taken whole
+    _masker: EndpointMasker | None = None  # an answer passes through it
+    _dropping: bool = False  # the rest of an answer that was emptied
+    _kept: bytearray | None = None  # an answer that waits for its turn
 
     @property
     def retained(self) -> int:
@@ -388,7 +368,11 @@ class AnswerReader:
         _, plan, size, context, _, _, _ = asked
         at = plan.throttle_at
         if plan.kind is _KIND_NEW_PRODUCER_ID and bytes(frame[at + 4 :][:2]) == b"\0\0":
-            state.rules.producer_id(state, context, plan, size, upstream, now_ms)
+            # Only written down: KIP-936 charges the id's first Produce.
+            state.rules.journal.note(
+                "producer_id", state, context, plan, PRODUCER_IDS.name, now_ms, 1.0,
+                upstream_ms=upstream, size=size,
+            )  # fmt: skip
         told = told_before(asked)
         if told is not None:
             return told, 0

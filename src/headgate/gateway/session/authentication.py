@@ -8,6 +8,7 @@ mechanism understands.
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import RemoteProtocolError
@@ -25,26 +26,9 @@ MAX_REQUEST_BYTES: Final = 524_288
 A client that isn't known yet may send no more either (``SessionState.max_bytes``)."""
 MAX_TOKEN_ANSWER_BYTES: Final = 1_048_576
 """Largest answer to a bare SASL token: far above what any mechanism says."""
+# Differs: a SASL request of more than 512 KiB closes after login, too, and without SASL.
+on_request: Final = partial(collect_alone, MAX_REQUEST_BYTES)
 _INT: Final = struct.Struct(">i").unpack_from
-
-
-def on_request(
-    state: SessionState,
-    data: memoryview,
-    pos: int,
-    header: int,
-    size: int,
-    plan: Plan,
-    correlation_id: int,
-    now_ms: int,
-) -> int:
-    """
-    Collect a SASL request; if any request is in flight, wait for its answer first.
-
-    Arguments and result as for ``relay.on_request``.
-    """
-    # Differs: a SASL request of more than 512 KiB closes after login, too, and without SASL.
-    return collect_alone(state, plan, size, MAX_REQUEST_BYTES)
 
 
 def take(state: SessionState, plan: Plan, frame: memoryview, now_ms: int) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headgate.gateway.charging.fetch_hold import FetchHold
 from headgate.gateway.charging.plans import Plan
-from headgate.gateway.session.fetch_hold import FetchHold
 from headgate.gateway.session.rewrite import Rewrite
 
 

@@ -8,9 +8,9 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.charging.fetch_gate import KEPT_BYTES
+from headgate.gateway.charging.fetch_hold import HELD, LITTLE, PASS, SHARE_HOLD_MS, FetchHold
 from headgate.gateway.charging.plans import Kind, Plan
 from headgate.gateway.session.commands import AwaitTurn, WakeAt
-from headgate.gateway.session.fetch_hold import HELD, LITTLE, PASS, SHARE_HOLD_MS, FetchHold
 from headgate.gateway.session.in_flight import told_before
 from headgate.gateway.session.relay import (
     COLLECT,
@@ -24,7 +24,7 @@ from headgate.wire.header import parse_request_header
 from headgate.wire.messages import fetch, share
 
 if TYPE_CHECKING:
-    from headgate.gateway.charging.context import Context
+    from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.fetch_gate import GateKey
     from headgate.gateway.session.in_flight import InFlight
     from headgate.gateway.session.state import SessionState

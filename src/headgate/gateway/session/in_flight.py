@@ -11,7 +11,7 @@ from headgate.gateway.charging.plans import Kind, Plan
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.gateway.charging.context import Context
+    from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.headroom import Headroom
     from headgate.gateway.session.commands import Ask
     from headgate.wire.messages.produce import IdWalker

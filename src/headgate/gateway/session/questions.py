@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.charging.plans import Plan
 from headgate.gateway.session import relay
@@ -20,41 +21,15 @@ if TYPE_CHECKING:
 MAX_ASKED_BYTES: Final = 1 << 20
 """Longest request that is decoded field by field, on the event loop: a million bytes may hold as
 many fields, which take a second and more."""
+# Differs: what the gateway reads whole is 1 MiB at most, or it closes.
+on_request: Final = partial(collect_alone, MAX_ASKED_BYTES)
 _INT: Final = struct.Struct(">i")
 
 
-def on_request(
-    state: SessionState,
-    data: memoryview,
-    pos: int,
-    header: int,
-    size: int,
-    plan: Plan,
-    correlation_id: int,
-    now_ms: int,
-) -> int:
-    """
-    Collect a question; if any request is in flight, wait for its answer first.
-
-    Arguments and result as for ``relay.on_request``.
-    """
-    # Differs: what the gateway reads whole is 1 MiB at most, or it closes.
-    return collect_alone(state, plan, size, MAX_ASKED_BYTES)
-
-
-def on_mutation(
-    state: SessionState,
-    data: memoryview,
-    pos: int,
-    header: int,
-    size: int,
-    plan: Plan,
-    correlation_id: int,
-    now_ms: int,
-) -> int:
+def on_mutation(state: SessionState, *request: Any) -> int:
     """Ask about a topic change where mutations are charged; else pass it on like any other."""
     handler = on_request if state.rules.counts_mutations else relay.on_request
-    return handler(state, data, pos, header, size, plan, correlation_id, now_ms)
+    return handler(state, *request)
 
 
 def take(state: SessionState, plan: Plan, frame: memoryview, now_ms: int) -> None:

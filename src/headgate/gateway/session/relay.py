@@ -101,15 +101,21 @@ def wait_for_answers(state: SessionState) -> int:
     return WAITS
 
 
-def collect_alone(state: SessionState, plan: Plan, size: int, most_bytes: int) -> int:
+def collect_alone(
+    most_bytes: int,
+    state: SessionState,
+    data: memoryview,
+    pos: int,
+    header: int,
+    size: int,
+    plan: Plan,
+    correlation_id: int,
+    now_ms: int,
+) -> int:
     """
-    Have a request collected once all requests before it are answered.
+    Have a request of at most ``most_bytes`` collected once all requests before it are answered.
 
-    Args:
-        state: of the session.
-        plan: of its kind.
-        size: its bytes.
-        most_bytes: longer ones are refused.
+    Other arguments and result as for ``on_request``.
 
     Raises:
         RemoteProtocolError: it is too long.

@@ -18,7 +18,7 @@ from headgate.gateway.charging.plans import MAX_VERSION, RAW_TOKEN, Kind, Plan
 from headgate.gateway.session import authentication, fetch, produce, questions, relay
 from headgate.gateway.session.held_bytes import HeldBytes
 from headgate.gateway.session.in_flight import Collecting, Passing
-from headgate.gateway.session.mute import NOT_MUTED, RESPONSE_SENT, MuteState
+from headgate.gateway.session.mute import NOT_MUTED, PENDING, RESPONSE_SENT, THROTTLED_AND_PENDING
 from headgate.gateway.session.relay import COLLECT, INCOMPLETE, PASSED, WAITS
 from headgate.wire.apis import API_VERSIONS
 
@@ -48,33 +48,26 @@ _HEAD_BYTES: Final = 14
 _BODY_PEEK: Final = 64
 """Bytes after the request header that suffice to read acks, or a fetch's limits, in place."""
 _BEFORE_LOGIN: Final = frozenset({Kind.SASL, Kind.VERSIONS, Kind.OWN_VERSIONS})
-_PENDING: Final = (
-    MuteState.MUTED_AND_RESPONSE_PENDING,
-    MuteState.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING,
-)
+_PENDING: Final = (PENDING, THROTTLED_AND_PENDING)
 # In Python 3.11 looking up an enum's member costs more than all that is done with it.
 _KIND_RELAY: Final = Kind.RELAY
 _KIND_SHARE_FETCH: Final = Kind.SHARE_FETCH
 
+_ASKED: Final = (Kind.ASK, Kind.DRAFT, Kind.OWN_VERSIONS)
 Handler = Callable[["SessionState", memoryview, int, int, int, Plan, int, int], int]
 _HANDLER_OF: Final[Mapping[Kind, Handler]] = {
     Kind.PRODUCE: produce.on_request,
     Kind.FETCH: fetch.on_request,
     Kind.SHARE_FETCH: fetch.on_share_request,
     Kind.SASL: authentication.on_request,
-    Kind.ASK: questions.on_request,
     Kind.MUTATION: questions.on_mutation,
-    Kind.DRAFT: questions.on_request,
-    Kind.OWN_VERSIONS: questions.on_request,
+    **dict.fromkeys(_ASKED, questions.on_request),
 }
 _HANDLERS: Final = tuple(_HANDLER_OF.get(kind, relay.on_request) for kind in Kind)
 _TAKE: Final[Mapping[Kind, Callable[[SessionState, Plan, memoryview, int], None]]] = {
     Kind.SHARE_FETCH: fetch.take_share_fetch,
     Kind.SASL: authentication.take,
-    Kind.ASK: questions.take,
-    Kind.MUTATION: questions.take,
-    Kind.DRAFT: questions.take,
-    Kind.OWN_VERSIONS: questions.take,
+    **dict.fromkeys((*_ASKED, Kind.MUTATION), questions.take),
 }
 
 

@@ -27,21 +27,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import RemoteProtocolError
 from headgate.gateway.charging.fetch_gate import SET_BACK_MS
-from headgate.gateway.charging.plans import Kind, Plan
+from headgate.gateway.charging.plans import Plan
 from headgate.gateway.session import authentication, questions
 from headgate.gateway.session.answer_reader import AnswerReader
 from headgate.gateway.session.commands import Ask, Command, ResumeBroker, WakeAt
 from headgate.gateway.session.in_flight import IN_FLIGHT_BYTES
 from headgate.gateway.session.mute import THROTTLE_ENDED
 from headgate.gateway.session.request_reader import RequestReader
-from headgate.gateway.session.state import BUDGET, SessionState
+from headgate.gateway.session.rewrite import Rewriter
+from headgate.gateway.session.state import BUDGET, CHARGED_BY_ANSWER, SessionState
 
 if TYPE_CHECKING:
-    from headgate.gateway.charging.enforcement import Enforcement
-    from headgate.gateway.session.interfaces import ClusterView, Identity
+    from headgate.gateway.session.interfaces import ClusterView
     from headgate.gateway.session.rewrite import Rewrite, Rewritten
-
-_CHARGED_BY_ANSWER: Final = frozenset({Kind.FETCH, Kind.SHARE_FETCH})
 
 
 class Session:
@@ -49,16 +47,10 @@ class Session:
     The conversation of one client with one broker.
 
     Args:
-        rules: charges requests and knows the limits.
+        state: of a conversation that hasn't begun yet: who the client is, who charges it.
         plans: how each API is handled (``plans.build_plans``), by ``key << 16 | version``.
-        identity: observes authentication and says who the client is.
         cluster: the brokers, as this listener's clients see them.
         pass_unknown: ``headgate.unknown.apis=pass``.
-        max_request_bytes: ``socket.request.max.bytes``.
-        max_unauthenticated_bytes: largest request before authentication is over.
-        client_ip: for the journal.
-        listener: for the journal.
-        connection: for the journal; unique within the worker.
 
     Attributes:
         state: who the client is, what is in flight, why it waits.
@@ -71,32 +63,18 @@ class Session:
 
     def __init__(
         self,
-        rules: Enforcement,
+        state: SessionState,
         plans: Mapping[int, Plan],
-        identity: Identity,
         cluster: ClusterView,
         *,
         pass_unknown: bool = False,
-        max_request_bytes: int = 104_857_600,
-        max_unauthenticated_bytes: int = 524_288,
-        client_ip: str = "",
-        listener: str = "",
-        connection: str = "",
     ) -> None:
-        state = self.state = SessionState(
-            rules,
-            identity,
-            max_request_bytes=max_request_bytes,
-            max_unauthenticated_bytes=max_unauthenticated_bytes,
-            client_ip=client_ip,
-            listener=listener,
-            connection=connection,
-        )
+        self.state = state
         self.to_broker: Final[list[Any]] = state.to_broker
         self.to_client: Final[list[Any]] = state.to_client
         self.commands: Final[list[Command]] = state.commands
         self.requests = RequestReader(state, plans)
-        self._answers = AnswerReader(state, self.requests, cluster, pass_unknown=pass_unknown)
+        self._answers = AnswerReader(state, self.requests, Rewriter(cluster), pass_unknown)
 
     # --- what the shell reports -------------------------------------------------------------
 
@@ -345,7 +323,7 @@ class Session:
     def _size_due(self) -> bool:
         """Whether answers that are limited by their size are due and haven't begun."""
         due = islice(self.state.unanswered, 1 if self._answers.passing else 0, None)
-        return any(asked[1].kind in _CHARGED_BY_ANSWER and asked[3].fetches_alone for asked in due)
+        return any(asked[1].kind in CHARGED_BY_ANSWER and asked[3].fetches_alone for asked in due)
 
     # --- the end ----------------------------------------------------------------------------
 

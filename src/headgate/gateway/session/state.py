@@ -7,6 +7,7 @@ Charging sees a client's connection as this object (``charging.client.ClientConn
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.charging.lanes import Debts
@@ -21,12 +22,12 @@ from headgate.gateway.session.mute import (
 )
 
 if TYPE_CHECKING:
-    from headgate.gateway.charging.context import Context
+    from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.enforcement import Enforcement
+    from headgate.gateway.charging.fetch_hold import FetchHold
     from headgate.gateway.charging.headroom import Headroom
     from headgate.gateway.charging.lanes import Lane, LaneKey
     from headgate.gateway.session.fetch import FetchSession
-    from headgate.gateway.session.fetch_hold import FetchHold
     from headgate.gateway.session.in_flight import Collecting, InFlight
     from headgate.gateway.session.interfaces import Identity
     from headgate.throttle.controller_mutation import MutationQuota
@@ -36,9 +37,12 @@ _KIND_PRODUCE: Final = Kind.PRODUCE
 BUDGET: Final = 400
 """Most units of work in one callback; beyond it others are served first. Most clients have less in
 flight than it allows."""
-_CHARGED_BY_ANSWER: Final = frozenset({Kind.FETCH, Kind.SHARE_FETCH})
+MAX_UNKNOWN_BYTES: Final = 524_288
+"""Largest request before authentication is over."""
+CHARGED_BY_ANSWER: Final = frozenset({Kind.FETCH, Kind.SHARE_FETCH})
 
 
+@dataclass(slots=True, eq=False)
 class SessionState:
     """
     The state of one client's conversation with one broker.
@@ -47,7 +51,6 @@ class SessionState:
         rules: charges requests and knows the limits.
         identity: observes authentication and says who the client is.
         max_request_bytes: ``socket.request.max.bytes``.
-        max_unauthenticated_bytes: largest request before authentication is over.
         client_ip: for the journal.
         listener: for the journal.
         connection: for the journal; unique within the worker.
@@ -92,101 +95,57 @@ class SessionState:
         partial_since_ms: when the request that isn't complete yet began, epoch ms.
     """
 
-    __slots__ = (
-        "alone",
-        "answer_sent",
-        "asked_ms",
-        "begun",
-        "blocked",
-        "budget",
-        "client_id",
-        "client_ip",
-        "closed",
-        "commands",
-        "connection",
-        "context",
-        "continues",
-        "debts",
-        "early_in",
-        "entered",
-        "fetch_session",
-        "gone",
-        "hold",
-        "identity",
-        "known",
-        "last_ms",
-        "listener",
-        "max_bytes",
-        "max_request_bytes",
-        "mutation_quota",
-        "mute",
-        "muted_by",
-        "origin_seen",
-        "origins",
-        "partial_since_ms",
-        "question",
-        "requests",
-        "retains",
-        "rules",
-        "spent_ns",
-        "stalled",
-        "throttled_until_ms",
-        "to_broker",
-        "to_client",
-        "tokens",
-        "unanswered",
-        "until_answered",
-    )
+    rules: Enforcement
+    identity: Identity
+    _: KW_ONLY
+    max_request_bytes: int = 104_857_600
+    client_ip: str = ""
+    listener: str = ""
+    connection: str = ""
+    context: Context = field(init=False)
+    client_id: str = ""
+    known: bool = field(init=False)
+    tokens: bool = False
+    max_bytes: int = field(init=False)
+    entered: int = 0
+    to_broker: list[Any] = field(default_factory=list)
+    to_client: list[Any] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
+    closed: Close | None = None
+    unanswered: deque[InFlight] = field(default_factory=deque)
+    begun: Passing | Collecting | None = None
+    question: Ask | None = None
+    mute: ChannelMute = field(default_factory=ChannelMute)
+    blocked: bool = True  # until the upstream connection is up
+    budget: int = BUDGET
+    continues: bool = False
+    until_answered: bool = False
+    alone: bool = False
+    stalled: bool = False
+    gone: bool = False
+    throttled_until_ms: int = 0
+    hold: FetchHold | None = None
+    fetch_session: FetchSession | None = None
+    debts: Debts | None = None
+    early_in: Headroom | None = None
+    mutation_quota: MutationQuota | None = None
+    spent_ns: int = 0
+    asked_ms: int = 0
+    answer_sent: bool = False
+    muted_by: str = ""
+    origins: dict[Any, Any] = field(default_factory=dict)
+    origin_seen: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    requests: int = 0
+    retains: bool = False
+    last_ms: int = 0
+    partial_since_ms: int = 0
 
-    def __init__(
-        self,
-        rules: Enforcement,
-        identity: Identity,
-        *,
-        max_request_bytes: int,
-        max_unauthenticated_bytes: int,
-        client_ip: str,
-        listener: str,
-        connection: str,
-    ) -> None:
-        self.rules = rules
-        self.identity = identity
-        self.client_ip, self.listener, self.connection = client_ip, listener, connection
-        self.context: Context = rules.context(identity.principal, "")
-        self.client_id = ""
-        self.known = identity.authenticated
-        self.tokens = False
-        self.max_request_bytes = max_request_bytes
-        self.max_bytes = max_request_bytes
+    def __post_init__(self) -> None:
+        self.context = self.rules.context(self.identity.principal, "")
+        self.known = self.identity.authenticated
+        self.max_bytes = self.max_request_bytes
         if not self.known:
-            self.max_bytes = min(max_request_bytes, max_unauthenticated_bytes)
-        self.entered = 0
-        self.to_broker: list[Any] = []
-        self.to_client: list[Any] = []
-        self.commands: list[Command] = []
-        self.closed: Close | None = None
-        self.unanswered: deque[InFlight] = deque()
-        self.begun: Passing | Collecting | None = None
-        self.question: Ask | None = None
-        self.mute = ChannelMute()
-        self.blocked = True  # until the upstream connection is up
-        self.budget = BUDGET
-        self.continues = False
-        self.until_answered = self.alone = self.stalled = self.gone = False
-        self.throttled_until_ms = 0
-        self.hold: FetchHold | None = None
-        self.fetch_session: FetchSession | None = None
-        self.debts: Debts | None = None
-        self.early_in: Headroom | None = None
-        self.mutation_quota: MutationQuota | None = None
-        self.spent_ns = self.asked_ms = 0
-        self.answer_sent = False
-        self.muted_by = ""
-        self.origins: dict[Any, Any] = {}
-        self.origin_seen: dict[str, tuple[Any, ...]] = {}
-        self.requests = 0
-        self.retains = False
-        self.last_ms = self.partial_since_ms = 0
+            self.max_bytes = min(self.max_bytes, MAX_UNKNOWN_BYTES)
 
     @property
     def broker_id(self) -> int:
@@ -334,7 +293,7 @@ class SessionState:
             throttle = self._charge_passed(unanswered[at], now_ms)
             if throttle:
                 self.start_throttle(throttle, now_ms)
-            told = None if plan.kind in _CHARGED_BY_ANSWER else throttle
+            told = None if plan.kind in CHARGED_BY_ANSWER else throttle
             unanswered[at] = (correlation_id, plan, size, context, producer_ids, merge, told)
 
     def _charge_passed(self, asked: InFlight, now_ms: int) -> int:
@@ -343,7 +302,7 @@ class SessionState:
         told_before(asked)
         if plan.kind is _KIND_PRODUCE:
             return self.rules.produce(self, context, plan, size, producer_ids, 0, True, now_ms)
-        if plan.kind in _CHARGED_BY_ANSWER:
+        if plan.kind in CHARGED_BY_ANSWER:
             return 0
         return self.charge(plan, context, size, 0, now_ms)
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from headgate.quota.key import QuotaType
 from headgate.steps import FEW, Work
-from headgate.throttle.cluster import BpsQuotaManager, ClusterSplitter
+from headgate.throttle.bps import BpsQuotaManager
+from headgate.throttle.cluster import ClusterSplitter
 from headgate.throttle.java import UNLIMITED
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from headgate.gateway.log import get_logger
 from headgate.gateway.splits.local import parts_of_quotas
 from headgate.quota.key import QuotaKey
 from headgate.steps import Work
-from headgate.throttle.cluster import BpsQuotaManager
+from headgate.throttle.bps import BpsQuotaManager
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.overrides import Tags
 from headgate.throttle.shares import SharesQuotaManager

@@ -24,7 +24,8 @@ from headgate.gateway.log import get_logger
 from headgate.gateway.splits.local import PERIODS_VALID, parts_of_quotas
 from headgate.quota.key import QuotaType
 from headgate.steps import FEW, Work
-from headgate.throttle.cluster import BpsQuotaManager, ClusterSplitter
+from headgate.throttle.bps import BpsQuotaManager
+from headgate.throttle.cluster import ClusterSplitter
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.overrides import Tags
 from headgate.throttle.pacing import Observation

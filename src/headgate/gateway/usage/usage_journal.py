@@ -27,7 +27,7 @@ from headgate.usage.packing import NOTHING, PACK, ROW
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
     from headgate.gateway.charging.client import ClientConnection
-    from headgate.gateway.charging.context import Context
+    from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.managers import Sensors
     from headgate.gateway.charging.plans import Plan
     from headgate.quota.entity import QuotaEntity
@@ -73,29 +73,17 @@ class UsageJournal(Journal):
         self._accepted: dict[tuple[int, str, str], Any] = {}
         writer.start()
 
-    def start(
-        self,
-        broker_id: int,
-        t_ms: int,
-        settings: Settings,
-        sensors: Sensors,
-    ) -> None:
+    def start(self, broker_id: int, t_ms: int, sensors: Sensors) -> None:
         """See ``Journal``."""
         self._sensors = sensors
-        self._append(self._event(self._origin("start", broker_id=broker_id, **self._windows), t_ms))
+        self._say(t_ms, "start", broker_id=broker_id, **self._windows)
 
     def quota(
         self, broker_id: int, key: QuotaKey, entity: QuotaEntity, value: float | None, t_ms: int
     ) -> None:
         """See ``Journal``."""
-        origin = self._origin(
-            "quota",
-            key.name,
-            broker_id,
-            entity=entity.path,
-            value=nan if value is None else value,
-        )
-        self._append(self._event(origin, t_ms))
+        limit = nan if value is None else value
+        self._say(t_ms, "quota", key.name, broker_id, entity=entity.path, value=limit)
 
     def record(
         self,
@@ -156,103 +144,52 @@ class UsageJournal(Journal):
             )
         )
 
-    def unchecked(
+    def note(
         self,
+        kind: str,
         client: ClientConnection,
         context: Context,
+        plan: Plan | None,
         quota_type: str,
         t_ms: int,
-        amount: float,
-        decision: Throttle,
-    ) -> None:
-        """See ``Journal``."""
-        user, client_id = decision.user_tag, decision.client_tag
-        key = ("unchecked", quota_type, None, context, user, client_id)
-        origin = client.origins.get(key)
-        if origin is None:
-            origin = self._make(client, context, None, "record", quota_type, user, client_id)
-            _remember(client, context, key, origin)
-        self._append((origin, t_ms, amount, _limit(decision), None, *_NO_ANSWER))
-
-    def unrecord(
-        self,
-        client: ClientConnection,
-        context: Context,
-        plan: Plan,
-        quota_type: str,
-        t_ms: int,
-        amount: float,
-        decision: Throttle,
-    ) -> None:
-        """See ``Journal``."""
-        user, client_id = decision.user_tag, decision.client_tag
-        origin = self._make(client, context, plan, "unrecord", quota_type, user, client_id)
-        self._append((origin, t_ms, amount, _limit(decision), None, *_NO_ANSWER))
-
-    def mutation(
-        self,
-        client: ClientConnection,
-        context: Context,
-        plan: Plan,
-        t_ms: int,
-        partitions: float,
-        decision: Throttle,
-        size: int | None,
+        amount: float | None,
+        decision: Throttle | None = None,
         *,
-        strict: bool,
+        told_ms: int | None = None,
+        upstream_ms: int | None = None,
+        size: int | None = None,
     ) -> None:
         """See ``Journal``."""
-        ms, user, client_id, _ = decision
-        kind = "strict" if strict else "record"
-        if decision is UNCHARGED:
-            kind = "norecord"
-        name = "controller_mutation_rate"
-        origin = self._make(client, context, plan, kind, name, user, client_id)
-        self._append((origin, t_ms, partitions, _limit(decision), ms, None, None, size, None, None))
-
-    def told(
-        self,
-        client: ClientConnection,
-        context: Context,
-        plan: Plan,
-        quota_type: str,
-        t_ms: int,
-        left: Throttle,
-        told_ms: int,
-        upstream_ms: int,
-    ) -> None:
-        """See ``Journal``."""
-        ms, user, client_id, _ = left
-        origin = self._make(client, context, plan, "told", quota_type, user, client_id)
-        self._append((origin, t_ms, None, _limit(left), ms, told_ms, upstream_ms, None, None, None))
+        user = client_id = ""
+        bound = ms = None
+        if decision is not None:
+            ms, user, client_id, bound = decision
+            if bound >= UNLIMITED:
+                bound = inf
+            if plan is None or kind == "unrecord":  # nothing is decided
+                ms = None
+        if plan is None:  # there is one with every answer
+            key = (kind, quota_type, context, user, client_id)
+            origin = client.origins.get(key)
+            if origin is None:
+                origin = self._make(client, context, plan, kind, quota_type, user, client_id)
+                _remember(client, context, key, origin)
+        else:
+            origin = self._make(client, context, plan, kind, quota_type, user, client_id)
+        ids = 1 if kind == "producer_id" else None
+        self._append((origin, t_ms, amount, bound, ms, told_ms, upstream_ms, size, None, ids))
 
     def bound(
         self, broker_id: int, key: QuotaKey, tags: tuple[str, str], value: float, t_ms: int
     ) -> None:
         """See ``Journal``."""
-        origin = self._origin(
-            "bound",
-            key.name,
-            broker_id,
-            quota_user=tags[0],
-            quota_client_id=tags[1],
-            quota_id=quota_id(*tags),
-            value=value if value < UNLIMITED else inf,
-            **self._sensors[key.name](tags),
-        )
-        self._append(self._event(origin, t_ms))
+        limit = value if value < UNLIMITED else inf
+        sensor = self._sensors[key.name](tags)
+        self._say(t_ms, "bound", key.name, broker_id, value=limit, **_of_tags(tags), **sensor)
 
     def expire(self, broker_id: int, key: QuotaKey, tags: tuple[str, str], t_ms: int) -> None:
         """See ``Journal``."""
-        origin = self._origin(
-            "expire",
-            key.name,
-            broker_id,
-            quota_user=tags[0],
-            quota_client_id=tags[1],
-            quota_id=quota_id(*tags),
-        )
-        self._append(self._event(origin, t_ms))
+        self._say(t_ms, "expire", key.name, broker_id, **_of_tags(tags))
 
     def connection(
         self, broker_id: int, listener: str, client_ip: str, t_ms: int, throttle_ms: int
@@ -267,26 +204,6 @@ class UsageJournal(Journal):
                 "connection", "connection_creation_rate", broker_id, listener, client_ip=client_ip
             )
         self._append((origin, t_ms, 1.0, None, throttle_ms, *_NO_ANSWER))
-
-    def producer_id(
-        self,
-        client: ClientConnection,
-        context: Context,
-        plan: Plan,
-        t_ms: int,
-        size: int,
-        upstream_ms: int,
-    ) -> None:
-        """See ``Journal``."""
-        origin = self._make(client, context, plan, "producer_id", "producer_ids_rate", "", "")
-        self._append((origin, t_ms, 1.0, None, None, None, upstream_ms, size, None, 1))
-
-    def held(
-        self, client: ClientConnection, context: Context, plan: Plan, waited_ms: int, t_ms: int
-    ) -> None:
-        """See ``Journal``."""
-        origin = self._make(client, context, plan, "held", "consumer_byte_rate", "", "")
-        self._append((origin, t_ms, float(waited_ms), None, None, *_NO_ANSWER))
 
     def _of(self, client: ClientConnection, key: tuple[Any, ...]) -> Any:
         """Return a connection's origin; most columns are shared by its client's connections."""
@@ -331,9 +248,9 @@ class UsageJournal(Journal):
             **self._sensors[quota_type]((user, client_id)),
         )
 
-    @staticmethod
-    def _event(origin: Any, t_ms: int) -> tuple[Any, ...]:
-        return (origin, t_ms, None, None, None, *_NO_ANSWER)
+    def _say(self, t_ms: int, *columns: Any, **more: Any) -> None:
+        """Append an event that has no numbers of its own; arguments are its origin's columns."""
+        self._append((self._origin(*columns, **more), t_ms, None, None, None, *_NO_ANSWER))
 
     @property
     def events(self) -> tuple[int, int]:
@@ -354,9 +271,13 @@ def _remember(
     client.origins[key] = origin
 
 
-def _limit(decision: Throttle) -> float:
-    """Return the bound of a decision as the journal has it: infinite where there is none."""
-    return decision.bound if decision.bound < UNLIMITED else inf
+def _of_tags(tags: tuple[str, str]) -> dict[str, str]:
+    """Return the columns that name a quota-id."""
+    return {
+        "quota_user": tags[0],
+        "quota_client_id": tags[1],
+        "quota_id": quota_id(*tags),
+    }
 
 
 def open_journal(settings: Settings, worker_id: str) -> Journal:

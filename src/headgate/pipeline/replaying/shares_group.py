@@ -18,10 +18,8 @@ from headgate.pipeline.replaying.packed_format import GroupKind
 from headgate.pipeline.replaying.sensor_group import SensorGroup
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
-from headgate.throttle.shares import SharesQuotaManager
+from headgate.throttle.shares import PERIOD_MS, SharesQuotaManager
 
-PERIOD_MS = 1000
-"""How often the gateway divides contested capacity (``charging.managers.SHARES_PERIOD_MS``)."""
 # After this many periods without a charge nothing is assigned to anybody any more.
 _LAPSED = 4
 

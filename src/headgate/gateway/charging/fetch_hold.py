@@ -18,6 +18,7 @@ Arguments and results are times of the wall clock. The times kept here are the g
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.gateway.charging.fetch_gate import GateKey, Gates, Turn
@@ -34,6 +35,7 @@ SHARE_HOLD_MS: Final = 4_500
 lock of a record that a broker allows (``group.share.min.record.lock.duration.ms``, 15 s)."""
 
 
+@dataclass(slots=True, eq=False)
 class FetchHold:
     """
     The fetch of one connection.
@@ -50,29 +52,17 @@ class FetchHold:
         waited_ms: how long was waited since ``take_waited``.
     """
 
-    __slots__ = (
-        "_gates",
-        "_held_ms",
-        "_keys",
-        "_since_ms",
-        "_turns",
-        "free",
-        "little",
-        "nudge",
-        "waited_ms",
-        "waiting",
-        "wake_ms",
-    )
-
-    def __init__(self, gates: Gates) -> None:
-        self._gates = gates
-        self._turns: dict[GateKey, Turn] = {}
-        self._keys: tuple[GateKey, ...] = ()
-        self._since_ms: int | None = None  # when the fetch came
-        self._held_ms: int | None = None  # when it began to be held
-        self.nudge: Callable[[], None] | None = None
-        self.waiting = self.little = self.free = False
-        self.wake_ms = self.waited_ms = 0
+    _gates: Gates
+    nudge: Callable[[], None] | None = None
+    waiting: bool = False
+    free: bool = False
+    little: bool = False
+    wake_ms: int = 0
+    waited_ms: int = 0
+    _turns: dict[GateKey, Turn] = field(default_factory=dict)
+    _keys: tuple[GateKey, ...] = ()
+    _since_ms: int | None = None  # when the fetch came
+    _held_ms: int | None = None  # when it began to be held
 
     def admit(
         self,
