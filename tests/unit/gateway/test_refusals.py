@@ -165,7 +165,7 @@ class Refused:
         identity = Identity(DefaultPrincipalBuilder(), context, SaslObserver())
         session = make(identity=identity).session
         session.upstream_ready(START_MS)
-        hangup: Any = SimpleNamespace(forget=lambda link: None)
+        hangup: Any = SimpleNamespace(forget=lambda link: None, full={})
         self.link = Link(
             session, ReadBuffer(), hangup, lambda link, ask: None, self._closed, self.refusals
         )
