@@ -239,8 +239,7 @@ def recommend(
     advice: Advice | None = None,
     *,
     requests: Callable[[], DataFrame] | None = None,
-    num_samples: int = 11,
-    window_ms: int = 1000,
+    **windows: int,
 ) -> Callable[[DataFrame], DataFrame]:
     """
     Recommend quotas: activity -> RECOMMEND.
@@ -251,8 +250,7 @@ def recommend(
         advice: how figures are made.
         requests: gives the same charges as rows (REQUESTS or CHARGED); read only if clients were
             throttled, to infer what they want. None: that isn't done.
-        num_samples: quota.window.num.
-        window_ms: quota.window.size.seconds x 1000.
+        windows: ``num_samples``, quota.window.num; ``window_ms``, quota.window.size.seconds x 1000.
     """
     how = advice or Advice()
 
@@ -265,7 +263,6 @@ def recommend(
         seen = activity.transform(usage(current)).transform(observe(how)).collect()
         observed = [Observed(*row) for row in seen]
         if requests is not None:
-            windows = {"num_samples": num_samples, "window_ms": window_ms}
             observed = with_wants(observed, requests(), current, **windows)
         sharers: dict[tuple[str, str, str], list[tuple[str, str, float]]] = defaultdict(list)
         clients = charged.transform(resolve(current)).groupBy(*_TAGS, "principal", "client_id")
@@ -281,7 +278,7 @@ def recommend(
         ]
         proposals = propose(observed, quotas.tables[-1], sharers, dead, how)
         plans = [current, *plans_of(proposals, current)]
-        options = options_of(plans, num_samples=num_samples, window_ms=window_ms)
+        options = options_of(plans, capacities={}, **windows)
         replayed = pack(options).transform(what_if_packed(options)).groupBy("plan", *_TAGS)
         waits = replayed.agg(*sums("throttled_requests", "throttle_time_ms")).collect()
         throttled = {row[:4]: row[4:] for row in waits}
