@@ -149,18 +149,15 @@ def chargeback(
         fetched = F.when(F.col("quota_type") == "consumer_byte_rate", F.col("bytes")).otherwise(0)
         added = charged.groupBy("principal", "period_ms").agg(
             *sums("requests", "throttle_time_ms", "throttled_requests"),
-            F.sum(produced).alias("bytes_in"),
-            F.sum(fetched).alias("bytes_out"),
+            *sums(bytes_in=produced, bytes_out=fetched),
             (F.sum("handler_ns") / 1e6).alias("handler_ms"),
         )
-        whole = added.groupBy("period_ms").agg(
-            F.sum(F.col("bytes_in") + F.col("bytes_out")).alias("cluster_bytes")
-        )
+        bytes_ = F.col("bytes_in") + F.col("bytes_out")
+        whole = added.groupBy("period_ms").agg(*sums(cluster_bytes=bytes_))
         joined = added.join(whole, ["period_ms"], "left")
         for quota_type, name in (("producer_byte_rate", "in"), ("consumer_byte_rate", "out")):
             peaks = per_second(charged, quota_type, name)
             joined = joined.join(peaks, ["principal", "period_ms"], "left")
-        bytes_ = F.col("bytes_in") + F.col("bytes_out")
         prices_of = {
             "price_in": priced("bytes_in_per_gb", 1e9, "bytes_in"),
             "price_out": priced("bytes_out_per_gb", 1e9, "bytes_out"),

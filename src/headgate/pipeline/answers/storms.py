@@ -105,7 +105,7 @@ def _seconds_of(activity: DataFrame, connections: DataFrame, limit: Thresholds) 
     client = ("principal", "client_id")
     requests = (
         charged.groupBy("broker_id", *client, "second_ms")
-        .agg(F.sum("requests").alias("count"), F.sum("handler_ns").alias("ns"))
+        .agg(*sums(count="requests", ns="handler_ns"))
         .where(F.col("count") > 0)
     )
     address = ("client_ip", "listener")
