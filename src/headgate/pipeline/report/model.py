@@ -189,7 +189,7 @@ def build_report(tables: ReportTables, *, window_s: int = WINDOW_S) -> Report:
         storms=sorted(tables.rows("storms"), key=lambda r: -(r["count"] or 0)),
         dead=sections.dead(tables.rows("effective")),
         bad=sections.bad(tables),
-        bad_total=len(tables.tables["bad_lines"]) if "bad_lines" in tables else 0,
+        bad_total=len(tables.tables["bad_lines"]),
         summary=tables.rows("summary"),
     )
     _fill(report, shown, tables.grain_ms // 1000)

@@ -44,10 +44,10 @@ BIN_SECONDS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7
 @dataclass(frozen=True)
 class ReportTables:
     """
-    The tables found, by name, each an Arrow table with the schema's columns.
+    The tables that are reported, by name, each an Arrow table with the schema's columns.
 
     Args:
-        tables: those that exist.
+        tables: those found; one that doesn't exist is empty.
         place: the folder they came from.
         grain_ms: what a row of usage covers: a second, or a bin where there were too many.
     """
@@ -56,13 +56,8 @@ class ReportTables:
     place: str
     grain_ms: int = 1_000
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.tables
-
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """Return a table as dictionaries; [] if it doesn't exist."""
-        if name not in self.tables:
-            return []
+        """Return a table as dictionaries."""
         return self.tables[name].to_pylist()
 
 
@@ -108,7 +103,8 @@ def _read_folder(tables: Path, place: str) -> ReportTables:
         raise ConfigError(
             f"{place}: holds no usage table; run headgate usage --requests … --out {place} first"
         )
-    return ReportTables(found, place, grain_ms)
+    empty = {name: TABLES[name].arrow.empty_table() for name in REPORTED}
+    return ReportTables(empty | found, place, grain_ms)
 
 
 def _fetch(place: str, folder: Path) -> None:
