@@ -122,14 +122,7 @@ def infer(
     )
 
 
-def forecast(
-    demand: Demand,
-    bound: float | None,
-    *,
-    gated: bool,
-    num_samples: int = 11,
-    window_ms: int = 1000,
-) -> Forecast:
+def forecast(demand: Demand, bound: float | None, *, gated: bool, **windows: int) -> Forecast:
     """
     Say how clients would fare under a limit.
 
@@ -137,27 +130,19 @@ def forecast(
         demand: what they want.
         bound: the limit, bytes per second; None: none.
         gated: they fetch.
-        num_samples: quota.window.num.
-        window_ms: quota.window.size.seconds x 1000.
+        windows: ``num_samples`` and ``window_ms``, as `play` takes them.
     """
 
     def played(models: Iterable[Model]) -> Played:
-        return play(
-            list(models),
-            bound,
-            demand.end_ms,
-            gated=gated,
-            num_samples=num_samples,
-            window_ms=window_ms,
-        )
+        return play(list(models), bound, demand.end_ms, gated=gated, **windows)
 
     clients = demand.clients
     runs = [played(c.least for c in clients), played(c.most for c in clients)]
+    likely = [client.best or client.least for client in clients]
     if all(client.best is not None for client in clients):
-        runs.insert(0, played(client.best or client.least for client in clients))
+        runs.insert(0, played(likely))
     withheld = demand.reason == WITHHELD
     # A millisecond may decide in which window a request counts, and so when the next burst comes.
-    likely = [client.best or client.least for client in clients]
     shaken = [played(_shaken(model, *by) for model in likely) for by in _SHAKES]
     near = [*runs, *shaken]
     longest = max(run.longest_ms for run in near)

@@ -283,24 +283,21 @@ def _bursty(reading: _Reading, met: Sequence[int]) -> Client:
     times, totals = _behind(lane, met) if catches_up else known(lane, met)
     left = sum(payload(lane.amounts[i]) for i in range(met[-1] + 1, len(lane.amounts)))
     kind = FIXED_WORK if catches_up else RATE_BOUND
-    if left <= 0:
-        best, least, most = reading.opens(Arrivals(times, totals), catches_up=catches_up)
-        return _of(kind, reading, best, least, most, "" if best else FILLS)
-    # It was waiting when the observation ended. At least what was charged by then had arrived.
+    charged = Arrivals(times, totals)
+    if left > 0:
+        # It was waiting at its last charge. At least what was charged by then had arrived.
+        charged = Arrivals([*times, lane.times_ms[-1]], [*totals, totals[-1] + left])
+    best, least, most = reading.opens(charged, catches_up=catches_up)
+    if left <= 0 or reading.ended:
+        return _of(kind, best, least, most)
     rest_ms = reading.end_ms - times[-1]
-    charged = Arrivals([*times, lane.times_ms[-1]], [*totals, totals[-1] + left])
-    if reading.ended:
-        best, least, most = reading.opens(charged, catches_up=catches_up)
-        return _of(kind, reading, best, least, most, "" if best else FILLS)
-    best, least, _ = reading.opens(charged, catches_up=catches_up)
     if rest_ms > _LONG_REST * reading.end_ms:
-        fastest = IN_FLIGHT * max(lane.amounts) / _round_trip(lane) * 1000.0
-        most = _fastest(reading)
-        return Client(kind, None, least, most, None, reading.seen, fastest, WAITED)
+        most, per_s = _fastest(reading)
+        return Client(kind, None, least, most, None, reading.seen, per_s, WAITED)
     more = max(left, 1.5 * totals[-1] / max(times[-1], 1.0) * rest_ms)
     arrived = Arrivals([*times, reading.end_ms], [*totals, totals[-1] + more])
     most = reading.opens(arrived, catches_up=catches_up)[2]
-    return _of(kind, reading, best, least, most, WAITED)
+    return _of(kind, best, least, most, WAITED)
 
 
 def _catching_up(lane: Lane, met: Sequence[int]) -> int | None:
@@ -349,7 +346,7 @@ def _driven(reading: _Reading, first_wait: int) -> Client:
     pace = reading.slope
     best = going_on(pace)[0]
     least, most = going_on(0.98 * pace)[1], going_on(1.02 * pace)[2]
-    return _of(RATE_BOUND, reading, best, least, most, "" if best else FILLS, wanted=pace)
+    return _of(RATE_BOUND, best, least, most, wanted=pace)
 
 
 def _saturated(reading: _Reading, later: Pace) -> Client:
@@ -372,27 +369,26 @@ def _saturated(reading: _Reading, later: Pace) -> Client:
         least = reading.closed(faster=0.95 * min(paces) / usual)
         most = reading.closed(faster=1.05 * max(paces) / usual)
         if max(paces) > _SAME * min(paces):
-            return _of(kind, reading, None, least, most, UNSTEADY)
-        return _of(kind, reading, reading.closed(), least, most, wanted=usual)
+            return _of(kind, None, least, most, UNSTEADY)
+        return _of(kind, reading.closed(), least, most, wanted=usual)
     reason = BRIEF if 0 < fresh.ms < _ENOUGH_MS else UNSTEADY if fresh.requests else MUTED
     return _unseen(reading, kind, reason)
 
 
-def _round_trip(lane: Lane) -> float:
-    """Return the shortest that a client took to send again, ms."""
-    return max(quantile(lane.pauses_ms[1:], 0.05), 0.5)
-
-
-def _fastest(reading: _Reading) -> Model:
-    """Return a client that has as much in flight as producers may have."""
-    quick = (_round_trip(reading.lane) / IN_FLIGHT,)
-    return replace(reading.closed(), after_wait_ms=quick, between_ms=quick)
+def _fastest(reading: _Reading) -> tuple[Model, float]:
+    """Return a client with as much in flight as producers may have, and its bytes per second."""
+    lane = reading.lane
+    # The shortest that it took to send again.
+    round_trip_ms = max(quantile(lane.pauses_ms[1:], 0.05), 0.5)
+    quick = (round_trip_ms / IN_FLIGHT,)
+    model = replace(reading.closed(), after_wait_ms=quick, between_ms=quick)
+    return model, IN_FLIGHT * max(lane.amounts) / round_trip_ms * 1000.0
 
 
 def _unseen(reading: _Reading, kind: str, reason: str) -> Client:
     """Return a client of which only the least it wants is known, and the most it could send."""
     lane = reading.lane
-    fastest = IN_FLIGHT * max(lane.amounts) / _round_trip(lane) * 1000.0
+    most, per_s = _fastest(reading)
     best = None
     if reading.ended:
         # All of its work was seen.
@@ -402,12 +398,11 @@ def _unseen(reading: _Reading, kind: str, reason: str) -> Client:
         times, totals = known(lane, range(len(lane.amounts)))
         least = reading.open(Arrivals(times, totals), max(lane.amounts))
     seen = reading.seen
-    return Client(kind, best, least, _fastest(reading), None, seen, max(fastest, seen), reason)
+    return Client(kind, best, least, most, None, seen, max(per_s, seen), reason)
 
 
 def _of(
     kind: str,
-    reading: _Reading,
     best: Model | None,
     least: Model,
     most: Model,
@@ -415,7 +410,11 @@ def _of(
     *,
     wanted: float | None = None,
 ) -> Client:
-    """Return a client; what it wants is what arrives, unless it is given."""
+    """
+    Return a client; what it wants is what arrives, unless it is given.
+
+    Without a reason, the only thing that may be unknown is how much it fills a request.
+    """
 
     def rate(model: Model) -> float:
         if model.arrivals is None:
@@ -428,4 +427,4 @@ def _of(
         wanted = rate(best or least)
     if wanted is not None:
         low, high = min(low, wanted), max(high, wanted)
-    return Client(kind, best, least, most, wanted, low, high, reason)
+    return Client(kind, best, least, most, wanted, low, high, reason or ("" if best else FILLS))

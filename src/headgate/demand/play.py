@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from math import inf
 from typing import Final
 
@@ -145,23 +146,19 @@ def play(
     players = [_Player(model, most) for model in models]
     all_end = all(player.model.ends for player in players)
     stop_ms = end_ms * (_LONGEST if any(player.ends for player in players) else 1 + AHEAD)
-    queue = [(p.model.start_ms, n, False) for n, p in enumerate(players)]
+    order = count()  # no two entries are compared beyond it
+    queue = [(p.model.start_ms, next(order), False, p) for p in players]
     heapq.heapify(queue)
-    order = len(queue)
-    by_order = dict(enumerate(players))
     gate = at_ms = 0.0
     told = _Sums((end_ms * (1 - AHEAD), end_ms, end_ms * (1 + AHEAD)))
     requests = 0
     largest = longest = 0.0
     while queue and requests < MOST_REQUESTS:
-        at_ms, number, held = heapq.heappop(queue)
+        at_ms, _, held, player = heapq.heappop(queue)
         if at_ms > stop_ms:
             break
-        player = by_order.pop(number)
         if gated and gate > at_ms:
-            order += 1
-            by_order[order] = player
-            heapq.heappush(queue, (gate, order, True))
+            heapq.heappush(queue, (gate, next(order), True, player))
             continue
         if held:
             # The request was there when the gate opened: what is left is the broker's answer.
@@ -180,9 +177,7 @@ def play(
             gate = max(gate, at_ms + wait)
         next_ms = player.ready(at_ms + wait, wait > 0)
         if next_ms < inf:
-            order += 1
-            by_order[order] = player
-            heapq.heappush(queue, (next_ms, order, False))
+            heapq.heappush(queue, (next_ms, next(order), False, player))
         if all(p.done_ms is not None for p in players if p.ends) and at_ms > told.ends_ms[-1]:
             break
     if requests >= MOST_REQUESTS:

@@ -77,11 +77,9 @@ def lanes_of(charges: Iterable[Charge], *, gated: bool) -> list[Lane]:
     """
     open_lanes: dict[str, Lane] = {}
     ended: dict[str, list[str]] = {}
-    last_of: dict[str, float] = {}
     lanes: list[Lane] = []
     whole = list(charges)
-    for at, charge in enumerate(whole):
-        last_of[charge.connection] = at
+    last_of = {charge.connection: at for at, charge in enumerate(whole)}
     gate = start = whole[0].t_ms if whole else 0.0
     for at, charge in enumerate(whole):
         lane = open_lanes.get(charge.connection)

@@ -75,6 +75,16 @@ ACTIVITY: Final = make_table(
 SAME_SECOND: Final = ACTIVITY.names[:7]
 """Columns that tell rows of logs apart: whose requests, what they are charged to, and when."""
 
+CONNECTIONS: Final = make_table(
+    "connections",
+    "First sights of connections, one row per piece of input that shows one.",
+    ("broker_id", "int", "broker"),
+    ("listener", "string", "listener name"),
+    ("client_ip", "string", "peer address"),
+    ("connection", "string", "connection id as logged"),
+    ("first_ms", "double", "when it was first seen, epoch ms"),
+)
+
 EMITTED_ACTIVITY: Final = make_table(
     "emitted_activity",
     "One row per activity (or `packed` many), first sight of a connection, bad line, piece read.",

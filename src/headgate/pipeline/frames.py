@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from headgate.pipeline.emitted import ACTIVITY, EMITTED_ACTIVITY, EMITTED_REQUESTS, SAME_SECOND
 from headgate.pipeline.sources.pieces import FilePiece
-from headgate.pipeline.table import Table
+from headgate.pipeline.table import Table, sums
 from headgate.pipeline.workers import activity_blobs
 from headgate.pipeline.workers.emit import EmitActivity, EmitRequests
 from headgate.pipeline.workers.log_reader import ReadOptions
@@ -119,29 +119,18 @@ def activity(requests: DataFrame) -> DataFrame:
     of_journal = F.when(is_time, F.round(F.col("amount") * 1e7)).otherwise(0)
     request_ns = F.when(F.col("source") == "journal", of_journal).otherwise(ns)
     one = F.coalesce(F.col("is_request"), F.lit(True)).cast("long")
-    sums = (
+    added = (
         requests.withColumn("second_ms", F.floor(F.col("record_ms") / 1000.0) * 1000)
         .groupBy(*SAME_SECOND)
         .agg(
-            F.sum(one).alias("requests"),
-            F.sum("bytes_charged").alias("bytes"),
-            F.sum(F.when(F.col("bytes_exact"), 0).otherwise(F.col("bytes_charged"))).alias(
-                "bytes_estimated"
+            *sums("amount", "producer_ids", requests=one, bytes="bytes_charged"),
+            *sums(
+                bytes_estimated=F.when(F.col("bytes_exact"), 0).otherwise(F.col("bytes_charged"))
             ),
-            F.sum("amount").alias("amount"),
-            F.sum(ns).alias("handler_ns"),
-            F.sum(request_ns).alias("request_ns"),
-            F.sum(told).alias("throttle_time_ms"),
-            F.sum(F.when(told > 0, 1).otherwise(0)).alias("throttled_requests"),
+            *sums(handler_ns=ns, request_ns=request_ns, throttle_time_ms=told),
+            *sums(throttled_requests=F.when(told > 0, 1).otherwise(0)),
             F.max(told).alias("max_throttle_time_ms"),
-            F.sum("producer_ids").alias("producer_ids"),
         )
     )
     absent = [F.lit(None).alias(n) for n in ("quota_id", "quota_user", "quota_client_id", "quota")]
-    return ACTIVITY.select(sums.select("*", *absent))
-
-
-def connections(emitted: DataFrame) -> DataFrame:
-    """Return first sights of connections: broker_id, listener, client_ip, connection, first_ms."""
-    names = ("broker_id", "listener", "client_ip", "connection", "first_ms")
-    return emitted.where(F.col("kind") == "connection").select(*names)
+    return ACTIVITY.select(added.select("*", *absent))

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,8 +35,7 @@ MOMENTS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """One column: its name, one of our type names, and what it means with its unit."""
 
     name: str
@@ -137,48 +136,40 @@ class Table:
         """Return ``frame`` with exactly this table's columns, in order and in type."""
         from pyspark.sql import functions as F
 
-        spark = {f.name: f.dataType for f in self.struct.fields}
-        return frame.select(*[F.col(n).cast(spark[n]).alias(n) for n in self.names])
+        return frame.select(*[F.col(f.name).cast(f.dataType).alias(f.name) for f in self.struct])
 
     def select_timed(self, frame: Any) -> Any:
         """Return ``frame`` with exactly the columns of ``timed``, made of this table's."""
         from pyspark.sql import functions as F
 
-        of = {name: ms for ms, name in MOMENTS.items()}
-        spark = {f.name: f.dataType for f in self.struct.fields}
-
-        def column(name: str) -> Any:
-            if name in spark:
-                return F.col(name).cast(spark[name]).alias(name)
-            micros = F.floor(F.col(of[name]).cast("double") * 1000 + 0.5)
-            return F.timestamp_micros(micros).alias(name)
-
-        return frame.select(*map(column, self.timed.names))
+        moments = {}
+        for name in self.names:
+            if name in MOMENTS:
+                micros = F.floor(F.col(name).cast("double") * 1000 + 0.5)
+                moments[MOMENTS[name]] = F.timestamp_micros(micros)
+        return self.select(frame).withColumns(moments).select(*self.timed.names)
 
     def with_moments(self, rows: Any) -> Any:
         """Return an Arrow table or batch of this table with the columns of ``timed``."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if len(self.timed.columns) == len(self.columns):
-            return rows
-        of = {name: ms for ms, name in MOMENTS.items()}
-
-        def column(field: Any) -> Any:
-            if field.name in self.names:
-                return rows[field.name]
-            micros = pc.multiply(pc.cast(rows[of[field.name]], pa.float64()), 1000.0)
-            return pc.cast(pc.cast(pc.floor(pc.add(micros, 0.5)), pa.int64()), field.type)
-
-        arrays = [column(field) for field in self.timed.arrow]
+        arrays: list[Any] = []
+        for name in self.names:
+            arrays.append(rows[name])
+            if name in MOMENTS:
+                micros = pc.multiply(pc.cast(rows[name], pa.float64()), 1000.0)
+                micros = pc.cast(pc.floor(pc.add(micros, 0.5)), pa.int64())
+                arrays.append(pc.cast(micros, pa.timestamp("us", tz="UTC")))
         return type(rows).from_arrays(arrays, schema=self.timed.arrow)
 
 
-def sums(*names: str) -> list[Any]:
-    """Return Spark's sum of each column, under the column's own name."""
+def sums(*names: str, **given: Any) -> list[Any]:
+    """Return Spark's sums: of columns, under their own names, and of what is given, by name."""
     from pyspark.sql import functions as F
 
-    return [F.sum(name).alias(name) for name in names]
+    every = {name: name for name in names} | given
+    return [F.sum(what).alias(name) for name, what in every.items()]
 
 
 def largest(*names: str) -> list[Any]:
@@ -188,22 +179,19 @@ def largest(*names: str) -> list[Any]:
     return [F.max(name).alias(name) for name in names]
 
 
-def make_table(name: str, grain: str, *columns: Column | tuple[str, str, str] | str) -> Table:
+def make_table(name: str, grain: str, *columns: tuple[str, str, str] | str) -> Table:
     """
     Return a table.
 
     Args:
         name: of the table.
         grain: what a row is.
-        columns: each a Column or (name, type, meaning); or a text of several, a line for each:
+        columns: each a Column, or its fields; or a text of several, a line for each:
             ``name type: meaning``. A meaning goes on in lines that are indented further.
     """
     every: list[Column] = []
     for each in columns:
-        if isinstance(each, str):
-            every += _columns(each)
-        else:
-            every.append(each if isinstance(each, Column) else Column(*each))
+        every += _columns(each) if isinstance(each, str) else [Column(*each)]
     return Table(name, grain, tuple(every))
 
 

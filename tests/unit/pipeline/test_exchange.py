@@ -180,21 +180,21 @@ def used(*amounts: float | None, kind: str = "producer_byte_rate") -> pa.Table:
 
 
 def test_percentiles_lie_between_two_seconds_as_sparks_do() -> None:
-    (day,) = usage_parts.rolled(used(4.0, 1.0, 10.0, 2.0), 86_400_000, schema.USAGE_DAY).to_pylist()
+    (day,) = usage_parts.rolled(used(4.0, 1.0, 10.0, 2.0), schema.USAGE_DAY).to_pylist()
     # Position 1.5 of 1, 2, 4, 10; then 2.85 and 2.97.
     assert day["p50_per_s"] == 0.5 * 2.0 + 0.5 * 4.0
     assert day["p95_per_s"] == pytest.approx(0.15 * 4.0 + 0.85 * 10.0)
     assert (day["peak_per_s"], day["active_seconds"], day["amount"]) == (10.0, 4, 17.0)
-    (day,) = usage_parts.rolled(used(None, 3.0), 86_400_000, schema.USAGE_DAY).to_pylist()
+    (day,) = usage_parts.rolled(used(None, 3.0), schema.USAGE_DAY).to_pylist()
     assert (day["p50_per_s"], day["p99_per_s"], day["active_seconds"]) == (3.0, 3.0, 2)
-    (day,) = usage_parts.rolled(used(None), 86_400_000, schema.USAGE_DAY).to_pylist()
+    (day,) = usage_parts.rolled(used(None), schema.USAGE_DAY).to_pylist()
     assert (day["p50_per_s"], day["peak_per_s"], day["handler_ms"]) == (None, None, None)
 
 
 def test_a_days_sum_does_not_depend_on_the_order_nor_overflow() -> None:
     amounts = [0.1, 0.2, 0.3, 1e12, 7e11]
-    there = usage_parts.rolled(used(*amounts * 40), 86_400_000, schema.USAGE_DAY)
-    back = usage_parts.rolled(used(*(amounts * 40)[::-1]), 86_400_000, schema.USAGE_DAY)
+    there = usage_parts.rolled(used(*amounts * 40), schema.USAGE_DAY)
+    back = usage_parts.rolled(used(*(amounts * 40)[::-1]), schema.USAGE_DAY)
     assert there["amount"].to_pylist() == back["amount"].to_pylist() == [40 * 1_700_000_000_000.6]
 
 
@@ -202,5 +202,5 @@ def test_hours_are_those_of_the_clock() -> None:
     table = used(1.0, 2.0).set_column(
         schema.USAGE.names.index("second_ms"), "second_ms", pa.array([3_599_000, 3_600_000])
     )
-    hours = usage_parts.rolled(table, 3_600_000, schema.USAGE_HOUR)
+    hours = usage_parts.rolled(table, schema.USAGE_HOUR)
     assert sorted(hours["period_ms"].to_pylist()) == [0, 3_600_000]

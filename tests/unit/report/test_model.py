@@ -132,7 +132,8 @@ def test_bad_lines_are_counted_by_reason(made: Path) -> None:
     report = build_report(read_tables(made))
     assert report.bad_total == 7
     assert [(b["reason"], b["count"]) for b in report.bad] == [("not JSON", 4), ("cut off", 3)]
-    assert report.figure("replay", "producer_byte_rate.equal_decisions_share") == 0.984
+    figures = {(row["command"], row["name"]): row["value"] for row in report.summary}
+    assert figures["replay", "producer_byte_rate.equal_decisions_share"] == 0.984
 
 
 def test_only_usage_is_needed(tmp_path: Path) -> None:
@@ -154,6 +155,17 @@ def test_a_column_that_an_older_run_lacks_is_null(
         assert usage.schema == TABLES["usage"].arrow
         assert usage["quota"].null_count == usage["handler_ms"].null_count == 4
         assert usage["amount"].to_pylist() == [5.0] * 4
+
+
+@pytest.mark.parametrize("broker", [1, None])
+def test_rates_are_over_all_seconds_also_of_a_broker_that_isnt_known(
+    tmp_path: Path, broker: int | None
+) -> None:
+    rows = [usage_row(s, amount=100 * s, broker_id=broker) for s in range(1, 21)]
+    (tenant,) = build_report(read_tables(write(tmp_path, usage=rows))).tenants
+    assert (tenant.mean, tenant.peak) == (1050.0, 1500.0)
+    (series,) = tenant.series
+    assert (series.broker_id, series.amounts) == (broker, [100.0 * s for s in range(1, 21)])
 
 
 def test_an_empty_usage_table_is_no_error(tmp_path: Path) -> None:

@@ -73,9 +73,11 @@ class Sums:
     def make(self, on: Opened) -> DataFrame:
         """Write the tables of a run's inputs; give a frame with their bad lines and counts."""
         from headgate.pipeline import frames
+        from headgate.pipeline.emitted import CONNECTIONS
 
         emitted = read_activity(on, connections=self.connections).persist()
-        self.write(on, frames.sums_of(emitted), frames.connections(emitted))
+        connections = frames.only(emitted, "connection", CONNECTIONS)
+        self.write(on, frames.sums_of(emitted), connections)
         return emitted
 
     def make_of(self, on: Opened, parts: Parts, upto: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from headgate.quota.entity import QuotaEntity
 
@@ -71,8 +71,7 @@ class Advice:
     min_active_s: int = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Wants:
+class Wants(NamedTuple):
     """
     What a throttled quota-id's clients would send without a limit (table DEMAND).
 
@@ -122,6 +121,16 @@ class Observed:
     active_s: int | None = None
     held: float = 0.0
     wants: Wants | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """The quota type, and the quota-id's tags."""
+        return self.quota_type, self.user, self.client_id
+
+    @property
+    def entity(self) -> QuotaEntity:
+        """The entity whose quota would be its own."""
+        return entity_of(self.user, self.client_id)
 
 
 @dataclass(frozen=True, slots=True)

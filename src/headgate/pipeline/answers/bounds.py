@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 # Types that are charged for the same requests as another type; ``_ALL`` is for all requests.
 _SAME: Final = {"producer_ids_rate": "producer_byte_rate"}
 _ALL: Final = "request_percentage"
@@ -54,33 +56,19 @@ def bounds_by_plan(rows: Iterable[Mapping[str, Any]]) -> dict[str, Bounds]:
             aren't told apart: a cluster-wide rate's rows have none.
     """
     # By plan and client, by the quota type that the same requests are charged to, by limit.
-    cells: dict[tuple[Any, ...], dict[str, dict[str, list[int]]]] = defaultdict(
-        lambda: defaultdict(lambda: defaultdict(lambda: [0] * len(SUMS)))
+    cells: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(lambda: np.zeros(len(SUMS), np.int64)))
     )
     for row in rows:
         quota_type = row["quota_type"]
         base = quota_type.partition(":")[0]
         cell = cells[row["plan"], row["principal"], row["client_id"]]
-        sums = cell[_SAME.get(base, base)][quota_type]
-        for i, name in enumerate(SUMS):
-            sums[i] += row[name] or 0
-    zeros = (0,) * len(SUMS)
-    found: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        cell[_SAME.get(base, base)][quota_type] += [row[name] or 0 for name in SUMS]
+    found: dict[str, Any] = defaultdict(lambda: np.zeros((2, len(SUMS)), np.int64))
     for (plan, *_), families in cells.items():
-        least, most = zeros, zeros
-        every = zeros
-        for family, limits in families.items():
-            longest = tuple(max(column) for column in zip(*limits.values(), strict=True))
-            most = _plus(most, *limits.values())
-            if family == _ALL:
-                every = longest
-            else:
-                least = _plus(least, longest)
-        least = tuple(map(max, least, every))
-        before = found.get(plan, (zeros, zeros))
-        found[plan] = _plus(before[0], least), _plus(before[1], most)
-    return {plan: Bounds(*both) for plan, both in found.items()}
-
-
-def _plus(*parts: Iterable[int]) -> tuple[int, ...]:
-    return tuple(map(sum, zip(*parts, strict=True)))
+        longest = {family: np.max([*of.values()], axis=0) for family, of in families.items()}
+        every = longest.pop(_ALL, 0)
+        least = np.maximum(sum(longest.values()), every)
+        most = sum(sum(of.values()) for of in families.values())
+        found[plan] += [least, most]
+    return {plan: Bounds(*map(tuple, both.tolist())) for plan, both in found.items()}

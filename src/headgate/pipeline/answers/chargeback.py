@@ -31,6 +31,7 @@ from headgate.pipeline.table import largest, sums
 from headgate.yaml_reading import read_yaml_file, typed_yaml
 
 PERIODS: Final = ("hour", "day", "month")
+_DIRECTIONS: Final = {"in": "producer_byte_rate", "out": "consumer_byte_rate"}
 
 
 @dataclass(frozen=True)
@@ -112,23 +113,25 @@ def chargeback(
     """
     price = prices or Prices()
 
-    def per_second(frame: DataFrame, quota_type: str, name: str) -> DataFrame:
-        """Return the peak per principal and period, and against the limits, of one direction."""
-        mine = frame.where(F.col("quota_type") == quota_type)
+    def per_second(frame: DataFrame) -> DataFrame:
+        """Return the peaks per principal and period, and against the limits, of both directions."""
+        second = ("principal", "period_ms", "second_ms", "quota_type")
         # A limit holds for a quota-id on a broker; a peak is of the principal on all brokers.
-        shares = (
-            mine.groupBy("principal", "period_ms", "second_ms", "quota_id", "broker_id")
+        seconds = (
+            frame.where(F.col("quota_type").isin(*_DIRECTIONS.values()))
+            .groupBy(*second, "quota_id", "broker_id")
             .agg(*sums("bytes"), *largest("quota"))
-            .groupBy("principal", "period_ms")
-            .agg(F.max(F.col("bytes") / F.col("quota")).alias(f"peak_{name}_quota_share"))
+            .withColumn("share", F.col("bytes") / F.col("quota"))
+            .groupBy(*second)
+            .agg(*sums("bytes"), *largest("share"))
         )
-        peaks = (
-            mine.groupBy("principal", "period_ms", "second_ms")
-            .agg(*sums("bytes"))
-            .groupBy("principal", "period_ms")
-            .agg(F.max("bytes").cast("double").alias(f"peak_{name}_bps"))
-        )
-        return peaks.join(shares, ["principal", "period_ms"], "left")
+        peaks = []
+        for name, quota_type in _DIRECTIONS.items():
+            is_mine = F.col("quota_type") == quota_type
+            most, share = (F.max(F.when(is_mine, F.col(n))) for n in ("bytes", "share"))
+            peaks.append(most.cast("double").alias(f"peak_{name}_bps"))
+            peaks.append(share.alias(f"peak_{name}_quota_share"))
+        return seconds.groupBy("principal", "period_ms").agg(*peaks)
 
     def priced(name: str, divisor: float, column: str) -> Column:
         """Return amount x price, with the prices of some principals of their own."""
@@ -145,22 +148,18 @@ def chargeback(
             .transform(resolve(quotas))
             .withColumn("period_ms", period_start(period, F.col("second_ms")))
         )
-        produced = F.when(F.col("quota_type") == "producer_byte_rate", F.col("bytes")).otherwise(0)
-        fetched = F.when(F.col("quota_type") == "consumer_byte_rate", F.col("bytes")).otherwise(0)
+        moved = {
+            f"bytes_{name}": F.when(F.col("quota_type") == of, F.col("bytes")).otherwise(0)
+            for name, of in _DIRECTIONS.items()
+        }
         added = charged.groupBy("principal", "period_ms").agg(
-            *sums("requests", "throttle_time_ms", "throttled_requests"),
-            F.sum(produced).alias("bytes_in"),
-            F.sum(fetched).alias("bytes_out"),
+            *sums("requests", "throttle_time_ms", "throttled_requests", **moved),
             (F.sum("handler_ns") / 1e6).alias("handler_ms"),
         )
-        whole = added.groupBy("period_ms").agg(
-            F.sum(F.col("bytes_in") + F.col("bytes_out")).alias("cluster_bytes")
-        )
-        joined = added.join(whole, ["period_ms"], "left")
-        for quota_type, name in (("producer_byte_rate", "in"), ("consumer_byte_rate", "out")):
-            peaks = per_second(charged, quota_type, name)
-            joined = joined.join(peaks, ["principal", "period_ms"], "left")
         bytes_ = F.col("bytes_in") + F.col("bytes_out")
+        whole = added.groupBy("period_ms").agg(*sums(cluster_bytes=bytes_))
+        joined = added.join(whole, ["period_ms"], "left")
+        joined = joined.join(per_second(charged), ["principal", "period_ms"], "left")
         prices_of = {
             "price_in": priced("bytes_in_per_gb", 1e9, "bytes_in"),
             "price_out": priced("bytes_out_per_gb", 1e9, "bytes_out"),

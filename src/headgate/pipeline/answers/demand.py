@@ -39,7 +39,8 @@ _READ: Final = (
     *("record_ms", "amount", "throttle_ms", "told_ms", "connection", "client"),
     *("is_exact", "quota", "end_ms"),
 )
-_WHOSE: Final = ("plan", "quota_type", "quota_user", "quota_client_id", "broker_id")
+_KEY: Final = ("quota_type", "quota_user", "quota_client_id")
+_WHOSE: Final = ("plan", *_KEY, "broker_id")
 _SAME: Final = ("broker_id", "record_ms", "file", "seq", "amount", "connection", "is_exact")
 _ASKED: Final = make_table(
     "asked",
@@ -140,13 +141,10 @@ class Assign:
                 told["quota_client_id"] = [each.quota_client_id for each in found]
                 told["quota"] = [each.quota for each in found]
                 made = _ASKED.batch(len(found), told)
-                yield made if self.only is None else made.filter(pa.array(self._wanted(told)))
-
-    def _wanted(self, told: dict[str, list[Any]]) -> list[bool]:
-        """Say which rows are of quota-ids that are wanted."""
-        assert self.only is not None
-        tags = (told["quota_type"], told["quota_user"], told["quota_client_id"])
-        return [each in self.only for each in zip(*tags, strict=True)]
+                if self.only is not None:
+                    keys = zip(*(told[name] for name in _KEY), strict=True)
+                    made = made.filter(pa.array([key in self.only for key in keys]))
+                yield made
 
 
 class _Seen(NamedTuple):
@@ -198,8 +196,7 @@ class Foretell:
         rows = (self._row(whose, list(deque(group, MOST_CHARGES))) for whose, group in groups)
         found = (row for row in rows if row is not None)
         while made := list(islice(found, _ROWS)):
-            columns = {name: [row[name] for row in made] for name in schema.DEMAND.names}
-            yield schema.DEMAND.batch(len(made), columns)
+            yield from schema.DEMAND.from_rows(made).to_batches()
 
     def _row(self, whose: tuple[Any, ...], kept: list[_Seen]) -> dict[str, Any] | None:
         """Return the DEMAND row of a group; None: nothing was charged."""

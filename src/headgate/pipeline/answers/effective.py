@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from headgate.pipeline import schema
 from headgate.pipeline.quotas import KEY_OF_TYPE, Quotas, TimedResolver
+from headgate.pipeline.table import sums
 from headgate.quota.key import (
     CONSUMER_BPS,
     CONSUMER_SHARES,
@@ -109,16 +110,16 @@ def effective(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
             .withColumn("quota_key", F.explode(_keys(quotas)))
             .groupBy("principal", "client_id", "quota_key", "epoch")
             .agg(
-                F.sum("requests").alias("requests"),
-                F.sum(F.when(_is_bytes(), F.col("bytes")).otherwise(0)).alias("bytes"),
+                *sums("requests", bytes=F.when(_is_bytes(), F.col("bytes")).otherwise(0)),
                 F.max("second_ms").alias("last_ms"),
             )
         )
         applied = who.mapInArrow(Explain(quotas), schema.EFFECTIVE.struct)
         if len(quotas.tables) > 1:
             same = [n for n in schema.EFFECTIVE.names if n not in ("requests", "bytes")]
-            sums = applied.groupBy(*same).agg(*(F.sum(n).alias(n) for n in ("requests", "bytes")))
-            applied = schema.EFFECTIVE.select(sums)
+            applied = schema.EFFECTIVE.select(
+                applied.groupBy(*same).agg(*sums("requests", "bytes"))
+            )
         table = quotas.tables[-1]
         configured = [
             (str(key), str(entity), value, _dead_note(str(key), entity.shape))

@@ -12,7 +12,7 @@ from headgate.pipeline.answers.advice import (
     Advice,
     Observed,
     Proposal,
-    entity_of,
+    Wants,
     figure,
     floor,
     need,
@@ -23,7 +23,7 @@ from headgate.pipeline.answers.advice import (
     why_floor,
 )
 from headgate.pipeline.quotas import KEY_OF_TYPE
-from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
+from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.table import QuotaTable
 
 # (quota type, user tag, client tag) to the (principal, client-id, use) that share it.
@@ -47,7 +47,7 @@ def propose(
         dead: (type, entity, value) of quotas that nobody matched.
         advice: how figures are made.
     """
-    everyone = sorted(observed, key=lambda o: (o.quota_type, o.user, o.client_id))
+    everyone = sorted(observed, key=lambda o: o.key)
     seen = [o for o in everyone if not too_little(o, advice)]
     proposals = [_single(o, current, advice) for o in everyone]
     proposals += _splits(seen, sharers, advice)
@@ -68,8 +68,7 @@ def propose(
 
 
 def _single(seen: Observed, current: QuotaTable, advice: Advice) -> Proposal:
-    entity = entity_of(seen.user, seen.client_id)
-    key = KEY_OF_TYPE[seen.quota_type]
+    entity, key = seen.entity, KEY_OF_TYPE[seen.quota_type]
     now = "no limit now" if seen.current is None else f"{number(seen.current)} now"
     if seen.current is not None and current.get(entity, key) is None:
         now += " from a less specific entity"
@@ -94,20 +93,7 @@ def _single(seen: Observed, current: QuotaTable, advice: Advice) -> Proposal:
             f"{counts}{growth}, times {advice.headroom:g}, rounded up: {number(need(seen, advice))}"
             f"{of_figure}; {now}{of_now}{more}"
         )
-    return Proposal(
-        seen.quota_type,
-        entity,
-        action,
-        seen.current,
-        value,
-        reason,
-        seen.percentile,
-        seen.peak,
-        seen.growth_per_day,
-        ((seen.user, seen.client_id),),
-        held=seen.held,
-        wants=seen.wants,
-    )
+    return _about([seen], entity, action, seen.current, value, reason, wants=seen.wants)
 
 
 def _value(seen: Observed, advice: Advice) -> tuple[str, float, tuple[str, str]]:
@@ -128,7 +114,7 @@ def _splits(seen: Sequence[Observed], shares: Sharers, advice: Advice) -> list[P
     """Propose an own quota for a client that takes most of one it shares."""
     found = []
     for o in seen:
-        sharers = shares.get((o.quota_type, o.user, o.client_id), ())
+        sharers = shares.get(o.key, ())
         total = sum(used for _, _, used in sharers)
         if len(sharers) < 2 or not total or o.current is None or o.peak <= o.current:
             continue
@@ -137,23 +123,13 @@ def _splits(seen: Sequence[Observed], shares: Sharers, advice: Advice) -> list[P
         if most / total < advice.split_share or not client_id or o.quota_type not in _BY_CLIENT:
             continue
         value = round_up(figure(o, advice) * most / total, floor(o.quota_type, advice))
-        found.append(
-            Proposal(
-                o.quota_type,
-                QuotaEntity.of(user=principal, client_id=client_id),
-                "split",
-                o.current,
-                value,
-                f"{client_id} takes {most / total:.0%} of what {len(sharers)} clients share under "
-                f"{number(o.current)}, and their peak of {number(o.peak)} exceeds it: its own "
-                f"part of {number(figure(o, advice))} is {number(value)}",
-                o.percentile,
-                o.peak,
-                o.growth_per_day,
-                ((o.user, o.client_id),),
-                held=o.held,
-            )
+        entity = QuotaEntity.of(user=principal, client_id=client_id)
+        reason = (
+            f"{client_id} takes {most / total:.0%} of what {len(sharers)} clients share under "
+            f"{number(o.current)}, and their peak of {number(o.peak)} exceeds it: its own "
+            f"part of {number(figure(o, advice))} is {number(value)}"
         )
+        found.append(_about([o], entity, "split", o.current, value, reason))
     return found
 
 
@@ -166,7 +142,7 @@ def _merges(seen: Sequence[Observed], current: QuotaTable, advice: Advice) -> li
     by_user: dict[tuple[str, str], list[Observed]] = defaultdict(list)
     for o in seen:
         key = KEY_OF_TYPE[o.quota_type]
-        if o.user and o.client_id and current.get(entity_of(o.user, o.client_id), key) is not None:
+        if o.user and o.client_id and current.get(o.entity, key) is not None:
             by_user[o.quota_type, o.user].append(o)
     found = []
     for (quota_type, user), mine in sorted(by_user.items()):
@@ -178,24 +154,13 @@ def _merges(seen: Sequence[Observed], current: QuotaTable, advice: Advice) -> li
         together = round_up(sum(need(o, advice) for o in mine))
         value = max(together, least)
         which = "the floor" if least > together else "the sum of their figures"
-        found.append(
-            Proposal(
-                quota_type,
-                QuotaEntity.of(user=user),
-                "merge",
-                sum(limits),
-                value,
-                f"{len(mine)} clients have quotas of {number(sum(limits))} together; even the sum "
-                f"of their peaks ({number(peak)}) is within the largest one: one quota of "
-                f"{number(value)}, {which}, serves them all",
-                sum(o.percentile for o in mine),
-                peak,
-                0.0,
-                tuple((o.user, o.client_id) for o in mine),
-                tuple(entity_of(o.user, o.client_id) for o in mine),
-                max(o.held for o in mine),
-            )
+        reason = (
+            f"{len(mine)} clients have quotas of {number(sum(limits))} together; even the sum "
+            f"of their peaks ({number(peak)}) is within the largest one: one quota of "
+            f"{number(value)}, {which}, serves them all"
         )
+        entity, own = QuotaEntity.of(user=user), tuple(o.entity for o in mine)
+        found.append(_about(mine, entity, "merge", sum(limits), value, reason, own))
     return found
 
 
@@ -206,45 +171,55 @@ def _defaults(seen: Sequence[Observed], current: QuotaTable, advice: Advice) -> 
         by_shape[o.quota_type, bool(o.user), bool(o.client_id)].append((figure(o, advice), o))
     found = []
     for (quota_type, user, client), mine in sorted(by_shape.items(), key=lambda kv: kv[0]):
-        names: dict[str, EntityName] = {}
-        if user:
-            names["user"] = DEFAULT
-        if client:
-            names["client-id"] = DEFAULT
-        entity, key = QuotaEntity(names), KEY_OF_TYPE[quota_type]
-        if not names or current.get(entity, key) is not None:
+        entity = QuotaEntity.of(
+            user=DEFAULT if user else None, client_id=DEFAULT if client else None
+        )
+        key = KEY_OF_TYPE[quota_type]
+        if not (user or client) or current.get(entity, key) is not None:
             continue
         values = sorted(v for v, _ in mine)
         middle = values[len(values) // 2]
-        alike = [
-            (v, o)
-            for v, o in mine
-            if middle / advice.default_share <= v <= middle * advice.default_share
-        ]
+        lowest, highest = middle / advice.default_share, middle * advice.default_share
+        alike = [o for v, o in mine if lowest <= v <= highest]
         if len(alike) < 3 or len(alike) * 2 < len(mine):
             continue
-        value = max(v for v, _ in alike)
-        needs = [need(o, advice) for _, o in alike]
+        value = max(v for v in values if v <= highest)
+        needs = [need(o, advice) for o in alike]
         floored = f", at most the {why_floor(quota_type, advice)}" if value > max(needs) else ""
-        named = [entity_of(o.user, o.client_id) for _, o in alike]
-        own = tuple(e for e in named if current.get(e, key) is not None)
+        own = tuple(o.entity for o in alike if current.get(o.entity, key) is not None)
         instead = f", in place of {len(own)} quotas of their own" if own else ""
-        found.append(
-            Proposal(
-                quota_type,
-                entity,
-                "default",
-                None,
-                value,
-                f"{len(alike)} of {len(mine)} need between {number(min(needs))} and "
-                f"{number(max(needs))}{floored}: a default of {number(value)} serves them all"
-                f"{instead}",
-                max(o.percentile for _, o in alike),
-                max(o.peak for _, o in alike),
-                0.0,
-                tuple((o.user, o.client_id) for _, o in alike),
-                own,
-                max(o.held for _, o in alike),
-            )
+        reason = (
+            f"{len(alike)} of {len(mine)} need between {number(min(needs))} and "
+            f"{number(max(needs))}{floored}: a default of {number(value)} serves them all{instead}"
         )
+        found.append(_about(alike, entity, "default", None, value, reason, own))
     return found
+
+
+def _about(
+    seen: Sequence[Observed],
+    entity: QuotaEntity,
+    action: str,
+    current: float | None,
+    value: float | None,
+    reason: str,
+    instead: tuple[QuotaEntity, ...] = (),
+    wants: Wants | None = None,
+) -> Proposal:
+    """Return a proposal about quota-ids: a merge has the sum of their use, else the most counts."""
+    together = sum if action == "merge" else max
+    return Proposal(
+        seen[0].quota_type,
+        entity,
+        action,
+        current,
+        value,
+        reason,
+        together(o.percentile for o in seen),
+        together(o.peak for o in seen),
+        seen[0].growth_per_day if len(seen) == 1 else 0.0,
+        tuple((o.user, o.client_id) for o in seen),
+        instead,
+        max(o.held for o in seen),
+        wants,
+    )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from headgate.pipeline import schema
@@ -29,7 +29,7 @@ from headgate.pipeline.answers.usage_parts import DAY_MS
 from headgate.pipeline.answers.what_if import options_of, what_if_packed
 from headgate.pipeline.quotas import KEY_OF_TYPE, Quotas
 from headgate.pipeline.replaying.packed_format import PackOptions
-from headgate.pipeline.table import largest
+from headgate.pipeline.table import largest, sums
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity, parse_entity
 from headgate.quota.precedence import Resolver
@@ -44,15 +44,14 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
 
     Returns:
         quota_type, quota_user, quota_client_id, percentile, peak (per second, over the window),
-        quota, held (share of the time told to wait, 0..1), growth_per_day (relative, from a
-        line through the logarithm of daily use; 0 with fewer than three days of use),
-        span_s and active_s (from the first to the last second with use, and how many there are, on
-        all brokers).
+        growth_per_day (relative, from a line through the logarithm of daily use; 0 with fewer
+        than three days of use), current (the limit; null = none), span_s and active_s (from the
+        first to the last second with use, and how many there are, on all brokers), held (share of
+        the time told to wait, 0..1): the fields of ``Observed``, in their order.
     """
 
     def transform(frame: DataFrame) -> DataFrame:
-        used = F.when(F.col("quota_type").isin(*BYTES), F.col("bytes")).otherwise(F.col("amount"))
-        mine = frame.where(F.col("quota_type").isin(*advice.types)).withColumn("used", used)
+        mine = frame.where(F.col("quota_type").isin(*advice.types)).withColumn("used", _used())
         reach = advice.window_s * 1000 - 1
         window = (
             Window.partitionBy(*_TAGS, "broker_id").orderBy("second_ms").rangeBetween(-reach, 0)
@@ -76,9 +75,8 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
             )
         )
         busiest = of_broker.groupBy(*_TAGS).agg(*largest("percentile", "peak", "quota", "held"))
-        daily = mine.groupBy(*_TAGS, F.floor(F.col("second_ms") / DAY_MS).alias("day")).agg(
-            F.sum("used").alias("used")
-        )
+        day = F.floor(F.col("second_ms") / DAY_MS).alias("day")
+        daily = mine.groupBy(*_TAGS, day).agg(*sums("used"))
         slope = F.regr_slope(F.log(F.col("used")), F.col("day"))
         grown = F.when(F.count(F.lit(1)) >= 3, F.exp(slope) - 1.0)
         growth = daily.where(F.col("used") > 0).groupBy(*_TAGS).agg(grown.alias("growth_per_day"))
@@ -90,10 +88,17 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
         )
         # Without use (fetches that were all throttled, say) no figure can be given.
         joined = busiest.where(F.col("peak") > 0).join(growth, [*_TAGS], "left")
-        joined = joined.join(history, [*_TAGS], "left")
-        return joined.na.fill({"growth_per_day": 0.0})
+        joined = joined.join(history, [*_TAGS], "left").na.fill({"growth_per_day": 0.0})
+        limit = F.when(F.col("quota") < UNLIMITED, F.col("quota")).alias("current")
+        figures = ("percentile", "peak", "growth_per_day", limit, "span_s", "active_s", "held")
+        return joined.select(*_TAGS, *figures)
 
     return transform
+
+
+def _used() -> Column:
+    """Return what counts as use: bytes of byte rates, else amounts."""
+    return F.when(F.col("quota_type").isin(*BYTES), F.col("bytes")).otherwise(F.col("amount"))
 
 
 def scaffold(current: Quotas, types: Sequence[str]) -> Quotas:
@@ -170,8 +175,8 @@ class Tried:
         for user, client in proposal.tags:
             who = self._sharers.get((proposal.quota_type, user, client)) or [(user, client, 0.0)]
             tags |= {self._resolvers[plan](name, cid, key).tags for name, cid, _ in who}
-        sums = [self._throttled.get((plan, proposal.quota_type, *t), (0, 0)) for t in tags]
-        return sum(n for n, _ in sums), sum(ms for _, ms in sums)
+        found = [self._throttled.get((plan, proposal.quota_type, *t), (0, 0)) for t in tags]
+        return sum(n for n, _ in found), sum(ms for _, ms in found)
 
 
 def rows_of(proposals: Iterable[Proposal], tried: Tried, advice: Advice) -> list[tuple[Any, ...]]:
@@ -180,9 +185,7 @@ def rows_of(proposals: Iterable[Proposal], tried: Tried, advice: Advice) -> list
     for p in proposals:
         user, client = p.entity.user, p.entity.client_id
         after: tuple[int | None, int | None] = tried.of(p, p.plan)
-        if p.action == "remove":
-            after = 0, 0
-        elif p.hides and p.action != "keep":
+        if p.hides and p.action != "keep":
             after = None, None
         rows.append(
             (
@@ -202,7 +205,7 @@ def rows_of(proposals: Iterable[Proposal], tried: Tried, advice: Advice) -> list
                 *tried.of(p, "current"),
                 *after,
                 p.held,
-                *_wants(p.wants),
+                *(p.wants[:4] if p.wants else [None] * 4),
                 p.reason + p.hides,
             )
         )
@@ -220,23 +223,14 @@ def with_wants(
     held = [o for o in observed if o.held > _WAITS and o.quota_type in BYTES]
     if not held:
         return list(observed)
-    only = [(o.quota_type, o.user, o.client_id) for o in held]
     wants: dict[tuple[str, str, str], Wants] = {}
-    for r in requests.transform(demand([current], **windows, only=only)).collect():
-        per_s, least, most = (r[f"wanted{which}_per_s"] for which in ("", "_least", "_most"))
-        known = wants.get((r["quota_type"], r["quota_user"], r["quota_client_id"]))
+    told = requests.transform(demand([current], **windows, only=[o.key for o in held]))
+    figures = ("kind", "wanted_per_s", "wanted_least_per_s", "wanted_most_per_s", "reason")
+    for *key, kind, per_s, least, most, reason in told.select(*_TAGS, *figures).collect():
+        known = wants.get(tuple(key))
         if known is None or known.least < least:
-            wants[r["quota_type"], r["quota_user"], r["quota_client_id"]] = Wants(
-                r["kind"], per_s, least, most, r["reason"] or ""
-            )
-    return [replace(o, wants=wants.get((o.quota_type, o.user, o.client_id))) for o in observed]
-
-
-def _wants(wants: Wants | None) -> tuple[Any, ...]:
-    """Return the columns about what clients want."""
-    if wants is None:
-        return None, None, None, None
-    return wants.kind, wants.per_s, wants.least, wants.most
+            wants[tuple(key)] = Wants(kind, per_s, least, most, reason or "")
+    return [replace(o, wants=wants.get(o.key)) for o in observed]
 
 
 def recommend(
@@ -245,8 +239,7 @@ def recommend(
     advice: Advice | None = None,
     *,
     requests: Callable[[], DataFrame] | None = None,
-    num_samples: int = 11,
-    window_ms: int = 1000,
+    **windows: int,
 ) -> Callable[[DataFrame], DataFrame]:
     """
     Recommend quotas: activity -> RECOMMEND.
@@ -257,8 +250,7 @@ def recommend(
         advice: how figures are made.
         requests: gives the same charges as rows (REQUESTS or CHARGED); read only if clients were
             throttled, to infer what they want. None: that isn't done.
-        num_samples: quota.window.num.
-        window_ms: quota.window.size.seconds x 1000.
+        windows: ``num_samples``, quota.window.num; ``window_ms``, quota.window.size.seconds x 1000.
     """
     how = advice or Advice()
 
@@ -269,34 +261,13 @@ def recommend(
         current = scaffold(quotas, how.types) if users > 1 else quotas
         current = replace(current, name="current")
         seen = activity.transform(usage(current)).transform(observe(how)).collect()
-        observed = [
-            Observed(
-                r["quota_type"],
-                r["quota_user"],
-                r["quota_client_id"],
-                r["percentile"],
-                r["peak"],
-                r["growth_per_day"],
-                r["quota"] if r["quota"] is not None and r["quota"] < UNLIMITED else None,
-                r["span_s"],
-                r["active_s"],
-                r["held"],
-            )
-            for r in seen
-        ]
+        observed = [Observed(*row) for row in seen]
         if requests is not None:
-            windows = {"num_samples": num_samples, "window_ms": window_ms}
             observed = with_wants(observed, requests(), current, **windows)
         sharers: dict[tuple[str, str, str], list[tuple[str, str, float]]] = defaultdict(list)
-        used = F.when(F.col("quota_type").isin(*BYTES), F.col("bytes")).otherwise(F.col("amount"))
-        for r in (
-            charged.transform(resolve(current))
-            .groupBy(*_TAGS, "principal", "client_id")
-            .agg(F.sum(used).alias("used"))
-            .collect()
-        ):
-            at = (r["quota_type"], r["quota_user"], r["quota_client_id"])
-            sharers[at].append((r["principal"] or "", r["client_id"] or "", float(r["used"] or 0)))
+        clients = charged.transform(resolve(current)).groupBy(*_TAGS, "principal", "client_id")
+        for *key, principal, client_id, used in clients.agg(F.sum(_used())).collect():
+            sharers[tuple(key)].append((principal or "", client_id or "", float(used or 0)))
         keys = {str(KEY_OF_TYPE[t]): t for t in how.types}
         dead = [
             (keys[r["quota_key"]], parse_entity(r["source"]), r["value"])
@@ -307,18 +278,10 @@ def recommend(
         ]
         proposals = propose(observed, quotas.tables[-1], sharers, dead, how)
         plans = [current, *plans_of(proposals, current)]
-        options = options_of(plans, num_samples=num_samples, window_ms=window_ms)
-        sums = (
-            pack(options)
-            .transform(what_if_packed(options))
-            .groupBy("plan", *_TAGS)
-            .agg(F.sum("throttled_requests").alias("n"), F.sum("throttle_time_ms").alias("ms"))
-            .collect()
-        )
-        throttled = {
-            (r["plan"], r["quota_type"], r["quota_user"], r["quota_client_id"]): (r["n"], r["ms"])
-            for r in sums
-        }
+        options = options_of(plans, capacities={}, **windows)
+        replayed = pack(options).transform(what_if_packed(options)).groupBy("plan", *_TAGS)
+        waits = replayed.agg(*sums("throttled_requests", "throttle_time_ms")).collect()
+        throttled = {row[:4]: row[4:] for row in waits}
         rows = rows_of(proposals, Tried(plans, throttled, sharers), how)
         return activity.sparkSession.createDataFrame(rows, schema.RECOMMEND.struct)
 

@@ -105,7 +105,7 @@ def _seconds_of(activity: DataFrame, connections: DataFrame, limit: Thresholds) 
     client = ("principal", "client_id")
     requests = (
         charged.groupBy("broker_id", *client, "second_ms")
-        .agg(F.sum("requests").alias("count"), F.sum("handler_ns").alias("ns"))
+        .agg(*sums(count="requests", ns="handler_ns"))
         .where(F.col("count") > 0)
     )
     address = ("client_ip", "listener")
@@ -177,21 +177,18 @@ def _held(found: DataFrame, limit: Thresholds) -> DataFrame:
         "pace",
         each_ms,
     )
-    return (
-        found.withColumn("mean_per_s", F.col("count") / duration)
-        .withColumn(
-            "quota_type",
-            by_kind("connection_creation_rate", "producer_ids_rate", "request_percentage"),
-        )
-        .withColumn("pace", pace)
-        .withColumn("quota", by_kind(pace, pace, of_time))
-        .withColumn(
-            "entity",
-            by_kind(
-                F.format_string("{ip=%s}", "client_ip"),
-                F.format_string("{user=%s}", "principal"),
-                F.format_string("{user=%s, client-id=%s}", "principal", "client_id"),
-            ),
-        )
-        .withColumn("reason", by_kind(plain, plain, of_requests))
+    types = ("connection_creation_rate", "producer_ids_rate", "request_percentage")
+    entities = (
+        F.format_string("{ip=%s}", "client_ip"),
+        F.format_string("{user=%s}", "principal"),
+        F.format_string("{user=%s, client-id=%s}", "principal", "client_id"),
+    )
+    return found.withColumn("pace", pace).withColumns(
+        {
+            "mean_per_s": F.col("count") / duration,
+            "quota_type": by_kind(*types),
+            "quota": by_kind(pace, pace, of_time),
+            "entity": by_kind(*entities),
+            "reason": by_kind(plain, plain, of_requests),
+        }
     )

@@ -47,12 +47,8 @@ def resolve(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
 
     The quota in force at the start of the second counts; rows of a journal keep their own.
     """
-
-    def transform(activity: DataFrame) -> DataFrame:
-        task = Resolve(quotas, "second_ms", RESOLVED_ACTIVITY)
-        return activity.mapInArrow(task, RESOLVED_ACTIVITY.struct)
-
-    return transform
+    task = Resolve(quotas, "second_ms", RESOLVED_ACTIVITY)
+    return lambda activity: activity.mapInArrow(task, RESOLVED_ACTIVITY.struct)
 
 
 def usage(quotas: Quotas, table: Table = schema.USAGE) -> Callable[[DataFrame], DataFrame]:
@@ -68,11 +64,7 @@ def usage(quotas: Quotas, table: Table = schema.USAGE) -> Callable[[DataFrame], 
         quotas: who shares what.
         table: USAGE, by second; USAGE_HOUR or USAGE_DAY.
     """
-
-    def transform(activity: DataFrame) -> DataFrame:
-        return activity.transform(packed(quotas)).transform(unpacked(table))
-
-    return transform
+    return lambda activity: activity.transform(packed(quotas)).transform(unpacked(table))
 
 
 def packed(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:

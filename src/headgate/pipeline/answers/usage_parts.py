@@ -134,9 +134,7 @@ def rows_of(tables: Sequence[Any], table: Table) -> Any:
         table: USAGE, USAGE_HOUR or USAGE_DAY.
     """
     sums = _added(pa.concat_tables(tables, promote_options="default"), _NAMES)
-    used = usage_of(sums)
-    period_ms = _PERIODS_MS.get(table.name)
-    return used if period_ms is None else rolled(used, period_ms, table)
+    return rolled(usage_of(sums), table)
 
 
 @dataclass(frozen=True)
@@ -157,14 +155,9 @@ class WriteUsage:
         if not tables:
             return left
         used = rows_of(tables, schema.USAGE)
-        made = {
-            schema.USAGE: used,
-            schema.USAGE_HOUR: rolled(used, HOUR_MS, schema.USAGE_HOUR),
-            schema.USAGE_DAY: rolled(used, DAY_MS, schema.USAGE_DAY),
-        }
-        for table, rows in made.items():
+        for table in (schema.USAGE, schema.USAGE_HOUR, schema.USAGE_DAY):
             part = Part(table, self.out)
-            for batch in rows.to_batches(max_chunksize=GROUP_ROWS):
+            for batch in rolled(used, table).to_batches(max_chunksize=GROUP_ROWS):
                 part.add(batch)
             left.close(part, table)
         totals = ("requests", "bytes", "throttle_time_ms")
@@ -223,22 +216,24 @@ def usage_of(sums: Any) -> Any:
     return schema.USAGE.table(len(sums), same | made)
 
 
-def rolled(used: Any, period_ms: int, table: Table) -> Any:
+def rolled(used: Any, table: Table) -> Any:
     """
     Sum usage up by hour or day, with peaks, and percentiles over the seconds that have requests.
 
     Args:
         used: an Arrow table of USAGE.
-        period_ms: HOUR_MS or DAY_MS.
-        table: USAGE_HOUR or USAGE_DAY.
+        table: USAGE_HOUR or USAGE_DAY; USAGE gives what was given.
     """
+    period_ms = _PERIODS_MS.get(table.name)
+    if period_ms is None:
+        return used
     second = used["second_ms"].to_numpy()
     rows = used.append_column("period_ms", pa.array(second // period_ms * period_ms))
-    for name, unit in (("amount", 1e7), ("handler_ms", 1e6)):
+    exact = {"amount": 1e7, "handler_ms": 1e6}
+    for name, unit in exact.items():
         whole = pa.array(_whole(rows[name], unit), from_pandas=True)
         rows = rows.append_column(f"{name}_whole", whole.cast(pa.decimal128(38, 0)))
     summed = ("requests", "bytes", "throttle_time_ms", "throttled_requests")
-    exact = {"amount": 1e7, "handler_ms": 1e6}
     asked = [(n, "sum") for n in (*summed, *(f"{n}_whole" for n in exact))]
     asked += [("second_ms", "count"), ("amount", "max"), ("quota", "max"), ("amount", "list")]
     sums = rows.group_by([*USAGE_KEYS, "period_ms"], use_threads=False).aggregate(asked)

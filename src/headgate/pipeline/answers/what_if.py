@@ -114,34 +114,20 @@ class NamePlans:
 
 
 def options_of(
-    plans: Sequence[Quotas],
-    *,
-    num_samples: int = 11,
-    window_ms: int = 1000,
-    capacities: Mapping[str, float] | None = None,
-    split_period_ms: int = 5000,
+    plans: Sequence[Quotas], *, capacities: Mapping[str, float] | None = None, **periods: int
 ) -> PackOptions:
     """
     Return what to pack for a comparison of plans.
 
     Args:
         plans: named quotas.
-        num_samples: quota.window.num.
-        window_ms: quota.window.size.seconds x 1000.
         capacities: by byte-rate type, a broker's bytes per second; without one, shares of the type
             aren't replayed, as a gateway doesn't enforce them.
-        split_period_ms: headgate.splits.period.ms: twice that caps a throttle of a cluster-wide
-            rate.
+        periods: ``num_samples``, ``window_ms`` and ``split_period_ms``, as in `PackOptions`. Twice
+            the last caps a throttle of a cluster-wide rate.
     """
-    return PackOptions(
-        tuple(plans),
-        False,
-        num_samples,
-        window_ms,
-        own=False,
-        capacities=tuple(sorted((capacities or {}).items())),
-        split_period_ms=split_period_ms,
-    )
+    given = tuple(sorted((capacities or {}).items()))
+    return PackOptions(tuple(plans), rows=False, own=False, capacities=given, **periods)
 
 
 def what_if_packed(

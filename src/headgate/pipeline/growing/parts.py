@@ -22,21 +22,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headgate.pipeline import frames, schema
-from headgate.pipeline.emitted import ACTIVITY, JOURNAL
+from headgate.pipeline.emitted import ACTIVITY, CONNECTIONS, JOURNAL
 from headgate.pipeline.growing.rounds import INPUTS, Query, Round
 from headgate.pipeline.sources.files import filesystem
 from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.table import make_table
 
-CONNECTIONS: Final = make_table(
-    "connections",
-    "First sights of connections, one row per piece of input that shows one.",
-    ("broker_id", "int", "broker"),
-    ("listener", "string", "listener name"),
-    ("client_ip", "string", "peer address"),
-    ("connection", "string", "connection id as logged"),
-    ("first_ms", "double", "when it was first seen, epoch ms"),
-)
 REQUESTS: Final = make_table(
     "requests",
     "Requests as they were read, with what a journal says about its own quotas.",

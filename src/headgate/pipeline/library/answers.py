@@ -28,7 +28,7 @@ from headgate.pipeline.answers import usage as used
 from headgate.pipeline.answers import what_if as tried
 from headgate.pipeline.answers.advice import Advice
 from headgate.pipeline.answers.bill import Bill, Owners, load_bill, load_owners
-from headgate.pipeline.emitted import ACTIVITY
+from headgate.pipeline.emitted import ACTIVITY, CONNECTIONS
 from headgate.pipeline.library.reading import (
     QuotasGiven,
     activity,
@@ -170,7 +170,7 @@ def storms(requests: DataFrame, thresholds: stormy.Thresholds | None = None) -> 
     if files is not None:
         options = dataclasses.replace(files, connections=True)
         emitted = frames.emit_activity(requests.sparkSession, options)
-        sums, seen = frames.sums_of(emitted), frames.connections(emitted)
+        sums, seen = frames.sums_of(emitted), frames.only(emitted, "connection", CONNECTIONS)
     else:
         whole = completed(requests)
         sums = frames.activity(whole)

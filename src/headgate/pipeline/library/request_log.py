@@ -14,9 +14,9 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow.compute as pc
 from pyspark.sql.datasource import (
@@ -42,6 +42,8 @@ from headgate.pipeline.workers.emit import EmitRequests
 from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.words import moment_ms
 
+T = TypeVar("T")
+U = TypeVar("U")
 NAME: Final = "kafka-request-log"
 _ALL: Final = 1 << 30
 """Files of a batch that has no limit."""
@@ -96,38 +98,27 @@ class LogOptions:
             raise ConfigError(f"{NAME}, option copies: {copies!r}; give refuse, once or count")
         return cls(
             tuple(paths),
-            _number(given, "brokerId"),
+            _read(given, "brokerId", int, None),
             given.get("brokerIdPattern"),
             zone,
-            _number(given, "defaultPartitions") or 1,
+            _read(given, "defaultPartitions", int, None) or 1,
             copies,
-            _number(given, "numPartitions") or 0,
-            _moment_ms(given, "since", -math.inf),
-            _moment_ms(given, "until", math.inf),
+            _read(given, "numPartitions", int, 0),
+            _read(given, "since", moment_ms, -math.inf),
+            _read(given, "until", moment_ms, math.inf),
         )
 
 
-def _number(given: Mapping[str, str], name: str) -> int | None:
-    text = given.get(name)
-    if text is None:
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise ConfigError(f"{NAME}, option {name}: {text!r} isn't a whole number") from None
-
-
-def _moment_ms(given: Mapping[str, str], name: str, otherwise: float) -> float:
-    """Return a moment in epoch ms; one without a zone is in UTC."""
+def _read(given: Mapping[str, str], name: str, read: Callable[[str], T], otherwise: U) -> T | U:
+    """Return an option that ``read`` (``int`` or ``moment_ms``) makes a value of."""
     text = given.get(name)
     if text is None:
         return otherwise
     try:
-        return moment_ms(text)
+        return read(text)
     except ValueError:
-        raise ConfigError(
-            f"{NAME}, option {name}: {text!r} isn't a moment; write 2026-11-01T06:30:00Z"
-        ) from None
+        wanted = "a whole number" if read is int else "a moment; write 2026-11-01T06:30:00Z"
+        raise ConfigError(f"{NAME}, option {name}: {text!r} isn't {wanted}") from None
 
 
 class Pieces(InputPartition):
@@ -164,7 +155,7 @@ class KafkaRequestLog(DataSource):
 
     def streamReader(self, schema: StructType) -> RequestLogStream:
         """Return what reads files that grow."""
-        most = _number(self.options, "maxFilesPerTrigger")
+        most = _read(self.options, "maxFilesPerTrigger", int, None)
         return RequestLogStream(LogOptions.of(self.options), schema, most)
 
 

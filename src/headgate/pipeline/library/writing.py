@@ -67,19 +67,16 @@ def write(
 def _write(
     rows: DataFrame, table: str, mode: str, format: str, key: Sequence[str], by_day: bool
 ) -> None:
-    there = _is_there(rows, table, format)
-    if not there:
-        save(rows, table, format, "create", by_day)
-    elif mode != "merge":
+    if not _is_there(rows, table, format):
+        mode = "append"
+    if mode != "merge" or not key:
         save(rows, table, format, mode, by_day)
-    elif not key:
-        save(rows, table, format, "days", by_day)
-    else:
-        kept = rows.persist()  # it is read three times, and files may grow meanwhile
-        try:
-            save(_merged(kept, table, format, key), table, format, "days", by_day)
-        finally:
-            kept.unpersist()
+        return
+    kept = rows.persist()  # it is read three times, and files may grow meanwhile
+    try:
+        save(_merged(kept, table, format, key), table, format, mode, by_day)
+    finally:
+        kept.unpersist()
 
 
 def _there(frame: DataFrame, table: str, format: str) -> DataFrame:
@@ -98,15 +95,12 @@ def _check(frame: DataFrame, mode: str, format: str, key: Sequence[str], by_day:
         raise ConfigError(f"write key: the frame has no column {', '.join(absent)}")
     if mode == "merge" and not by_day:
         raise ConfigError("write mode='merge': it replaces days; leave by_day as it is")
-    if key and not set(key) & _times_of(frame):
+    times = {name for pair in MOMENTS.items() for name in pair}
+    if key and not times & set(key):
         raise ConfigError(
             "write key: add the row's time, such as second_ms or period_ms; rows of the same key "
             "are looked for on the same day"
         )
-
-
-def _times_of(frame: DataFrame) -> set[str]:
-    return {name for pair in MOMENTS.items() for name in pair} & set(frame.columns)
 
 
 def _is_there(frame: DataFrame, table: str, format: str) -> bool:

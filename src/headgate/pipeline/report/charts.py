@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headgate import words
+from headgate.pipeline.answers.advice import BYTES
 from headgate.pipeline.report import demand
 from headgate.pipeline.report.model import Report, Tenant
 
@@ -26,8 +27,6 @@ MOST_CARDS: Final = 12
 
 FLATTENING: Final = 25
 """If a bar is this many times as long as the shortest, the shortest looks like a line."""
-
-BYTES: Final = ("producer_byte_rate", "consumer_byte_rate")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from headgate.pipeline.answers.advice import entity_of
 from headgate.pipeline.report import sections
 from headgate.pipeline.report.demand import Demand, demand_of, fares
-from headgate.pipeline.report.tables import ReportTables, bin_length_ms, binned, grouped
+from headgate.pipeline.report.tables import ReportTables, bin_length_ms, binned
+from headgate.pipeline.table import summed
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.sanitizer import desanitize, sanitize
 from headgate.words import unit_of, what_of
@@ -25,17 +26,21 @@ WINDOW_S: Final = 11
 """Kafka's default quota window (quota.window.num x quota.window.size.seconds)."""
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class BrokerSeries:
-    """One quota-id on one broker: amounts and throttle times per bin, dense from bin 0."""
+    """
+    One quota-id on one broker: amounts and throttle times per bin, dense from bin 0.
+
+    ``mean``, ``peak`` and ``held`` are as in `Tenant`, on this broker.
+    """
 
     broker_id: int
     quota: float | None
     amounts: list[float]
     throttle_ms: list[int]
-    mean: float = 0.0
-    peak: float = 0.0
-    held: float = 0.0
+    mean: float
+    peak: float
+    held: float
 
 
 @dataclass
@@ -44,10 +49,11 @@ class Tenant:
     One quota-id of one quota type: who shares a quota, what they used, how long they waited.
 
     Attributes:
+        source: the entity that the limit comes from; "" where none is known.
+        quota: the limit per broker; None is unlimited.
         mean: amount per second on the busiest broker, over the seconds from its first to its last.
         peak: the highest rate over a quota window on any broker.
         held: share of its time, 0..1, in which it was told to wait, on the broker with most of it.
-        quota: the limit per broker; None is unlimited.
         utilisation: peak / quota; None without a quota.
         demand: what it wants; None where it never waited, or nothing was inferred.
         fares: its rows of table ``demand``.
@@ -56,18 +62,18 @@ class Tenant:
     index: int
     quota_type: str
     quota_id: str
-    source: str
-    quota: float | None
     requests: int
     bytes: int
     amount: float
     throttle_ms: int
     throttled: int
     longest_ms: int
-    series: list[BrokerSeries]
+    source: str = ""
+    quota: float | None = None
     mean: float = 0.0
     peak: float = 0.0
     held: float = 0.0
+    series: list[BrokerSeries] = field(default_factory=list)
     members: list[dict[str, Any]] = field(default_factory=list)
     advice: list[dict[str, Any]] = field(default_factory=list)
     plans: list[dict[str, Any]] = field(default_factory=list)
@@ -142,13 +148,6 @@ class Report:
         """Length of one bin, s."""
         return self.bin_ms / 1000
 
-    def figure(self, command: str, name: str) -> float | None:
-        """Return a figure of the summary table, if it is there."""
-        for row in self.summary:
-            if row["command"] == command and row["name"] == name:
-                return row["value"]
-        return None
-
 
 def build_report(tables: ReportTables, *, window_s: int = WINDOW_S) -> Report:
     """
@@ -167,15 +166,11 @@ def build_report(tables: ReportTables, *, window_s: int = WINDOW_S) -> Report:
     window_s = max(window_s, tables.grain_ms // 1000)
     bins = (end - start) // bin_ms + 1
     sums = ["requests", "bytes", "amount", "throttle_time_ms", "throttled_requests"]
-    by_id = grouped(
-        usage, ["quota_type", "quota_id"], sums, largest=["max_throttle_time_ms"]
-    ).to_pylist()
+    by_id = summed(usage, ["quota_type", "quota_id"], sums, ["max_throttle_time_ms"]).to_pylist()
     by_id.sort(key=lambda r: (-r["throttle_time_ms"], -r["bytes"], r["quota_type"], r["quota_id"]))
     kept, rest = by_id[:MOST_TENANTS], by_id[MOST_TENANTS:]
     tenants = [_tenant(place, row) for place, row in enumerate(kept)]
     shown = _only(usage, kept) if rest else usage
-    _fill_series(tenants, shown, start, bin_ms, bins)
-    _fill_rates(tenants, shown, window_s, tables.grain_ms // 1000)
     report = Report(
         place=tables.place,
         start_ms=start,
@@ -194,9 +189,10 @@ def build_report(tables: ReportTables, *, window_s: int = WINDOW_S) -> Report:
         storms=sorted(tables.rows("storms"), key=lambda r: -(r["count"] or 0)),
         dead=sections.dead(tables.rows("effective")),
         bad=sections.bad(tables),
-        bad_total=len(tables.tables["bad_lines"]) if "bad_lines" in tables else 0,
+        bad_total=len(tables.tables["bad_lines"]),
         summary=tables.rows("summary"),
     )
+    _fill(report, shown, tables.grain_ms // 1000)
     _attach(report, tables)
     return report
 
@@ -209,20 +205,9 @@ def _span(usage: pa.Table) -> tuple[int, int]:
 
 
 def _tenant(index: int, row: Mapping[str, Any]) -> Tenant:
-    return Tenant(
-        index=index,
-        quota_type=row["quota_type"],
-        quota_id=row["quota_id"],
-        source="",
-        quota=None,
-        requests=row["requests"],
-        bytes=row["bytes"],
-        amount=row["amount"],
-        throttle_ms=row["throttle_time_ms"],
-        throttled=row["throttled_requests"],
-        longest_ms=row["max_throttle_time_ms"] or 0,
-        series=[],
-    )
+    # Its columns have other names than Tenant's fields, but the same order.
+    *sums, longest_ms = row.values()
+    return Tenant(index, *[*sums, longest_ms or 0])
 
 
 def _only(usage: pa.Table, kept: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -232,57 +217,48 @@ def _only(usage: pa.Table, kept: Sequence[Mapping[str, Any]]) -> pa.Table:
     return usage.filter(pc.is_in(key, value_set=wanted))
 
 
-def _fill_series(
-    tenants: Sequence[Tenant], usage: pa.Table, start: int, bin_ms: int, bins: int
-) -> None:
-    """Give each tenant its per-broker series."""
-    places = {(t.quota_type, t.quota_id): t for t in tenants}
-    keys = ["quota_type", "quota_id", "broker_id"]
-    spread = grouped(binned(usage, start, bin_ms), [*keys, "bin"], ["amount", "throttle_time_ms"])
-    found: dict[tuple[str, str, int], BrokerSeries] = {}
-    for row in spread.to_pylist():
-        key = (row["quota_type"], row["quota_id"], row["broker_id"])
-        series = found.get(key)
-        if series is None:
-            series = found[key] = BrokerSeries(row["broker_id"], None, [0.0] * bins, [0] * bins)
-            places[key[:2]].series.append(series)
-        series.amounts[row["bin"]] += row["amount"]
-        series.throttle_ms[row["bin"]] += row["throttle_time_ms"]
-    for tenant in tenants:
-        tenant.series.sort(key=lambda s: s.broker_id)
+def _fill(report: Report, usage: pa.Table, grain_s: int) -> None:
+    """
+    Give each tenant its series per broker, its rates, its last limit and where that comes from.
 
-
-def _fill_rates(tenants: Sequence[Tenant], usage: pa.Table, window_s: int, grain_s: int) -> None:
-    """Walk the usage in time order per quota-id and broker: mean, highest window, last quota."""
-    places = {(t.quota_type, t.quota_id): t for t in tenants}
-    found = {
-        (t.quota_type, t.quota_id, series.broker_id): series for t in tenants for series in t.series
-    }
+    Args:
+        report: its tenants have only sums so far.
+        usage: of these tenants.
+        grain_s: seconds that a row covers.
+    """
+    places = {(t.quota_type, t.quota_id): t for t in report.tenants}
     keys = ["quota_type", "quota_id", "broker_id"]
     waits = ["throttle_time_ms", "max_throttle_time_ms"]
     columns = [*keys, "second_ms", "amount", "quota", "quota_source", *waits]
     ordered = usage.select(columns).sort_by([(name, "ascending") for name in columns[:4]])
     ordered = ordered.combine_chunks()
-    seconds = ordered["second_ms"].to_numpy() // 1000
+    times = ordered["second_ms"].to_numpy()
+    place, seconds = (times - report.start_ms) // report.bin_ms, times // 1000
     amounts = ordered["amount"].to_numpy()
     told, longest = (pc.fill_null(ordered[name], 0).to_numpy() for name in waits)
     # A row that covers several seconds may hold several waits, one after another.
     waited = np.minimum(told, longest + (grain_s - 1) * 1000) / 1000
     for at, end in _runs(ordered.select(keys)):
         kind, quota_id, broker = (ordered[name][at].as_py() for name in keys)
-        series = found[kind, quota_id, broker]
-        here, used = seconds[at:end], amounts[at:end]
-        series.mean = float(used.sum()) / float(here[-1] - here[0] + grain_s)
-        series.peak = _window_peak(here, used, window_s)
-        series.held = _held(here, waited[at:end], grain_s)
-        series.quota = ordered["quota"][end - 1].as_py()
-        places[kind, quota_id].source = ordered["quota_source"][end - 1].as_py() or ""
-    for tenant in tenants:
-        tenant.mean = max((s.mean for s in tenant.series), default=0.0)
-        tenant.peak = max((s.peak for s in tenant.series), default=0.0)
-        tenant.held = max((s.held for s in tenant.series), default=0.0)
-        limits = [s.quota for s in tenant.series if s.quota is not None]
-        tenant.quota = limits[0] if limits else None
+        here, bins, used = seconds[at:end], place[at:end], amounts[at:end]
+        tenant = places[kind, quota_id]
+        tenant.source = ordered["quota_source"][end - 1].as_py() or ""
+        tenant.series.append(
+            BrokerSeries(
+                broker,
+                ordered["quota"][end - 1].as_py(),
+                np.bincount(bins, used, report.bins).tolist(),
+                np.bincount(bins, told[at:end], report.bins).astype(int).tolist(),
+                float(used.sum()) / float(here[-1] - here[0] + grain_s),
+                _window_peak(here, used, report.window_s),
+                _held(here, waited[at:end], grain_s),
+            )
+        )
+    for tenant in report.tenants:
+        tenant.mean = max(s.mean for s in tenant.series)
+        tenant.peak = max(s.peak for s in tenant.series)
+        tenant.held = max(s.held for s in tenant.series)
+        tenant.quota = next((s.quota for s in tenant.series if s.quota is not None), None)
 
 
 def _runs(keys: pa.Table) -> list[tuple[int, int]]:
@@ -292,7 +268,8 @@ def _runs(keys: pa.Table) -> list[tuple[int, int]]:
     changed = np.zeros(len(keys), dtype=bool)
     changed[0] = True
     for name in keys.column_names:
-        codes = keys[name].combine_chunks().dictionary_encode()
+        # A broker that isn't known is one too: null equals null.
+        codes = keys[name].combine_chunks().dictionary_encode(null_encoding="encode")
         if isinstance(codes, pa.ChunkedArray):
             codes = codes.combine_chunks()
         indices = codes.indices.to_numpy(zero_copy_only=False)
@@ -317,17 +294,9 @@ def _held(seconds: Any, waited: Any, grain_s: int) -> float:
 
 
 def _flow(usage: pa.Table, start: int, bin_ms: int, bins: int) -> dict[str, list[float]]:
-    spread = grouped(
-        binned(usage, start, bin_ms),
-        ["quota_type", "bin"],
-        ["amount", "throttle_time_ms"],
-    )
     flow: dict[str, list[float]] = {}
-    for row in spread.to_pylist():
-        line = flow.setdefault(row["quota_type"], [0.0] * bins)
-        line[row["bin"]] += row["amount"]
-        waited = flow.setdefault("throttle_ms", [0.0] * bins)
-        waited[row["bin"]] += row["throttle_time_ms"]
+    for row in summed(binned(usage, start, bin_ms), ["quota_type", "bin"], ["amount"]).to_pylist():
+        flow.setdefault(row["quota_type"], [0.0] * bins)[row["bin"]] += row["amount"]
     return flow
 
 
@@ -343,15 +312,12 @@ def _attach(report: Report, tables: ReportTables) -> None:
             # A journal's usage knows its limits, not where they come from.
             tenant.source = tenant.source or row["source"] or ""
             # A client has a row for each limit that it had, and for each unit of limits.
-            unit, member = members.setdefault(
-                (tenant.index, row["principal"], row["client_id"]),
-                (
-                    row["quota_key"],
-                    {n: row[n] for n in ("principal", "client_id")} | {"requests": 0, "bytes": 0},
-                ),
-            )
-            if not member["requests"] and not member["bytes"]:
-                tenant.members.append(member)
+            whose = (tenant.index, row["principal"], row["client_id"])
+            if whose not in members:
+                blank = {"principal": whose[1], "client_id": whose[2], "requests": 0, "bytes": 0}
+                members[whose] = row["quota_key"], blank
+                tenant.members.append(blank)
+            unit, member = members[whose]
             if unit == row["quota_key"]:
                 member["requests"] += row["requests"]
                 member["bytes"] += row["bytes"]

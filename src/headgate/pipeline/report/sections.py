@@ -142,8 +142,6 @@ def chargeback(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def bad(tables: ReportTables) -> list[dict[str, Any]]:
     """Bad lines by reason, most frequent first, with one of each."""
-    if "bad_lines" not in tables:
-        return []
     table = tables.tables["bad_lines"]
     found = []
     for pair in pc.value_counts(table["reason"]).to_pylist():

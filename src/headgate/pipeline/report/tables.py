@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from headgate.errors import ConfigError
 from headgate.pipeline.report.delta import is_delta, live_files
 from headgate.pipeline.schema import TABLES
 from headgate.pipeline.sources.files import filesystem
+from headgate.pipeline.table import summed
 
 REPORTED = (
     "usage",
@@ -43,10 +44,10 @@ BIN_SECONDS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7
 @dataclass(frozen=True)
 class ReportTables:
     """
-    The tables found, by name, each an Arrow table with the schema's columns.
+    The tables that are reported, by name, each an Arrow table with the schema's columns.
 
     Args:
-        tables: those that exist.
+        tables: those found; one that doesn't exist is empty.
         place: the folder they came from.
         grain_ms: what a row of usage covers: a second, or a bin where there were too many.
     """
@@ -55,13 +56,8 @@ class ReportTables:
     place: str
     grain_ms: int = 1_000
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.tables
-
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """Return a table as dictionaries; [] if it doesn't exist."""
-        if name not in self.tables:
-            return []
+        """Return a table as dictionaries."""
         return self.tables[name].to_pylist()
 
 
@@ -75,22 +71,22 @@ def read_tables(place: Path | str) -> ReportTables:
     Raises:
         ConfigError: the folder doesn't exist, holds none of the tables, or one can't be read.
     """
-    if isinstance(place, Path):
-        return _read_folder(place)
-    with tempfile.TemporaryDirectory(prefix="headgate-report-") as folder:
-        _fetch(place, Path(folder))
-        return replace(_read_folder(Path(folder)), place=place)
-
-
-def _read_folder(place: Path) -> ReportTables:
-    """Read what a folder here holds."""
+    if isinstance(place, str):
+        with tempfile.TemporaryDirectory(prefix="headgate-report-") as folder:
+            _fetch(place, Path(folder))
+            return _read_folder(Path(folder), place)
     if not place.is_dir():
         raise ConfigError(f"{place}: no such folder; --tables is the --out of a pipeline command")
+    return _read_folder(place, str(place))
+
+
+def _read_folder(tables: Path, place: str) -> ReportTables:
+    """Read what a folder here holds: the tables' own, or a copy of what ``place`` names."""
     found: dict[str, pa.Table] = {}
     problems: list[str] = []
     grain_ms = 1_000
     for name in REPORTED:
-        folder = place / name
+        folder = tables / name
         if not folder.is_dir() or not any(folder.rglob("*.parquet")):
             continue
         try:
@@ -107,7 +103,8 @@ def _read_folder(place: Path) -> ReportTables:
         raise ConfigError(
             f"{place}: holds no usage table; run headgate usage --requests … --out {place} first"
         )
-    return ReportTables(found, str(place), grain_ms)
+    empty = {name: TABLES[name].arrow.empty_table() for name in REPORTED}
+    return ReportTables(empty | found, place, grain_ms)
 
 
 def _fetch(place: str, folder: Path) -> None:
@@ -115,21 +112,16 @@ def _fetch(place: str, folder: Path) -> None:
     Copy the tables of a URI to a folder here.
 
     Raises:
-        ConfigError: they can't be reached, or there is no usage table.
+        ConfigError: they can't be reached.
     """
     try:
         system, inner = filesystem(place)
         there = system.get_file_info(fs.FileSelector(inner, allow_not_found=True))
-        names = {info.base_name for info in there} & set(REPORTED)
-        for name in names:
+        for name in {info.base_name for info in there} & set(REPORTED):
             (folder / name).mkdir()
             fs.copy_files(f"{inner}/{name}", str(folder / name), source_filesystem=system)
     except (OSError, ValueError) as exc:
         raise ConfigError(f"--tables {place}: {exc}") from exc
-    if "usage" not in names:
-        raise ConfigError(
-            f"{place}: holds no usage table; run headgate usage --requests … --out {place} first"
-        )
 
 
 def bin_length_ms(start_ms: int, end_ms: int) -> int:
@@ -180,7 +172,7 @@ def _coarse(table: pa.Table, start_ms: int, grain_ms: int) -> pa.Table:
     bins = binned(table, start_ms, grain_ms)["bin"]
     at = table.column_names.index("second_ms")
     table = table.set_column(at, "second_ms", pc.add(pc.multiply(bins, grain_ms), start_ms))
-    return grouped(table, _KEYS, _SUMS, largest=_LARGEST)
+    return summed(table, _KEYS, _SUMS, _LARGEST)
 
 
 def _dataset(folder: Path, name: str) -> ds.Dataset:
@@ -188,15 +180,6 @@ def _dataset(folder: Path, name: str) -> ds.Dataset:
     if is_delta(folder):  # its log names those that count
         return ds.dataset(live_files(folder), TABLES[name].arrow, format="parquet")
     return ds.dataset(folder, TABLES[name].arrow, format="parquet", partitioning="hive")
-
-
-def grouped(
-    table: pa.Table, keys: Sequence[str], sums: Sequence[str], *, largest: Sequence[str] = ()
-) -> pa.Table:
-    """Sum columns (and take the largest of others) per key; names stay as they were."""
-    wanted = [(name, "sum") for name in sums] + [(name, "max") for name in largest]
-    done = table.group_by(list(keys)).aggregate(wanted)
-    return done.rename_columns([*keys, *sums, *largest])
 
 
 def binned(table: pa.Table, start_ms: int, bin_ms: int) -> pa.Table:

@@ -66,6 +66,7 @@ SEEN: Final = make_table(
     ("waits_until_ms", "double", "when the last wait ends, epoch ms; 0: none"),
 )
 _WHERE: Final = ("quota_type", "quota_user", "quota_client_id", "broker_id")
+_SUMS: Final = SEEN.names[5:]
 
 
 def reduce_events(events: Any) -> list[dict[str, Any]]:
@@ -85,14 +86,8 @@ def reduce_events(events: Any) -> list[dict[str, Any]]:
         where = (*(row[n] for n in _WHERE), slot)
         sums = rows.get(where)
         if sums is None:
-            sums = rows[where] = dict(zip((*_WHERE, "slot_ms"), where, strict=True)) | {
-                "used": 0.0,
-                "requests": 0,
-                "throttled": 0,
-                "waited_ms": 0.0,
-                "waits_from_ms": 0.0,
-                "waits_until_ms": 0.0,
-            }
+            same = dict(zip((*_WHERE, "slot_ms"), where, strict=True))
+            sums = rows[where] = same | dict.fromkeys(_SUMS, 0)
         if row["kind"] == "unrecord":
             sums["used"] -= row["amount"] or 0.0
             continue
@@ -131,25 +126,24 @@ class Sight:
     What one broker showed of one quota-id, half second by half second.
 
     Attributes:
-        slots: rows not yet looked at, by their start: used, requests, throttled, waited_ms,
-            waits_from_ms, waits_until_ms.
+        slots: sums of SEEN not yet looked at, by name, by their half second's start.
         covered_ms: until when the waits told so far last, epoch ms.
     """
 
-    slots: dict[int, list[float]] = field(default_factory=dict)
+    slots: dict[int, dict[str, float]] = field(default_factory=dict)
     covered_ms: float = 0.0
 
     def take(self, row: Mapping[str, Any]) -> None:
         """Add a SEEN row."""
-        slot = self.slots.setdefault(row["slot_ms"], [0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
-        for at, name in enumerate(("used", "requests", "throttled")):
-            slot[at] += row[name]
-        begin, until = row["waits_from_ms"], row["waits_until_ms"]
+        slot = self.slots.setdefault(row["slot_ms"], dict.fromkeys(_SUMS, 0.0))
+        for name in ("used", "requests", "throttled"):
+            slot[name] += row[name]
+        begin, until, known = row["waits_from_ms"], row["waits_until_ms"], slot["waits_until_ms"]
         if until:
-            overlap = max(min(slot[5], until) - begin, 0.0) if slot[5] else 0.0
-            slot[3] += max(row["waited_ms"] - overlap, 0.0)
-            slot[4] = min(slot[4] or begin, begin)
-            slot[5] = max(slot[5], until)
+            overlap = max(min(known, until) - begin, 0.0) if known else 0.0
+            slot["waited_ms"] += max(row["waited_ms"] - overlap, 0.0)
+            slot["waits_from_ms"] = min(slot["waits_from_ms"] or begin, begin)
+            slot["waits_until_ms"] = max(known, until)
 
     def show(self, from_ms: int, until_ms: int) -> Observation | None:
         """Return what the time between two moments showed, and late rows; None: nothing."""
@@ -158,11 +152,14 @@ class Sight:
         due = sorted(start for start in self.slots if start < until_ms)
         for start in due:
             slot = self.slots.pop(start)
-            used, requests, throttled = used + slot[0], requests + slot[1], throttled + slot[2]
-            if slot[5]:
-                overlap = max(min(self.covered_ms, slot[5]) - slot[4], 0.0)
-                waited += max(slot[3] - overlap, 0.0)
-                self.covered_ms = max(self.covered_ms, slot[5])
+            used += slot["used"]
+            requests += slot["requests"]
+            throttled += slot["throttled"]
+            ends = slot["waits_until_ms"]
+            if ends:
+                overlap = max(min(self.covered_ms, ends) - slot["waits_from_ms"], 0.0)
+                waited += max(slot["waited_ms"] - overlap, 0.0)
+                self.covered_ms = max(self.covered_ms, ends)
         waited = waited - max(self.covered_ms - until_ms, 0.0)
         if not due and waited <= 0.0:
             return None

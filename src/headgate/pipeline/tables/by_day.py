@@ -42,7 +42,7 @@ def with_day(frame: DataFrame) -> DataFrame:
     return frame.withColumn(DAY, day)
 
 
-def save(rows: DataFrame, table: str, format: str, how: str, by_day: bool) -> None:
+def save(rows: DataFrame, table: str, format: str, mode: str, by_day: bool) -> None:
     """
     Write rows to a table.
 
@@ -50,14 +50,15 @@ def save(rows: DataFrame, table: str, format: str, how: str, by_day: bool) -> No
         rows: with column ``day`` if the table is divided by it.
         table: its path.
         format: parquet or delta.
-        how: ``create`` it, ``append``, ``overwrite``, or replace the ``days`` that rows have.
+        mode: ``append`` to it, or make it; ``overwrite`` it; or ``merge``: replace the days that
+            rows have.
         by_day: whether it is divided by day.
     """
-    files = rows.write.format(format).mode("append" if how in ("create", "append") else "overwrite")
-    if how == "days":
+    files = rows.write.format(format).mode("append" if mode == "append" else "overwrite")
+    if mode == "merge":
         files = files.option("partitionOverwriteMode", "dynamic")
-    elif how == "overwrite" and format == "delta":  # an older Headgate's table has fewer columns
+    elif mode == "overwrite" and format == "delta":  # an older Headgate's table has fewer columns
         files = files.option("overwriteSchema", "true")
-    elif how == "overwrite":
+    elif mode == "overwrite":
         files = files.option("partitionOverwriteMode", "static")
     (files.partitionBy(DAY) if by_day else files).save(table)
