@@ -17,13 +17,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.cli import exit_codes, extras
-from headgate.cli.contract import BadUsage, Parser, command
+from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.results import Result
 from headgate.clock import now_ms
 from headgate.demo import sample
@@ -43,6 +42,7 @@ def parser() -> Parser:
         "headgate demo",
         "Show everything once, on a real Kafka, in about two minutes: quotas set, enforced on real "
         "clients, accounted by Spark, drawn as a report.",
+        _show,
         example="headgate demo --dir headgate-demo",
         json=None,
     )
@@ -58,11 +58,6 @@ def parser() -> Parser:
         help="how long the clients run (default: 45, at least 30)",
     )  # fmt: skip
     return made
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the demo; returns the exit status."""
-    return command(parser(), argv, _show)
 
 
 def _show(options: argparse.Namespace) -> Result:

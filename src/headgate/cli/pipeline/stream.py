@@ -12,11 +12,13 @@ import argparse
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from rich.console import Console
 
 from headgate.cli.contract import BadUsage
 from headgate.cli.pipeline.command import stop_on_sigterm
-from headgate.cli.pipeline.options import (
+from headgate.cli.pipeline.opening import (
     Opened,
     check_time_zone,
     named_values,
@@ -35,13 +37,15 @@ from headgate.cli.pipeline.reading import (
 )
 from headgate.cli.results import Figure, Tables, finite
 from headgate.errors import ConfigError
+from headgate.pipeline import frames
+from headgate.pipeline.growing.directories import Directory
+from headgate.pipeline.growing.follow import GrowingTables, follow
+from headgate.pipeline.growing.parts import Parts, Source
+from headgate.pipeline.growing.topic import Topic
+from headgate.pipeline.sources.topic import check_topic
 from headgate.pipeline.tables.publish import refuse_other_layout
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from headgate.pipeline.growing.parts import Parts, Source
-    from headgate.pipeline.workers.exchange import Left
+from headgate.pipeline.workers.exchange import Left
+from headgate.pipeline.workers.messages import LineOptions
 
 
 @dataclass(frozen=True)
@@ -72,8 +76,6 @@ class Sums:
 
     def make(self, on: Opened) -> DataFrame:
         """Write the tables of a run's inputs; give a frame with their bad lines and counts."""
-        from headgate.pipeline import frames
-
         emitted = read_activity(on, connections=self.connections).persist()
         self.write(on, frames.sums_of(emitted), frames.connections(emitted))
         return emitted
@@ -113,8 +115,6 @@ class Replays:
 
     def make(self, on: Opened) -> DataFrame:
         """Write the tables of a run's inputs."""
-        from headgate.pipeline import frames
-
         if not self.activity:
             return self.write(on, None)
         emitted = read_activity(on).persist()
@@ -132,35 +132,6 @@ class Replays:
 
 
 Answer = Sums | Replays
-
-
-def add_growing(made: argparse.ArgumentParser) -> None:
-    """Add the flags of commands that can follow a growing input."""
-    group = made.add_argument_group("growing input (exactly once; state lies in DIR/_stream)")
-    group.add_argument(
-        "--incremental",
-        action="store_true",
-        help="read only what is new since the last run: lines (also of a log that is being "
-        "written and renamed), journals' closed files, messages",
-    )
-    group.add_argument(
-        "--follow",
-        action="store_true",
-        help="keep running; each round makes the tables again and replaces them in one step",
-    )
-    group.add_argument("--every", type=float, default=10.0, metavar="S", help="seconds of a round")
-    group.add_argument("--topic", metavar="NAME", help="follow a topic of log lines or journals")
-    add_kafka_config(
-        group, "confluent-kafka's settings for --topic, such as bootstrap.servers=HOST:PORT"
-    )
-    group.add_argument("--files-per-round", type=int, default=64, metavar="N")
-
-
-def add_kafka_config(made: argparse._ActionsContainer, about: str) -> None:
-    """Add --kafka-config, which may be repeated."""
-    made.add_argument(
-        "--kafka-config", action="append", default=[], metavar="NAME=VALUE", help=about
-    )
 
 
 def run_answer(arguments: argparse.Namespace, answer: Answer) -> Tables:
@@ -222,11 +193,6 @@ def _told(on: Opened, answer: Answer) -> Tables:
 
 
 def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
-    from rich.console import Console
-
-    from headgate.pipeline.growing.follow import GrowingTables, follow
-    from headgate.pipeline.growing.parts import Parts
-
     if bool(arguments.topic) == bool(arguments.requests):
         raise BadUsage("give either --requests PATH… or a --topic to follow")
     check_time_zone(arguments.time_zone)
@@ -234,8 +200,6 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
     quotas = read_quotas(arguments)
     source = _source(arguments)
     if arguments.topic:
-        from headgate.pipeline.sources.topic import check_topic
-
         check_topic(arguments.topic, kafka_config(arguments.kafka_config))
     in_the_way = unwritable(arguments.out, growing=True)
     if in_the_way:
@@ -268,12 +232,7 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
 
 def _source(arguments: argparse.Namespace) -> Source:
     """Return the source of rounds: a topic or directories."""
-    from headgate.pipeline.growing.directories import Directory
-
     if arguments.topic:
-        from headgate.pipeline.growing.topic import Topic
-        from headgate.pipeline.workers.messages import LineOptions
-
         return Topic(
             arguments.topic,
             kafka_config(arguments.kafka_config),

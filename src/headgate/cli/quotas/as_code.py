@@ -10,13 +10,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from headgate.cli import exit_codes
-from headgate.cli.contract import BadUsage, Parser, command
+from headgate.cli.contract import Action, BadUsage, Parser
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.flags import add_apply, add_message, add_shown, quotas_parser, read_clients
 from headgate.cli.quotas.plan_file import read_plan, write_plan
@@ -36,6 +34,7 @@ def export_parser() -> Parser:
         "export",
         "Write every quota of a store or cluster as a quotas file, which `headgate plan` and "
         "`headgate apply` read back.",
+        _export,
         "--bootstrap-server kafka-1:9092 --out quotas.yaml",
     )
     made.add_argument("--out", metavar="FILE", type=Path, help="the file; stdout by default")
@@ -49,15 +48,8 @@ def export_parser() -> Parser:
     made.add_argument(
         "--schema", action="store_true", help="print the quotas file's JSON Schema instead"
     )
+    made.alone["--schema"] = schema_text
     return made
-
-
-def main_export(argv: Sequence[str]) -> int:
-    """`headgate export`: write all quotas as a quotas file."""
-    if "--schema" in argv:
-        say(schema_text().rstrip())
-        return exit_codes.DONE
-    return command(export_parser(), argv, _export)
 
 
 def _export(arguments: argparse.Namespace) -> Exported:
@@ -102,14 +94,14 @@ def schema_text() -> str:
     """Return the JSON Schema of a quotas file, for editors."""
     from importlib.resources import files
 
-    return (files("headgate.quota") / "quotas.schema.json").read_text(encoding="utf-8")
+    return (files("headgate.quota") / "quotas.schema.json").read_text(encoding="utf-8").rstrip()
 
 
 # --- plan and apply
 
 
-def _plan_parser(name: str, about: str, example: str) -> Parser:
-    made = quotas_parser(name, about, example)
+def _plan_parser(name: str, about: str, does: Action, example: str) -> Parser:
+    made = quotas_parser(name, about, does, example)
     made.add_argument(
         "--prune",
         action="store_true",
@@ -125,6 +117,7 @@ def plan_parser() -> Parser:
         "plan",
         "Compare a quotas file with a store or cluster. Exits 0 when they agree, 3 when there are "
         "changes, 1 when the changes would be refused.",
+        _plan,
         "--bootstrap-server kafka-1:9092 quotas.yaml --client user=alice,client-id=etl",
     )
     made.add_argument("file", metavar="FILE", type=Path, help="the quotas file, YAML or JSON")
@@ -136,11 +129,6 @@ def plan_parser() -> Parser:
     )
     add_message(made, "why, for the history; kept in --out's file; up to 1,000 bytes")
     return made
-
-
-def main_plan(argv: Sequence[str]) -> int:
-    """`headgate plan`: show what a quotas file would change; exits 3 when it would."""
-    return command(plan_parser(), argv, _plan)
 
 
 def _plan(arguments: argparse.Namespace) -> Planned:
@@ -167,16 +155,12 @@ def apply_parser() -> Parser:
         "Make a store or cluster match a quotas file, or do what a plan says that `headgate plan "
         "--out` or `headgate undo --out` wrote. Everything is validated first; if anything would "
         "be refused, or the quotas aren't those that the plan was made for, nothing is changed.",
+        _apply,
         '--store sqlite:quotas.db quotas.yaml --message "ticket 17"',
     )
     made.add_argument("file", metavar="FILE", type=Path, help="the quotas file, or the plan")
     add_apply(made)
     return made
-
-
-def main_apply(argv: Sequence[str]) -> int:
-    """`headgate apply`: make a store or cluster match a quotas file, or apply a plan."""
-    return command(apply_parser(), argv, _apply)
 
 
 def _apply(arguments: argparse.Namespace) -> Applied:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headgate.cli.contract import Parser, command
+from headgate.cli.contract import Parser
 from headgate.cli.output import printable, say
 from headgate.cli.quotas.flags import add_entity, quotas_parser, read_entity_flag
 from headgate.cli.quotas.plan_output import entity_path, from_to
@@ -28,17 +28,13 @@ if TYPE_CHECKING:
     from headgate.store import AuditEvent, HistoryEntry
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run `headgate history`."""
-    return command(parser(), argv, _history)
-
-
 def parser() -> Parser:
     """Return the command's parser."""
     made = quotas_parser(
         "history",
         "List who changed which quota, oldest first, with refused attempts and changes of broker "
         "settings. The changes of one command share one name, which `headgate undo` takes.",
+        _history,
         "--store sqlite:quotas.db --entity users/alice --limit 20",
     )
     add_entity(made)

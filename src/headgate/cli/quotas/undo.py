@@ -7,11 +7,10 @@ It is a plan like any other: shown and validated, and refused if the same keys h
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 from headgate.admin.undoing import undoing
-from headgate.cli.contract import Parser, command
+from headgate.cli.contract import Parser
 from headgate.cli.output import complain, printable
 from headgate.cli.quotas.as_code import carry_out
 from headgate.cli.quotas.flags import (
@@ -30,17 +29,13 @@ from headgate.cli.results import Planned
 from headgate.errors import ConfigError
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run `headgate undo`."""
-    return command(parser(), argv, _undo)
-
-
 def parser() -> Parser:
     """Return the command's parser."""
     made = Parser(
         "headgate undo",
         "Take back a change, such as what one `headgate apply` did, or everything since a time. "
         "The names of changes stand in `headgate history`.",
+        _undo,
         example="headgate undo 4f1c9a02b7de --store sqlite:quotas.db --validate-only",
     )
     what = made.add_mutually_exclusive_group(required=True)

@@ -12,12 +12,12 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.cli import exit_codes
-from headgate.cli.contract import BadUsage, Parser, command
+from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.output import complain, printable
 from headgate.cli.results import Checked, Result
 from headgate.cli.serve.announcer import Announcer
@@ -56,6 +56,7 @@ def parser() -> Parser:
     made = Parser(
         "headgate serve",
         _HELP,
+        _serve,
         example="headgate serve --config headgate.properties",
         json="with --check: print one JSON object, also for mistakes",
     )
@@ -102,11 +103,6 @@ def _address(text: str) -> HostPort:
         return HostPort.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit status."""
-    return command(parser(), argv, _serve)
 
 
 def _serve(args: argparse.Namespace) -> Result:
