@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -216,6 +217,10 @@ def serve(
     Raises:
         HeadgateError: the start failed; says where and the way out.
     """
+    import uvloop
+
+    from headgate.gateway import Gateway
+
     _allow_files()
     try:
         Path(settings.data_dir).mkdir(parents=True, exist_ok=True)
@@ -233,7 +238,12 @@ def serve(
             stack.callback(store.close)
         else:
             arguments["reopen"] = lambda: open_own_store(settings)
-        return _run(settings, store, arguments, config, supervisor_fd)
+        # A busy thread (the journal's, a store's) lets the event loop's go on after this time, not
+        # after Python's five milliseconds.
+        sys.setswitchinterval(_SWITCH_S)
+        make = partial(Gateway, settings, store, **arguments)
+        status: int = uvloop.run(_main(make, config, supervisor_fd))
+        return status
 
 
 def _allow_files() -> None:
@@ -303,26 +313,6 @@ def open_own_store(settings: Settings) -> QuotaStore:
 
     create = not Path(settings.store_snapshot).exists()
     return open_store(settings.store, settings, create=create)
-
-
-def _run(
-    settings: Settings,
-    store: QuotaStore | None,
-    arguments: dict[str, Any],
-    config: Path,
-    supervisor_fd: int | None,
-) -> int:
-    import uvloop
-
-    from headgate.gateway import Gateway
-
-    # A busy thread (the journal's, a store's) lets the event loop's go on after this time, not
-    # after Python's five milliseconds.
-    sys.setswitchinterval(_SWITCH_S)
-    status: int = uvloop.run(
-        _main(lambda: Gateway(settings, store, **arguments), config, supervisor_fd)
-    )
-    return status
 
 
 async def _main(make: Callable[[], Gateway], config: Path, supervisor_fd: int | None) -> int:
