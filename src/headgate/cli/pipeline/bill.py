@@ -17,11 +17,10 @@ from headgate.cli.connecting import load_properties
 from headgate.cli.contract import BadUsage
 from headgate.cli.pipeline.opening import Opened
 from headgate.cli.pipeline.print import closing_table
-from headgate.cli.pipeline.reading import requests_of
 from headgate.client.log_dirs import log_dirs
 from headgate.clock import now_ms
 from headgate.errors import ConfigError
-from headgate.pipeline import bill_tables, schema
+from headgate.pipeline import bill_tables, frames, schema
 from headgate.pipeline.answers import focus
 from headgate.pipeline.answers.bill import Bill, Owners, load_bill, load_owners
 
@@ -96,7 +95,9 @@ def write_bill(on: Opened, given: Given) -> None:
         log_dirs = on.spark.read.parquet(*given.log_dirs)
     seen = None
     if "connections" in given.bill.by("principal"):
-        seen = requests_of(on).transform(focus.connections(given.period))
+        emitted = frames.emit_requests(on.spark, on.read_options)
+        requests = frames.only(emitted, "request", schema.REQUESTS)
+        seen = requests.transform(focus.connections(given.period))
     with on.run.watch("sharing the bill out"):
         rows = focus.share_bill(
             given.bill,

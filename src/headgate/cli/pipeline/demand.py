@@ -13,9 +13,8 @@ from pyspark.sql import functions as F
 
 from headgate.cli.pipeline.opening import Opened
 from headgate.cli.pipeline.print import closing_table, number, sized
-from headgate.cli.pipeline.reading import charged_of
 from headgate.pipeline import schema
-from headgate.pipeline.answers.demand import demand
+from headgate.pipeline.answers.demand import charged_of, demand
 from headgate.pipeline.quotas import Quotas
 
 _MOST_ROWS: Final = 20
@@ -24,7 +23,8 @@ _MOST_ROWS: Final = 20
 def write_demand(on: Opened, plans: Sequence[Quotas]) -> None:
     """Write table `demand` of the run's inputs under plans."""
     words = "inferring what clients want, and playing it in a closed loop"
-    charged = charged_of(on).persist(StorageLevel.DISK_ONLY)  # it is read twice
+    charged = charged_of(on.spark, on.read_options)
+    charged.persist(StorageLevel.DISK_ONLY)  # it is read twice
     on.run.write(charged.transform(demand(plans, **on.windows)), schema.DEMAND, words=words)
     charged.unpersist()
 

@@ -5,7 +5,6 @@ Read and pack the inputs of a pipeline command, and print which lines couldn't b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from pyspark import StorageLevel
@@ -15,9 +14,8 @@ from headgate.cli.pipeline.opening import HINT, Opened
 from headgate.cli.pipeline.print import closing_table, number
 from headgate.errors import ConfigError
 from headgate.pipeline import frames, schema
-from headgate.pipeline.answers import demand
-from headgate.pipeline.replaying import replay
 from headgate.pipeline.replaying.packed_format import PackOptions
+from headgate.pipeline.replaying.replay import pack_logs
 from headgate.pipeline.run import collect_stats
 from headgate.pipeline.table import Table
 from headgate.pipeline.tables import worker_files
@@ -25,35 +23,14 @@ from headgate.pipeline.workers import exchange as workers
 from headgate.pipeline.workers.exchange import Left, Reading
 
 
-def read_activity(on: Opened, *, connections: bool = False) -> DataFrame:
-    """Return EMITTED_ACTIVITY of the run's inputs: sums by second, bad lines, counts."""
-    return frames.emit_activity(on.spark, replace(on.read_options, connections=connections))
-
-
-def requests_of(on: Opened) -> DataFrame:
-    """Return REQUESTS of the run's inputs, a row per charge."""
-    emitted = frames.emit_requests(on.spark, on.read_options)
-    return schema.REQUESTS.select(emitted.where("kind = 'request'"))
-
-
-def charged_of(on: Opened) -> DataFrame:
-    """Return what ``demand`` looks at of the run's inputs: CHARGED."""
-    return demand.charged_of(on.spark, on.read_options)
-
-
-def pack(on: Opened, options: PackOptions) -> DataFrame:
-    """Return PACKED rows of the run's inputs, for a replay."""
-    return replay.pack_logs(on.spark, on.read_options, options)
-
-
 def pack_once(on: Opened, options: PackOptions) -> DataFrame:
     """
-    Return PACKED rows as ``pack`` does, persisted on disk because they are read twice.
+    Return PACKED rows of the run's inputs, for a replay; on disk, because they are read twice.
 
     They'd fill a JVM's memory: a row holds thousands of events. Few of them are written at a time.
     """
     on.spark.conf.set("spark.sql.inMemoryColumnarStorage.batchSize", "4")
-    return pack(on, options).persist(StorageLevel.DISK_ONLY)
+    return pack_logs(on.spark, on.read_options, options).persist(StorageLevel.DISK_ONLY)
 
 
 def write_bad_lines(on: Opened, emitted: DataFrame) -> None:

@@ -5,18 +5,20 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 from pyspark.sql import DataFrame, Row
 
 from headgate.cli.contract import BadUsage
 from headgate.cli.pipeline.opening import Opened
 from headgate.cli.pipeline.print import closing_table, number, sized
-from headgate.cli.pipeline.reading import charged_of, pack
 from headgate.cli.pipeline.stream import Replays, run_answer
 from headgate.cli.results import Tables
 from headgate.pipeline import schema
 from headgate.pipeline.answers import recommend
 from headgate.pipeline.answers.advice import HIDING_SHARE, TYPES, Advice
+from headgate.pipeline.answers.demand import charged_of
+from headgate.pipeline.replaying.replay import pack_logs
 
 
 def run_recommend(arguments: argparse.Namespace) -> Tables:
@@ -46,9 +48,9 @@ def run_recommend(arguments: argparse.Namespace) -> Tables:
         assert activity is not None
         transform = recommend.recommend(
             on.quotas,
-            lambda options: pack(on, options),
+            partial(pack_logs, on.spark, on.read_options),
             advice,
-            requests=lambda: charged_of(on),
+            requests=partial(charged_of, on.spark, on.read_options),
             **on.windows,
         )
         with on.run.watch("reading, adding up, replaying"):

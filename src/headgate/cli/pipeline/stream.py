@@ -31,7 +31,6 @@ from headgate.cli.pipeline.print import progress_console
 from headgate.cli.pipeline.reading import (
     finish_bad_lines,
     print_bad_lines,
-    read_activity,
     refuse_nothing,
     write_bad_lines,
 )
@@ -76,7 +75,9 @@ class Sums:
 
     def make(self, on: Opened) -> DataFrame:
         """Write the tables of a run's inputs; give a frame with their bad lines and counts."""
-        emitted = read_activity(on, connections=self.connections).persist()
+        emitted = frames.emit_activity(
+            on.spark, replace(on.read_options, connections=self.connections)
+        ).persist()
         self.write(on, frames.sums_of(emitted), frames.connections(emitted))
         return emitted
 
@@ -117,7 +118,7 @@ class Replays:
         """Write the tables of a run's inputs."""
         if not self.activity:
             return self.write(on, None)
-        emitted = read_activity(on).persist()
+        emitted = frames.emit_activity(on.spark, on.read_options).persist()
         self.write(on, frames.sums_of(emitted))
         return emitted
 
