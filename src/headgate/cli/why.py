@@ -14,7 +14,7 @@ from headgate.cli.connecting import open_client
 from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.output import printable, say
 from headgate.cli.quotas.flags import add_broker_id, add_connection, moment
-from headgate.cli.quotas.history import when
+from headgate.cli.quotas.history import table_before, when
 from headgate.cli.quotas.quota_home import open_quota_store
 from headgate.cli.results import Result
 from headgate.errors import ConfigError
@@ -197,8 +197,7 @@ def _quotas_at(arguments: argparse.Namespace, at_ms: int) -> QuotaTable | None:
         return None
     with closing(open_quota_store(arguments.store, arguments.command_config)) as store:
         later = [entry for entry in store.history() if entry.t_ms > at_ms]
-        undo = [QuotaAlteration(e.entity, (Op(e.key, e.before),)) for e in reversed(later)]
-        return store.snapshot().apply(undo)[0]
+        return table_before(store.snapshot(), later)
 
 
 def lines(found: Why) -> Iterator[str]:

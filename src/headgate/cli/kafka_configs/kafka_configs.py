@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.admin.home import with_way_out
 from headgate.cli import exit_codes
-from headgate.cli.connecting import MalformedProperties, open_client
-from headgate.cli.joptsimple import OptionError, words_of
+from headgate.cli.connecting import MalformedProperties, connect
+from headgate.cli.joptsimple import OptionError, usage, words_of
 from headgate.cli.kafka_configs.describe import (
     TIMEOUT_S,
     check_resource_name,
@@ -32,6 +32,7 @@ from headgate.cli.kafka_configs.options import (
     IP_QUOTA_NAMES,
     IPS,
     LOGGERS,
+    OPTIONS,
     QUOTA_NAMES,
     SCRAM_NAMES,
     USERS,
@@ -39,7 +40,6 @@ from headgate.cli.kafka_configs.options import (
     BadUsage,
     ConfigsOptions,
     IllegalArgument,
-    usage,
 )
 from headgate.cli.kafka_configs.values import (
     configs_to_add,
@@ -61,17 +61,7 @@ KAFKA_VERSION: Final = "4.3.1"
 """The Kafka whose tool this is, for --version."""
 
 
-class InvalidConfiguration(Exception):
-    """A refusal whose text is all that is printed (InvalidConfigurationException)."""
-
-
-_TOLD_ALONE: Final = (
-    IllegalArgument,
-    InvalidConfiguration,
-    InvalidQuota,
-    MalformedProperties,
-    OptionError,
-)
+_TOLD_ALONE: Final = (IllegalArgument, InvalidQuota, MalformedProperties, OptionError)
 """What is printed without the line that names the arguments."""
 
 
@@ -92,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(words)
     except BadUsage as exc:
         complain(printable(str(exc)))
-        complain(usage())
+        complain(usage(OPTIONS))
     except _TOLD_ALONE as exc:
         for line in exc.args:
             complain(printable(str(line)))
@@ -118,14 +108,7 @@ def _run(words: Sequence[str]) -> int:
 
         run(options)
         return exit_codes.DONE
-    servers = options.value("bootstrap-server") or options.value("bootstrap-controller")
-    with open_client(
-        servers=servers,
-        store=options.value("store"),
-        config_file=options.value("command-config"),
-        tool=TOOL,
-        create=options.has("alter"),
-    ) as client:
+    with connect(options, TOOL) as client:
         # ConfigCommand connects first and checks this then.
         if options.has("alter") and len(options.entity_types) != len(options.entity_names):
             raise IllegalArgument("An entity name must be specified for every entity type")
@@ -239,8 +222,7 @@ def alter_quotas(
     Set and remove quotas of one entity.
 
     Raises:
-        IllegalArgument: a value is no number.
-        InvalidConfiguration: a key to be removed isn't set; nothing is sent.
+        IllegalArgument: a value is no number, or a key to be removed isn't set; nothing is sent.
         ApiError: the home refused it.
     """
     if len(types) != len(names):
@@ -250,7 +232,7 @@ def alter_quotas(
     present = {key.name for key in old}
     missing = [key for key in delete if QuotaKey.parse(key).name not in present]
     if missing:
-        raise InvalidConfiguration(f"Invalid config(s): {','.join(missing)}")
+        raise IllegalArgument(f"Invalid config(s): {','.join(missing)}")
     ops = [Op(QuotaKey.parse(key), quota_value(key, text)) for key, text in add.items()]
     ops += [Op(QuotaKey.parse(key), None) for key in delete]
     result = client.alter_quotas([QuotaAlteration(entity, tuple(ops))])
@@ -298,7 +280,7 @@ def _alter_resource(
         old = {entry.name for entry in dynamic(client, kind, name)}
         strangers = [key for key in (*delete, *add) if key not in old]
         if strangers:
-            raise InvalidConfiguration(f"Invalid broker logger(s): {','.join(strangers)}")
+            raise IllegalArgument(f"Invalid broker logger(s): {','.join(strangers)}")
     ops: dict[str, str | None] = dict(add)
     ops.update(dict.fromkeys(delete))
     client.alter_configs(name, ops, kind)

@@ -160,12 +160,7 @@ def split_list(text: str) -> list[str]:
     Raises:
         BadUsage: a part is empty, for example because a script's variable was.
     """
-    parts = [""]
-    for piece in re.findall(r"\\,|.", text, re.DOTALL):
-        if piece == ",":
-            parts.append("")
-        else:
-            parts[-1] += "," if piece == "\\," else piece
+    parts = [part.replace(r"\,", ",") for part in re.split(r"(?<!\\),", text)]
     if not all(part.strip() for part in parts):
         raise BadUsage(f"an empty part in the list {text!r}: a comma too many?")
     return parts

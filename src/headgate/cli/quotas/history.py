@@ -95,6 +95,12 @@ def _told(row: HistoryEntry | AuditEvent) -> QuotaChange | Audited:
     return QuotaChange(*common, *what, before, after, row.change, row.message)
 
 
+def table_before(now: QuotaTable, changes: Sequence[HistoryEntry]) -> QuotaTable:
+    """Return the quotas that held before changes, oldest first, led to those of now."""
+    undo = [QuotaAlteration(c.entity, (Op(c.key, c.before),)) for c in reversed(changes)]
+    return now.apply(undo)[0]
+
+
 def as_quotas_file(now: QuotaTable, changes: Sequence[HistoryEntry]) -> str:
     """
     Return a quotas file: what held before the first change, and the changes.
@@ -103,11 +109,6 @@ def as_quotas_file(now: QuotaTable, changes: Sequence[HistoryEntry]) -> str:
         now: every quota, after the last change.
         changes: oldest first.
     """
-    undo = [
-        QuotaAlteration(change.entity, (Op(change.key, change.before),))
-        for change in reversed(changes)
-    ]
-    before, _ = now.apply(undo)
     import yaml
 
     from headgate.quota.file import dump_quotas
@@ -124,4 +125,4 @@ def as_quotas_file(now: QuotaTable, changes: Sequence[HistoryEntry]) -> str:
     listed = yaml.safe_dump(
         {"history": history}, sort_keys=False, allow_unicode=True, default_flow_style=None
     )
-    return dump_quotas(before) + listed
+    return dump_quotas(table_before(now, changes)) + listed
