@@ -9,7 +9,6 @@ Source: ConfigCommand in Apache Kafka.
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -50,7 +49,7 @@ from headgate.cli.kafka_configs.values import (
 from headgate.cli.output import complain, printable, say
 from headgate.errors import ApiError, HeadgateError, InvalidQuota
 from headgate.quota.alteration import Op, QuotaAlteration
-from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
+from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaKey, keys_for
 
 if TYPE_CHECKING:
@@ -65,17 +64,17 @@ _TOLD_ALONE: Final = (IllegalArgument, InvalidQuota, MalformedProperties, Option
 """What is printed without the line that names the arguments."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """
     Run kafka-configs.
 
     Args:
-        argv: the words after the program's name; those of the process by default.
+        argv: the words after the program's name.
 
     Returns:
         0 when done, 1 when refused or failed.
     """
-    words = words_of(sys.argv[1:] if argv is None else argv)
+    words = words_of(argv)
     # Libraries' warnings would come before the tool's own first line.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
@@ -161,28 +160,26 @@ def _alter_client(
     scram_add = {key: value for key, value in add.items() if key in SCRAM_NAMES}
     scram_delete = [key for key in delete if key in SCRAM_NAMES]
     is_quota = _quota_names(types)
-    unknown_add = [key for key in add if key not in SCRAM_NAMES and not is_quota(key)]
-    unknown_delete = [key for key in delete if key not in SCRAM_NAMES and not is_quota(key)]
-    if types[0] == CLIENTS or len(types) == 2:
-        _refuse_unexpected(CLIENTS, "added", [*unknown_add, *scram_add])
-        _refuse_unexpected(CLIENTS, "deleted", [*unknown_delete, *scram_delete])
-    else:
-        _refuse_unexpected(USERS, "added", unknown_add)
-        _refuse_unexpected(USERS, "deleted", unknown_delete)
-        if scram_add or scram_delete:
-            if "" in names:
-                raise IllegalArgument(
-                    "The use of --entity-default or --user-defaults is not allowed with User "
-                    "SCRAM Credentials using --bootstrap-server."
-                )
-            if any(map(is_quota, (*add, *delete))):
-                raise IllegalArgument(
-                    "Cannot alter both quota and SCRAM credential configs simultaneously for "
-                    "'users' using --bootstrap-server."
-                )
-            _alter_scram(client, names[0], scram_add, scram_delete)
-            return
-    alter_quotas(client, types, names, add, delete)
+    kind = CLIENTS if CLIENTS in types else USERS
+    for done, keys, scram in (("added", add, scram_add), ("deleted", delete, scram_delete)):
+        unknown = [key for key in keys if key not in SCRAM_NAMES and not is_quota(key)]
+        unknown += scram if kind == CLIENTS else ()
+        if unknown:
+            raise IllegalArgument(_unexpected(kind, done, unknown))
+    if not scram_add and not scram_delete:
+        alter_quotas(client, types, names, add, delete)
+        return
+    if "" in names:
+        raise IllegalArgument(
+            "The use of --entity-default or --user-defaults is not allowed with User "
+            "SCRAM Credentials using --bootstrap-server."
+        )
+    if any(map(is_quota, (*add, *delete))):
+        raise IllegalArgument(
+            "Cannot alter both quota and SCRAM credential configs simultaneously for "
+            "'users' using --bootstrap-server."
+        )
+    _alter_scram(client, names[0], scram_add, scram_delete)
 
 
 def _quota_names(types: Collection[str]) -> Callable[[str], bool]:
@@ -194,11 +191,6 @@ def _quota_names(types: Collection[str]) -> Callable[[str], bool]:
         return name in known or (":" in name and QuotaKey.parse(name).name in known)
 
     return is_quota
-
-
-def _refuse_unexpected(kind: str, done: str, names: Sequence[str]) -> None:
-    if names:
-        raise IllegalArgument(_unexpected(kind, done, names))
 
 
 def _unexpected(kind: str, done: str, names: Sequence[str]) -> str:
@@ -249,10 +241,8 @@ def alter_quotas(
 
 def entity_of(types: Sequence[str], names: Sequence[str]) -> QuotaEntity:
     """Pair types and names by position; "" is the default."""
-    entries: dict[str, EntityName] = {
-        WIRE_TYPES[kind]: name or DEFAULT for kind, name in zip(types, names, strict=True)
-    }
-    return QuotaEntity(entries)
+    pairs = zip(types, names, strict=True)
+    return QuotaEntity({WIRE_TYPES[kind]: name or DEFAULT for kind, name in pairs})
 
 
 def _alter_scram(
@@ -281,10 +271,4 @@ def _alter_resource(
         strangers = [key for key in (*delete, *add) if key not in old]
         if strangers:
             raise IllegalArgument(f"Invalid broker logger(s): {','.join(strangers)}")
-    ops: dict[str, str | None] = dict(add)
-    ops.update(dict.fromkeys(delete))
-    client.alter_configs(name, ops, kind)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    client.alter_configs(name, {**add, **dict.fromkeys(delete)}, kind)

@@ -6,7 +6,6 @@ Source: KIP-546 "kafka-quotas.sh/QuotasCommand".
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -103,17 +102,17 @@ _EXCLUSIVE: Final[Mapping[str, str]] = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """
     Run kafka-quotas.
 
     Args:
-        argv: the words after the program's name; those of the process by default.
+        argv: the words after the program's name.
 
     Returns:
         0 when done, 1 when refused or failed, 2 when the command line makes no sense.
     """
-    words = words_of(sys.argv[1:] if argv is None else argv)
+    words = words_of(argv)
     for flag, text in (("help", _HELP), ("version", __version__)):
         if f"--{flag}" in words or f"-{flag}" in words:
             say(text)
@@ -319,7 +318,3 @@ _ACTIONS: Final[Mapping[str, Callable[[OptionSet], Result]]] = {
     "describe": describe,
     "alter": alter,
 }
-
-
-if __name__ == "__main__":
-    sys.exit(main())
