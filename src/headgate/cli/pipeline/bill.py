@@ -34,10 +34,7 @@ class Given:
 
     bill: Bill
     owners: Owners | None
-    period: str
-    file: str | None
     snapshot: pa.Table | None
-    log_dirs: list[str] | None
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -80,9 +77,7 @@ def read_bill(arguments: argparse.Namespace) -> Given | None:
         taken_ms = now_ms()
         rows = [{"taken_ms": taken_ms, **replica._asdict()} for replica in found]
         snapshot = bill_tables.LOG_DIRS.from_rows(rows)
-    return Given(
-        bill, owners, arguments.period, arguments.focus, snapshot, arguments.log_dirs
-    )  # fmt: skip
+    return Given(bill, owners, snapshot)
 
 
 def write_bill(on: Opened, given: Given) -> None:
@@ -91,25 +86,25 @@ def write_bill(on: Opened, given: Given) -> None:
     if given.snapshot is not None:
         log_dirs = on.spark.createDataFrame(given.snapshot)
         on.run.write(log_dirs, bill_tables.LOG_DIRS)
-    elif given.log_dirs:
-        log_dirs = on.spark.read.parquet(*given.log_dirs)
+    elif on.arguments.log_dirs:
+        log_dirs = on.spark.read.parquet(*on.arguments.log_dirs)
     seen = None
     if "connections" in given.bill.by("principal"):
         emitted = frames.emit_requests(on.spark, on.read_options)
         requests = frames.only(emitted, "request", schema.REQUESTS)
-        seen = requests.transform(focus.connections(given.period))
+        seen = requests.transform(focus.connections(on.arguments.period))
     with on.run.watch("sharing the bill out"):
         rows = focus.share_bill(
             given.bill,
             on.run.read(schema.CHARGEBACK),
-            period=given.period,
+            period=on.arguments.period,
             owners=given.owners,
             connections=seen,
             log_dirs=log_dirs,
         )
     on.run.write(on.spark.createDataFrame(rows), bill_tables.FOCUS)
-    if given.file:
-        focus.write_file(rows, given.file, given.bill.decimals)
+    if on.arguments.focus:
+        focus.write_file(rows, on.arguments.focus, given.bill.decimals)
     lost = rows.filter(pc.invert(rows["x_IsAttributed"]))["BilledCost"]
     words = {"unit": given.bill.currency}
     on.run.figure("billed", pc.sum(rows["BilledCost"]).as_py(), **words, note="sum of table focus")
@@ -120,10 +115,8 @@ def write_bill(on: Opened, given: Given) -> None:
 def tell_bill(on: Opened, given: Given) -> None:
     """Print who pays how much, the largest first, and what couldn't be attributed."""
     table = on.run.read(bill_tables.FOCUS)
-    whose = F.coalesce("SubAccountName", "ResourceName") if given.owners is None else F.col(
-        "SubAccountName"
-    )  # fmt: skip
-    who = F.when(F.col("x_IsAttributed"), whose)
+    named = ("SubAccountName", "ResourceName") if given.owners is None else ("SubAccountName",)
+    who = F.when(F.col("x_IsAttributed"), F.coalesce(*named))
     paid = (
         table.groupBy(who.alias("who"))
         .agg(F.sum("BilledCost").alias("cost"), F.count(F.lit(1)).alias("rows"))

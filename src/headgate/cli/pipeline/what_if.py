@@ -73,9 +73,10 @@ def run_what_if(arguments: argparse.Namespace) -> Tables:
     def tell(on: Opened) -> None:
         tried = every(on)
         table = on.run.read(schema.WHAT_IF)
-        _tell_plans(table, _names(tried))
-        _tell_together(on, _names(tried))
-        _tell_clients(table, _names(tried))
+        names = _names(tried)
+        _tell_plans(table, names)
+        _tell_together(on, names)
+        _tell_clients(table, names)
         print("Open-loop: a throttled client would have sent later than it did.")
         if arguments.closed_loop:
             tell_demand(on)

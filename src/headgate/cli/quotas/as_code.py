@@ -138,8 +138,7 @@ def _plan(arguments: argparse.Namespace) -> Planned:
     with QuotaHome(arguments, "plan", planned=True) as place:
         identity = place.identity()  # before the quotas: what comes after makes it old
         plan = diff(place.table(), desired, prune=arguments.prune)
-        refused = _refusals(place, plan)
-    told = _show(place, plan, arguments, refused)
+        told, refused = _show(place, plan, arguments)
     _complain(told, "this plan can't be applied", refused)
     if arguments.out is not None and not refused:
         write_plan(arguments.out, plan, identity, arguments.message)
@@ -201,8 +200,7 @@ def carry_out(
         at_revision: the store's revision that the plan was made from; None: any.
         reviewed: somebody has seen this very plan before.
     """
-    refused = _refusals(place, plan)
-    shown = _show(place, plan, arguments, refused)
+    shown, refused = _show(place, plan, arguments)
     told = Applied(**msgspec.structs.asdict(shown), validate_only=arguments.validate_only)
     if refused:
         complain(f"{place.command}: nothing was changed, because of:")
@@ -258,10 +256,6 @@ def entities(count: int) -> str:
     return "entity" if count == 1 else "entities"
 
 
-def _refusals(place: QuotaHome, plan: Plan) -> Refused:
-    return [] if plan.is_empty else place.alter(plan.alterations(), validate_only=True)
-
-
 def _complain(told: Planned, done: str, refused: Refused) -> None:
     """Say on stderr what was refused; note in the result that the command failed."""
     for entity, error in refused:
@@ -272,9 +266,10 @@ def _complain(told: Planned, done: str, refused: Refused) -> None:
         told.error = Error(first.code, first.name, f"{which}, {done}: {first.error}")
 
 
-def _show(place: QuotaHome, plan: Plan, arguments: argparse.Namespace, refused: Refused) -> Planned:
-    """Print a plan for people; return it for programs."""
+def _show(place: QuotaHome, plan: Plan, arguments: argparse.Namespace) -> tuple[Planned, Refused]:
+    """Print a plan for people; return it for programs, and which of its changes are refused."""
+    refused = [] if plan.is_empty else place.alter(plan.alterations(), validate_only=True)
     clients = read_clients(arguments.client, arguments.clients)
     if not arguments.json:
         print_plan(plan, clients, place=place.name, color=arguments.color)
-    return planned(plan, clients, refused)
+    return planned(plan, clients, refused), refused

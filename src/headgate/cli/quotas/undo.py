@@ -64,21 +64,18 @@ def _undo(arguments: argparse.Namespace) -> Planned:
     with QuotaHome(arguments, "undo") as place:
         store = place.history()
         identity = store.identity()
-        chosen = [
-            entry
-            for entry in store.history(entity=about)
-            if (
-                entry.t_ms >= since_ms if since_ms is not None else entry.change == arguments.change
-            )
-        ]
-        if not chosen and since_ms is None:
-            raise ConfigError(
-                f"{place.name} has no change {arguments.change}; see `headgate history`"
-            )
+        entries = store.history(entity=about)
+        if since_ms is not None:
+            chosen = [entry for entry in entries if entry.t_ms >= since_ms]
+            what = f"undo since {arguments.since}"
+        else:
+            chosen = [entry for entry in entries if entry.change == arguments.change]
+            what = f"undo of {arguments.change}"
+            if not chosen:
+                raise ConfigError(
+                    f"{place.name} has no change {arguments.change}; see `headgate history`"
+                )
         plan = undoing(place.table(), chosen)
-        what = (
-            f"undo of {arguments.change}" if since_ms is None else f"undo since {arguments.since}"
-        )
         arguments.message = arguments.message or what
         if arguments.out is not None:
             write_plan(arguments.out, plan, identity, arguments.message)
