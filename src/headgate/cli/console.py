@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import getpass
 import sys
 from dataclasses import replace
@@ -100,8 +101,7 @@ def _user(arguments: argparse.Namespace) -> Console:
         raise BadUsage(f"{action} takes {'no' if action == 'list' else 'a'} NAME")
     if (arguments.role is None) != (action != "add"):
         raise BadUsage("add takes --role, and nothing else does")
-    database = Database(Path(arguments.data))
-    try:
+    with contextlib.closing(Database(Path(arguments.data))) as database:
         users = Users(database)
         if action == "add":
             users.add(name, Role(arguments.role), arguments.tenant, _password())
@@ -110,8 +110,6 @@ def _user(arguments: argparse.Namespace) -> Console:
         elif action == "remove":
             users.remove(name)
         found = users.listed()
-    finally:
-        database.close()
     for user in found:
         say(printable("  ".join(filter(None, (user.name, user.role, user.tenant)))))
     return Console(users=[dict(u._asdict()) for u in found])

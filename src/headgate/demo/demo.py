@@ -104,6 +104,8 @@ class Demo:
         self.view = view
         self.stack = stack
         self.store = f"sqlite:{place / 'quotas.db'}"
+        self.tables = place / "tables"  # of the gateway's journal
+        self.log_tables = place / "broker-log"
         self.began = time.monotonic()
         self.kafka: Any = None
         self.gateway: Any = None
@@ -331,22 +333,11 @@ class Demo:
         self.stack.callback(printed.close)
         for words, name, arguments in steps:
             self.view.say(words)
-            printed.write(f"\n$ headgate {name} ")
-            printed.write(" ".join(arguments) + "\n\n")
+            printed.write(f"\n$ headgate {name} {' '.join(arguments)}\n\n")
             with contextlib.redirect_stdout(printed):
                 status = load(name)([*arguments, *quiet])
             if status not in (exit_codes.DONE, exit_codes.FOUND):
                 raise HeadgateError(f"{words}: the pipeline failed, see above")
-
-    @property
-    def tables(self) -> Path:
-        """Where the tables of the gateway's journal are."""
-        return self.place / "tables"
-
-    @property
-    def log_tables(self) -> Path:
-        """Where the tables of the broker's log are."""
-        return self.place / "broker-log"
 
     # --- 5 ------------------------------------------------------------------------------------
 

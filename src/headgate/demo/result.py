@@ -185,9 +185,8 @@ def row_of(line: Line, events: pa.Table) -> Row:
     times, amounts = events["record_ms"].to_pylist(), events["amount"].to_pylist()
     cycles, rate = 0, sum(amounts) / max(1.0, (times[-1] - times[0]) / 1000)
     if line.saturating and line.quota:
-        whole = whole_cycles(times, amounts, sample.WINDOW_NUM * sample.WINDOW_S * 1000)
-        if whole.rate is not None:
-            cycles, rate = whole.count, whole.rate
+        window_ms = sample.WINDOW_NUM * sample.WINDOW_S * 1000
+        cycles, rate = whole_cycles(times, amounts, window_ms) or (cycles, rate)
     told = pc.max_element_wise(events["logged_throttle_time_ms"], 0)
     decided = pc.max_element_wise(pc.coalesce(events["decided_throttle_time_ms"], told), 0)
     replayed = pc.max_element_wise(events["replayed_throttle_time_ms"], 0)
