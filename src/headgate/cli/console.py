@@ -164,7 +164,7 @@ def open_home(
 
 
 def _settings(arguments: argparse.Namespace) -> tuple[ConsoleSettings, Settings | None]:
-    """Return the console's settings, flags before the file, and all of the file if there is one."""
+    """Return the console's settings, flags before the file, and the whole file's; None: no file."""
     from headgate.config import Settings, load_settings
 
     whole = load_settings(arguments.config) if arguments.config else None

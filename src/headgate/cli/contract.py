@@ -60,8 +60,8 @@ class Parser(argparse.ArgumentParser):
     Args:
         prog: such as ``headgate plan``.
         description: what the command does, in a sentence or two.
-        does: the command's action, called with the parsed flags; None where its actions of their
-            own parsers are the whole of it.
+        does: called with the parsed flags; None for a command that has only actions, each with a
+            parser of its own.
         example: a command line that people can copy.
         progress: the command shows progress, which ``--quiet`` turns off.
         json: what ``--json`` prints; None: the command takes no such flag.

@@ -140,14 +140,10 @@ def alter(client: AdminClient, options: ConfigsOptions) -> None:
         alter_quotas(client, types, names, add, delete)
     else:
         _alter_resource(client, kind, name, add, delete)
-    say(done_line(kind, name))
-
-
-def done_line(kind: str, name: str) -> str:
-    """Return what a successful alter prints; only the first type and name count."""
     if name:
-        return printable(f"Completed updating config for {kind[:-1]} {name}.")
-    return f"Completed updating default config for {kind} in the cluster."
+        say(printable(f"Completed updating config for {kind[:-1]} {name}."))
+    else:
+        say(f"Completed updating default config for {kind} in the cluster.")
 
 
 def _alter_client(

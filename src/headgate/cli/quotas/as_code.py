@@ -14,12 +14,13 @@ from pathlib import Path
 
 import msgspec
 
+from headgate.admin.home import OpenHome, Refused
 from headgate.cli.contract import Action, BadUsage, Parser
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.flags import add_apply, add_message, add_shown, quotas_parser, read_clients
 from headgate.cli.quotas.plan_file import read_plan, write_plan
 from headgate.cli.quotas.plan_output import planned, print_plan, refusals
-from headgate.cli.quotas.quota_home import QuotaHome, Refused
+from headgate.cli.quotas.quota_home import open_quota_home
 from headgate.cli.results import Applied, Error, Exported, Planned
 from headgate.errors import ConfigError
 from headgate.quota.plan import Plan, diff
@@ -55,7 +56,7 @@ def export_parser() -> Parser:
 def _export(arguments: argparse.Namespace) -> Exported:
     from headgate.quota.file import dump_quotas
 
-    with QuotaHome(arguments, "export") as place:
+    with open_quota_home(arguments, "export") as place:
         table = place.table()
     if arguments.strimzi is None:
         text, count, member = dump_quotas(table), len(table), "quotas"
@@ -135,7 +136,7 @@ def _plan(arguments: argparse.Namespace) -> Planned:
     from headgate.quota.file import read_quotas_file
 
     desired = read_quotas_file(arguments.file)
-    with QuotaHome(arguments, "plan", planned=True) as place:
+    with open_quota_home(arguments, "plan", planned=True) as place:
         identity = place.identity()  # before the quotas: what comes after makes it old
         plan = diff(place.table(), desired, prune=arguments.prune)
         told, refused = _show(place, plan, arguments)
@@ -170,7 +171,7 @@ def _apply(arguments: argparse.Namespace) -> Applied:
         raise BadUsage("a plan already says what is removed; --prune is for quotas files")
     desired = None if kept is not None else read_quotas_file(arguments.file)
     create = not arguments.validate_only and kept is None
-    with QuotaHome(arguments, "apply", create=create, planned=not create) as place:
+    with open_quota_home(arguments, "apply", create=create, planned=not create) as place:
         identity = place.identity()
         if kept is not None:
             plan = kept.check(place.name, place.table(), identity)
@@ -183,7 +184,7 @@ def _apply(arguments: argparse.Namespace) -> Applied:
 
 
 def carry_out(
-    place: QuotaHome,
+    place: OpenHome,
     plan: Plan,
     arguments: argparse.Namespace,
     at_revision: int | None,
@@ -203,7 +204,7 @@ def carry_out(
     shown, refused = _show(place, plan, arguments)
     told = Applied(**msgspec.structs.asdict(shown), validate_only=arguments.validate_only)
     if refused:
-        complain(f"{place.command}: nothing was changed, because of:")
+        complain(f"{place.tool}: nothing was changed, because of:")
     elif arguments.validate_only:
         say("Validated; nothing was changed.")
     elif plan.is_empty:
@@ -266,7 +267,7 @@ def _complain(told: Planned, done: str, refused: Refused) -> None:
         told.error = Error(first.code, first.name, f"{which}, {done}: {first.error}")
 
 
-def _show(place: QuotaHome, plan: Plan, arguments: argparse.Namespace) -> tuple[Planned, Refused]:
+def _show(place: OpenHome, plan: Plan, arguments: argparse.Namespace) -> tuple[Planned, Refused]:
     """Print a plan for people; return it for programs, and which of its changes are refused."""
     refused = [] if plan.is_empty else place.alter(plan.alterations(), validate_only=True)
     clients = read_clients(arguments.client, arguments.clients)

@@ -18,7 +18,7 @@ from headgate.cli.contract import Parser
 from headgate.cli.output import printable, say
 from headgate.cli.quotas.flags import add_entity, quotas_parser, read_entity_flag
 from headgate.cli.quotas.plan_output import entity_path, from_to
-from headgate.cli.quotas.quota_home import QuotaHome
+from headgate.cli.quotas.quota_home import open_quota_home
 from headgate.cli.quotas.quota_output import entity_json, json_number, number
 from headgate.cli.results import Audited, History, QuotaChange
 from headgate.quota.alteration import Op, QuotaAlteration
@@ -51,7 +51,7 @@ def parser() -> Parser:
 
 def _history(arguments: argparse.Namespace) -> History:
     entity = read_entity_flag(arguments.entity)
-    with QuotaHome(arguments, "history") as place:
+    with open_quota_home(arguments, "history") as place:
         store, limit = place.history(), arguments.limit
         changes = store.history(entity=entity, limit=limit)
         events = [] if entity is not None else store.audit_log(limit=limit)

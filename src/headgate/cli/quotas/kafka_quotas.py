@@ -163,6 +163,11 @@ def check(options: OptionSet) -> str:
 # --- reading flags
 
 
+def _parts(options: OptionSet, flag: str) -> list[str]:
+    """Return the parts of a flag's lists, all its occurrences together."""
+    return [part for text in options.values(flag) for part in split_list(text)]
+
+
 def read_pairs(options: OptionSet, flag: str) -> list[tuple[str, str]]:
     """
     Return the type=name pairs of a flag, all its occurrences together.
@@ -171,7 +176,7 @@ def read_pairs(options: OptionSet, flag: str) -> list[tuple[str, str]]:
         BadUsage: a pair without ``=`` or a part of it empty.
     """
     pairs = []
-    for part in (part for text in options.values(flag) for part in split_list(text)):
+    for part in _parts(options, flag):
         entity_type, equals, name = part.partition("=")
         if not equals or not entity_type.strip():
             raise BadUsage(f"--{flag}: {part!r} isn't of the form type=name")
@@ -193,8 +198,7 @@ def read_entries(options: OptionSet) -> dict[str, EntityName]:
     """
     entries: dict[str, EntityName] = {}
     named: list[tuple[str, EntityName]] = [*read_pairs(options, "names")]
-    for text in options.values("defaults"):
-        named += [(canonical_entity_type(part.strip()), DEFAULT) for part in split_list(text)]
+    named += [(canonical_entity_type(p.strip()), DEFAULT) for p in _parts(options, "defaults")]
     for entity_type, name in named:
         if entity_type in entries:
             raise BadUsage(f"entity type {entity_type} is given twice")
@@ -220,7 +224,7 @@ def read_ops(options: OptionSet) -> tuple[Op, ...]:
     from headgate.config.java_text import to_double
 
     found: list[Op] = []
-    for part in (part for text in options.values("add") for part in split_list(text)):
+    for part in _parts(options, "add"):
         name, equals, value = part.partition("=")
         if not equals:
             raise BadUsage(f"--add: {part!r} isn't of the form name:unit=value")
@@ -232,7 +236,7 @@ def read_ops(options: OptionSet) -> tuple[Op, ...]:
                 found.append(Op(key, read_value(value, key)))
             except ValueError as exc:
                 raise BadUsage(f"--add: {exc}") from None
-    for part in (part for text in options.values("delete") for part in split_list(text)):
+    for part in _parts(options, "delete"):
         if "=" in part:
             raise BadUsage(f"--delete: {part!r} isn't of the form name:unit")
         found.append(Op(QuotaKey.parse(part.strip()), None))
