@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.admin.home import with_way_out
 from headgate.cli import exit_codes
@@ -121,38 +121,41 @@ def _run(words: Sequence[str]) -> int:
 # --- alter
 
 
+class Asked(NamedTuple):
+    """What --alter asks for: types and names of one entity, configs to set and to remove."""
+
+    types: Sequence[str]
+    names: Sequence[str]
+    add: Mapping[str, str]
+    delete: Sequence[str]
+
+
 def alter(client: AdminClient, options: ConfigsOptions) -> None:
     """Set and remove configs of one entity."""
-    types, names = options.entity_types, options.entity_names
-    kind, name = types[0], names[0]
     kafka3 = (options.value("store") or "").startswith("zookeeper")
     add = configs_to_add(options, kafka3=kafka3)
-    delete = configs_to_delete(options)
+    asked = Asked(options.entity_types, options.entity_names, add, configs_to_delete(options))
+    kind, name = asked.types[0], asked.names[0]
     if kind in (USERS, CLIENTS):
-        _alter_client(client, types, names, add, delete)
+        _alter_client(client, asked)
     elif kind == IPS:
-        unknown = [key for key in (*add, *delete) if key not in IP_QUOTA_NAMES]
+        unknown = [key for key in (*add, *asked.delete) if key not in IP_QUOTA_NAMES]
         if unknown:
             raise IllegalArgument(
                 "Only connection quota configs can be added for 'ips' using --bootstrap-server. "
                 f"Unexpected config names: {','.join(unknown)}"
             )
-        alter_quotas(client, types, names, add, delete)
+        alter_quotas(client, asked)
     else:
-        _alter_resource(client, kind, name, add, delete)
+        _alter_resource(client, asked)
     if name:
         say(printable(f"Completed updating config for {kind[:-1]} {name}."))
     else:
         say(f"Completed updating default config for {kind} in the cluster.")
 
 
-def _alter_client(
-    client: AdminClient,
-    types: Sequence[str],
-    names: Sequence[str],
-    add: Mapping[str, str],
-    delete: Sequence[str],
-) -> None:
+def _alter_client(client: AdminClient, asked: Asked) -> None:
+    types, names, add, delete = asked
     scram_add = {key: value for key, value in add.items() if key in SCRAM_NAMES}
     scram_delete = [key for key in delete if key in SCRAM_NAMES]
     is_quota = _quota_names(types)
@@ -163,7 +166,7 @@ def _alter_client(
         if unknown:
             raise IllegalArgument(_unexpected(kind, done, unknown))
     if not scram_add and not scram_delete:
-        alter_quotas(client, types, names, add, delete)
+        alter_quotas(client, asked)
         return
     if "" in names:
         raise IllegalArgument(
@@ -199,13 +202,7 @@ def _unexpected(kind: str, done: str, names: Sequence[str]) -> str:
     )
 
 
-def alter_quotas(
-    client: AdminClient,
-    types: Sequence[str],
-    names: Sequence[str],
-    add: Mapping[str, str],
-    delete: Sequence[str],
-) -> None:
+def alter_quotas(client: AdminClient, asked: Asked) -> None:
     """
     Set and remove quotas of one entity.
 
@@ -213,8 +210,7 @@ def alter_quotas(
         IllegalArgument: a value is no number, or a key to be removed isn't set; nothing is sent.
         ApiError: the home refused it.
     """
-    if len(types) != len(names):
-        raise IllegalArgument("Exactly one entity name must be specified for every entity type")
+    types, names, add, delete = asked
     entity = entity_of(types, names)
     old = find(client, components_of(types, names)).get(entity, {})
     present = {key.name for key in old}
@@ -253,13 +249,9 @@ def _alter_scram(
     client.alter_user_scram_credentials(user, upsertions, delete)
 
 
-def _alter_resource(
-    client: AdminClient,
-    kind: str,
-    name: str,
-    add: Mapping[str, str],
-    delete: Sequence[str],
-) -> None:
+def _alter_resource(client: AdminClient, asked: Asked) -> None:
+    types, names, add, delete = asked
+    kind, name = types[0], names[0]
     check_resource_name(kind, name)
     # 4.3.1 looks for what is to be altered only where the resource is a broker's loggers.
     if kind == LOGGERS:
