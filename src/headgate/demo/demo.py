@@ -306,12 +306,10 @@ class Demo:
                "--out", str(self.tables)]  # fmt: skip
         log = ["--requests", str(bundled_log()), "--quotas", str(bundled_quotas()),
                "--broker-id", str(BUNDLED_BROKER_ID), "--out", str(self.log_tables)]  # fmt: skip
-        plans = {"twice": 2.0, "half": 0.5}
-        for name, factor in plans.items():
-            text = scaled(self.store, factor)
-            (self.place / f"{name}.yaml").write_text(text, encoding="utf-8")
-        tried = [str(self.place / f"{name}.yaml") for name in plans]
-        what_if = ["--requests", str(self.place / "usage"), "--plan", *tried,
+        plans = {self.place / "twice.yaml": 2.0, self.place / "half.yaml": 0.5}
+        for file, factor in plans.items():
+            file.write_text(scaled(self.store, factor), encoding="utf-8")
+        what_if = ["--requests", str(self.place / "usage"), "--plan", *map(str, plans),
                    "--out", str(self.tables), *windows]  # fmt: skip
         prices = self.place / "prices.yaml"
         prices.write_text(sample.PRICES, encoding="utf-8")

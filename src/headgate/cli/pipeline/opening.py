@@ -138,13 +138,12 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
     count = f"{len(files)} file{'s' if len(files) != 1 else ''}"
     console.print(
         f"{command}: {count}, {megabytes:,.1f} MB; "
-        f"time zone of logs that print none: {arguments.time_zone}",
-        highlight=False,
+        f"time zone of logs that print none: {arguments.time_zone}"
     )
     for note in notes[:MOST_NOTES]:
-        console.print(f"  {printable(note)}", highlight=False, markup=False)
+        console.print(f"  {printable(note)}", markup=False)
     if len(notes) > MOST_NOTES:
-        console.print(f"  and {len(notes) - MOST_NOTES} more", highlight=False)
+        console.print(f"  and {len(notes) - MOST_NOTES} more")
     run = start(command, arguments, console, config)
     run.mode, run.by_day = arguments.mode, bool(arguments.partition_by)
     yield Opened(run, pieces, found, arguments)
@@ -213,7 +212,7 @@ def start(
         except Exception as exc:
             raise ConfigError("\n".join(_why_not_started(exc, log))) from exc
     log.unlink()  # it is read only where Spark doesn't start
-    console.print(f"Spark {context.version}, {context.master}", highlight=False)
+    console.print(f"Spark {context.version}, {context.master}")
     if arguments.format == "delta":
         _check_delta(context)
     return Run(command, context, arguments.out, console, arguments.format)

@@ -20,7 +20,7 @@ from headgate.words import amount
 
 def progress_console(arguments: argparse.Namespace) -> Console:
     """Return what progress goes to: stderr, or nowhere with ``--quiet``."""
-    return Console(stderr=True, quiet=arguments.quiet)
+    return Console(stderr=True, quiet=arguments.quiet, highlight=False)
 
 
 Column = tuple[str, str | Callable[[Any], object]]

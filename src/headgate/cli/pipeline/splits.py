@@ -65,13 +65,12 @@ def _run(
     console.print(
         f"splits: {arguments.topic or ', '.join(arguments.journals)} -> "
         f"{arguments.splits_topic}, brokers "
-        f"{', '.join(map(str, brokers))}, every {arguments.period_ms} ms",
-        highlight=False,
+        f"{', '.join(map(str, brokers))}, every {arguments.period_ms} ms"
     )
     run = start("splits", arguments, console, {})
     split_stream.warm_up(run.spark)
     writer = split_topic.SplitWriter(arguments.splits_topic, config)
-    console.print(f"splits: epoch {writer.epoch}", highlight=False)
+    console.print(f"splits: epoch {writer.epoch}")
     given = {
         "producer_byte_rate:shares": arguments.capacity_producer,
         "consumer_byte_rate:shares": arguments.capacity_consumer,
@@ -82,7 +81,7 @@ def _run(
 
     def say(text: str) -> None:
         done.append(text)
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+        console.print(text, markup=False, soft_wrap=True)
 
     write = split_stream.write_rounds(rounds, writer, quotas, say)
     stopping = stop_on_sigterm()

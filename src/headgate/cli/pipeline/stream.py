@@ -209,8 +209,7 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
     what = arguments.topic or ", ".join(arguments.requests)
     console.print(
         f"{answer.command}: following {what}; time zone of logs that print none: "
-        f"{arguments.time_zone}",
-        highlight=False,
+        f"{arguments.time_zone}"
     )
     run = start(answer.command, arguments, console, spark)
     run.console = Console(quiet=True)  # a line per round is enough
@@ -221,7 +220,7 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
         answer.make_of(on, parts, upto)
 
     def say(words: str) -> None:
-        console.print(words, highlight=False)
+        console.print(words)
 
     tables = GrowingTables(run, parts, write, answer.tables, arguments.time_zone)
     stop = stop_on_sigterm() if arguments.follow else threading.Event()
