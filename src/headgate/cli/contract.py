@@ -68,7 +68,8 @@ class Parser(argparse.ArgumentParser):
         given: argparse's own.
 
     Attributes:
-        alone: flags that print a text and end the command, whatever else is given.
+        alone: flags that print a text and end the command, whatever else is given; each with the
+            function that returns its text.
     """
 
     def __init__(

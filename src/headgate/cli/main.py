@@ -7,8 +7,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
-from pkgutil import resolve_name
 from typing import Any, Final, NamedTuple
 
 from headgate.cli import exit_codes
@@ -127,12 +125,15 @@ def load(name: str) -> Callable[[Sequence[str]], int]:
     Raises:
         KeyError: there is no such command.
     """
+    from pkgutil import resolve_name  # here, because the list of commands doesn't need it
+
     found: Any = resolve_name(f"headgate.{COMMANDS[name].target}")
     if name.startswith("kafka-"):
         return found  # type: ignore[no-any-return]
     from headgate.cli.contract import command
 
-    return partial(command, found())
+    made = found()
+    return lambda words: command(made, words)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,7 +1,8 @@
 """
 The parsers of the commands that run on Spark.
 
-They stand apart from what the commands do: that imports Spark, which `--help` doesn't wait for.
+What the commands do is in modules that import Spark. The parsers are here, so that `--help` doesn't
+wait for that import.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def _undo(arguments: argparse.Namespace) -> Planned:
         if arguments.out is not None:
             write_plan(arguments.out, plan, identity, arguments.message)
             complain(f"Plan written to {printable(str(arguments.out))}; nothing was changed.")
-            told = planned(plan, read_clients(arguments.client, arguments.clients), ())
+            told = planned(plan, read_clients(arguments.client, arguments.clients), [])
             told.out = str(arguments.out)
             return told
         revision = None if identity is None else identity.revision
