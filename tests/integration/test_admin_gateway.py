@@ -23,8 +23,8 @@ from headgate.admin import (
     QuotaFilter,
 )
 from headgate.cli.kafka_configs.kafka_configs import main
-from headgate.cli.quotas import as_code as quotas_as_code
-from headgate.cli.quotas import history, kafka_quotas
+from headgate.cli.main import load
+from headgate.cli.quotas import kafka_quotas
 from headgate.client.connection import Connection
 from headgate.client.security import Security
 from headgate.config.listeners import HostPort
@@ -34,6 +34,10 @@ from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES
 from headgate.wire.messages import draft
 
 from .gateway_kit import make_gateway, wait_for
+
+main_apply = load("apply")
+main_history = load("history")
+main_plan = load("plan")
 
 __all__ = ["make_gateway"]
 pytestmark = pytest.mark.kafka4
@@ -181,7 +185,7 @@ def test_kafka_quotas_in_full_through_either_door(
     assert capsys.readouterr().out.splitlines()[0] == (
         "consumer_byte_rate:shares=200 {user=user-two, client-id=my-client}"
     )
-    assert history.main(["--store", places.store]) == 0
+    assert main_history(["--store", places.store]) == 0
     told = capsys.readouterr().out
     assert "User:ANONYMOUS  kafka-quotas  users/user-two/clients/my-client" in told
 
@@ -245,9 +249,9 @@ def test_quotas_as_code_through_a_gateway(places: Places, tmp_path: Path) -> Non
     file = tmp_path / "quotas.yaml"
     file.write_text("quotas:\n- entity: {user: null}\n  producer_byte_rate:bps: 5000000\n")
     argv = ["--bootstrap-server", places.data, str(file)]
-    assert quotas_as_code.main_plan(argv) == 3
-    assert quotas_as_code.main_apply(argv) == 0
-    assert quotas_as_code.main_plan(argv) == 0
+    assert main_plan(argv) == 3
+    assert main_apply(argv) == 0
+    assert main_plan(argv) == 0
 
 
 def test_tls_and_sasl_to_the_admin_listener(
@@ -291,7 +295,7 @@ def test_tls_and_sasl_to_the_admin_listener(
             with pytest.raises(ApiError) as caught:
                 refused.result(120)
             assert caught.value.code == KafkaError.CLUSTER_AUTHORIZATION_FAILED
-    assert history.main(["--store", gateway.gateway.settings.store]) == 0
+    assert main_history(["--store", gateway.gateway.settings.store]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "  User:admin  headgate.admin  users/carol" in lines[0]
     assert all("User:bob" in line and "refused" in line for line in lines[1:])
@@ -311,7 +315,7 @@ def test_a_stranger_is_refused_and_the_attempt_is_in_the_history(
         with pytest.raises(ApiError) as caught:
             client.alter_quotas([entry]).all().result(120)
         assert caught.value.code == KafkaError.CLUSTER_AUTHORIZATION_FAILED
-    assert history.main(["--store", places.store]) == 0
+    assert main_history(["--store", places.store]) == 0
     [line] = capsys.readouterr().out.splitlines()
     assert "User:bob" in line
     assert "refused" in line

@@ -30,7 +30,7 @@ from headgate.admin import (
     QuotaKey,
 )
 from headgate.cli.kafka_configs.kafka_configs import main
-from headgate.cli.quotas import as_code as quotas_as_code
+from headgate.cli.main import load
 from headgate.cli.quotas import kafka_quotas
 from headgate.embedded import EmbeddedKafka
 from headgate.embedded.tools import run_tool
@@ -39,6 +39,10 @@ from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS, REQUEST
 from headgate.store import open_store
 from headgate.store.kafka.codec import wants_two
 from headgate.store.kafka.store import TOPIC
+
+main_apply = load("apply")
+main_export = load("export")
+main_plan = load("plan")
 
 pytestmark = pytest.mark.kafka4
 
@@ -292,12 +296,12 @@ def test_quotas_as_code_against_a_cluster(
     put(empty, QuotaEntity.of(user=DEFAULT, client_id="etl"), producer_byte_rate=1000)
     put(empty, QuotaEntity.of(ip=DEFAULT), connection_creation_rate=50)
     file = str(tmp_path / "quotas.yaml")
-    assert quotas_as_code.main_export([*place, "--out", file]) == 0
-    assert quotas_as_code.main_plan([*place, file, "--prune"]) == 0
+    assert main_export([*place, "--out", file]) == 0
+    assert main_plan([*place, file, "--prune"]) == 0
     text = Path(file).read_text().replace("1000", "2000")
     Path(file).write_text(text)
-    assert quotas_as_code.main_plan([*place, file]) == 3
-    assert quotas_as_code.main_apply([*place, file]) == 0
+    assert main_plan([*place, file]) == 3
+    assert main_apply([*place, file]) == 0
     assert "Applied: 1 entity changed." in capsys.readouterr().out
     until(
         lambda: (
@@ -308,7 +312,7 @@ def test_quotas_as_code_against_a_cluster(
         )
     )
     Path(file).write_text(text + "- entity: {user: a}\n  producer_byte_rate:bps: 5\n")
-    assert quotas_as_code.main_apply([*place, file]) == 1
+    assert main_apply([*place, file]) == 1
     assert f"keep {PRODUCER_BPS} in a Headgate store" in capsys.readouterr().err
 
 
@@ -351,9 +355,9 @@ def test_apply_splits_entities_whose_keys_live_in_kafka_and_in_headgates_topic(
         both = (Op(PRODUCER, 1.0), Op(PRODUCER_BPS, 1.0))
         [refused] = store.alter([AlterQuotasEntry(mixed, both)])
         assert wants_two(refused.error)
-    assert quotas_as_code.main_apply([*place, write(1000, 5000), "--validate-only"]) == 0
+    assert main_apply([*place, write(1000, 5000), "--validate-only"]) == 0
     assert kept() == {}
-    assert quotas_as_code.main_apply([*place, str(file), "--message", "why"]) == 0
+    assert main_apply([*place, str(file), "--message", "why"]) == 0
     assert "Applied: 2 entities changed." in capsys.readouterr().out
     assert kept() == expected(1000, 5000)
     with open_store(kafka_store, create=False) as store:
@@ -363,12 +367,12 @@ def test_apply_splits_entities_whose_keys_live_in_kafka_and_in_headgates_topic(
         for entity, values in expected(1000, 5000).items()
         for key, value in values.items()
     }
-    assert quotas_as_code.main_plan([*place, str(file)]) == 0
+    assert main_plan([*place, str(file)]) == 0
     # A reviewed plan needs the store's revision, which the plan's own first half changes.
-    assert quotas_as_code.main_plan([*place, write(2000, 6000), "--out", plan]) == 3
-    assert quotas_as_code.main_apply([*place, plan]) == 0
+    assert main_plan([*place, write(2000, 6000), "--out", plan]) == 3
+    assert main_apply([*place, plan]) == 0
     assert kept() == expected(2000, 6000)
     file.write_text("quotas: []\n")
     prune = ["--prune", "--max-removals", "3"]
-    assert quotas_as_code.main_apply([*place, str(file), *prune]) == 0
+    assert main_apply([*place, str(file), *prune]) == 0
     assert kept() == {}

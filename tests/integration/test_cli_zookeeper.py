@@ -17,13 +17,15 @@ from kazoo.client import KazooClient
 
 import kip_55
 from headgate.admin import AdminClient
-from headgate.cli.doctor import doctor
 from headgate.cli.kafka_configs.kafka_configs import main
+from headgate.cli.main import load
 from headgate.embedded import EmbeddedKafka, EmbeddedZooKeeper
 from headgate.embedded.tools import run_tool
 from headgate.quota.key import CONSUMER, PRODUCER
 from headgate.quota.precedence import resolve
 from headgate.store import open_store
+
+main_doctor = load("doctor")
 
 pytestmark = pytest.mark.kafka3
 
@@ -292,7 +294,7 @@ def test_55d_1_doctor_reports_the_older_layout(
 ) -> None:
     assert ensemble.run(KIP_55[0])[0] == 0
     ensemble.client.set("/config/users", b'{"version":1,"config":{"producer_byte_rate":"9"}}')
-    assert doctor.main(["--store", f"zookeeper://{ensemble.connect}"]) == 3
+    assert main_doctor(["--store", f"zookeeper://{ensemble.connect}"]) == 3
     assert "/config/users holds quotas of users/<default> in an older layout" in (
         capsys.readouterr().out
     )

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.doctor import doctor
+from headgate.cli.main import load
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.store import open_store
 
 from .scripted_upstream import Start, Upstream, start, upstream
+
+main_doctor = load("doctor")
 
 __all__ = ["start", "upstream"]
 
@@ -41,7 +43,7 @@ def test_a_cluster_and_a_gateway_that_are_not_there(
         headgate__upstream="127.0.0.1:1",
         headgate__http__listener=f"127.0.0.1:{free_port + 1}",
     )
-    assert doctor.main(words) == 3
+    assert main_doctor(words) == 3
     found = capsys.readouterr().out
     assert (
         "the upstream of listener PLAINTEXT doesn't answer: 127.0.0.1:1 can't be reached" in found
@@ -58,7 +60,7 @@ def test_ports_that_do_not_accept_and_brokers_without_one(
         listeners=f"PLAINTEXT://127.0.0.1:{free_port}",
         headgate__upstream=f"127.0.0.1:{upstream.port}",
     )
-    assert doctor.main(words) == 3
+    assert main_doctor(words) == 3
     found = capsys.readouterr().out
     address = f"127.0.0.1:{free_port}"
     assert f"{address}, which clients of PLAINTEXT are told for broker 1, doesn't accept" in found
@@ -80,7 +82,7 @@ def test_a_gateway_that_runs_has_ports_that_accept_and_is_ready(
     }
     start(**named)
     words = written(tmp_path, **named, headgate__upstream=f"127.0.0.1:{upstream.port}")
-    assert doctor.main(words) == 3
+    assert main_doctor(words) == 3
     found = capsys.readouterr().out
     assert "doesn't accept" not in found
     assert "isn't ready" not in found
@@ -91,7 +93,7 @@ def test_mistakes_in_the_file_are_told_and_nothing_else_is_looked_at(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = written(tmp_path, listeners="PLAINTEXT://:9092", headgate__upstraem="x:1")
-    assert doctor.main(words) == 1
+    assert main_doctor(words) == 1
     printed = capsys.readouterr()
     assert "unknown setting headgate.upstraem; did you mean headgate.upstream?" in printed.err
     assert printed.out == ""
@@ -106,6 +108,6 @@ def test_a_store_that_is_not_there_could_not_be_looked_at(
         headgate__upstream="127.0.0.1:1",
     )
     (tmp_path / "quotas.db").unlink()
-    assert doctor.main(words) == 3
+    assert main_doctor(words) == 3
     assert "headgate doctor: couldn't look: the store sqlite:" in capsys.readouterr().err
     assert not (tmp_path / "quotas.db").exists()

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.doctor import doctor
+from headgate.cli.main import load
 from headgate.embedded import EmbeddedKafka
 from headgate.store import open_store
+
+main_doctor = load("doctor")
 
 pytestmark = pytest.mark.kafka4
 ACLS = "org.apache.kafka.tools.AclCommand"
@@ -44,7 +46,7 @@ def looked_at(
     file = folder / "headgate.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
     open_store(lines["headgate.store"]).close()
-    assert doctor.main(["--config", str(file)]) == 3  # nothing accepts at the gateway's port
+    assert main_doctor(["--config", str(file)]) == 3  # nothing accepts at the gateway's port
     return capsys.readouterr().out
 
 

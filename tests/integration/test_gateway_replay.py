@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
-from headgate.cli.pipeline.replay import main_replay
+from headgate.cli.main import load
 from headgate.gateway import GatewayThread
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, PRODUCER_BPS, PRODUCER_IDS, REQUEST
@@ -19,6 +19,8 @@ from headgate.wire.apis import CREATE_TOPICS
 from headgate.wire.messages import encode_request, mutation
 
 from .gateway_kit import make_gateway, read_all, send, set_quota, topic
+
+main_replay = load("replay")
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

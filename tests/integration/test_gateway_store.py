@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headgate.cli.quotas.store import main as store_command
+from headgate.cli.main import load
 from headgate.cli.serve.serve import open_own_store
 from headgate.config import Settings
 from headgate.errors import StoreError
@@ -28,6 +28,8 @@ from headgate.store.identity import StoreIdentity
 from .gateway_kit import wait_for
 from .scripted_upstream import SLOW, Upstream, connect, produce, read_answer
 from .scripted_upstream import upstream as upstream
+
+store_command = load("store")
 
 BEFORE = Path(__file__).parents[1] / "data" / "before"
 BOB = QuotaEntity.of(user="bob")

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
-from headgate.cli.pipeline.recommend import main_recommend
-from headgate.cli.pipeline.replay import main_replay
-from headgate.cli.pipeline.usage import main_usage
+from headgate.cli.main import load
 from headgate.embedded import spark_env
+
+main_usage = load("usage")
+main_replay = load("replay")
+main_recommend = load("recommend")
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

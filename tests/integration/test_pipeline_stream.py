@@ -22,16 +22,18 @@ import pytest
 
 import duckdb_oracle
 from headgate.cli import exit_codes
-from headgate.cli.pipeline.answers import main_storms
-from headgate.cli.pipeline.recommend import main_recommend
-from headgate.cli.pipeline.replay import main_replay
-from headgate.cli.pipeline.usage import main_usage
-from headgate.cli.pipeline.what_if import main_what_if
+from headgate.cli.main import load
 from headgate.embedded import spark_env
 from headgate.pipeline.sources.journal_tail import follow_journals
 from headgate.pipeline.splits import split_stream
 from headgate.usage.format import Event, Origin
 from headgate.usage.writer import JournalWriter
+
+main_usage = load("usage")
+main_replay = load("replay")
+main_storms = load("storms")
+main_what_if = load("what-if")
+main_recommend = load("recommend")
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,8 +16,7 @@ import pytest
 from confluent_kafka import Producer
 
 import duckdb_oracle
-from headgate.cli.pipeline.splits import main_splits
-from headgate.cli.pipeline.usage import main_usage
+from headgate.cli.main import load
 from headgate.embedded import EmbeddedKafka
 from headgate.errors import ConfigError
 from headgate.pipeline.splits.split_topic import SplitWriter
@@ -26,6 +25,9 @@ from headgate.usage.rows import batch_of
 from headgate.usage.splits import Split
 from headgate.usage.topic import encode
 from kit.splits_fleet import read_splits
+
+main_usage = load("usage")
+main_splits = load("splits")
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

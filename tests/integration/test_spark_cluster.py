@@ -16,7 +16,7 @@ import duckdb
 import pytest
 
 import duckdb_oracle
-from headgate.cli.pipeline.replay import main_replay
+from headgate.cli.main import load
 from headgate.embedded import spark_env
 from spark_machines import (
     SPARK,
@@ -29,6 +29,8 @@ from spark_machines import (
     submit_script,
     write_conf,
 )
+
+main_replay = load("replay")
 
 pytestmark = pytest.mark.spark
 DATA = Path(__file__).parents[1] / "data" / "pipeline"

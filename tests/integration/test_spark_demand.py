@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 import headgate.pipeline as hp
-from headgate.cli.pipeline.what_if import main_what_if
+from headgate.cli.main import load
 from headgate.demand.forecast import forecast, infer
 from headgate.demand.rhythm import Charge
 from headgate.pipeline import schema
@@ -22,6 +22,8 @@ from headgate.usage.format import Event, Origin
 from headgate.usage.writer import JournalWriter
 from kit.throttled_clients import START_MS, Application, Eager, run, steady
 from pipeline_rows import same_schema
+
+main_what_if = load("what-if")
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,14 +20,17 @@ import pytest
 
 import duckdb_oracle
 from headgate.cli import exit_codes
-from headgate.cli.main import main
-from headgate.cli.pipeline.answers import main_chargeback, main_effective, main_storms
-from headgate.cli.pipeline.recommend import main_recommend
-from headgate.cli.pipeline.replay import main_replay
-from headgate.cli.pipeline.usage import main_usage
-from headgate.cli.pipeline.what_if import main_what_if
+from headgate.cli.main import load, main
 from kit.pages import Reader, run_python
 from kit.schemas import schema_of
+
+main_usage = load("usage")
+main_replay = load("replay")
+main_chargeback = load("chargeback")
+main_storms = load("storms")
+main_effective = load("effective")
+main_what_if = load("what-if")
+main_recommend = load("recommend")
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

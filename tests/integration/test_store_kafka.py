@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from contract.suite import Seen, alteration, errors, set_key
-from headgate.cli.quotas.store import main as store_command
+from headgate.cli.main import load
 from headgate.config import load_settings
 from headgate.embedded import EmbeddedKafka
 from headgate.errors import StoreError
@@ -21,6 +21,8 @@ from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_IDS, REQUEST
 from headgate.quota.table import QuotaTable
 from headgate.store import open_store
 from headgate.store.kafka.store import TOPIC, KafkaStore
+
+store_command = load("store")
 
 pytestmark = pytest.mark.kafka4
 

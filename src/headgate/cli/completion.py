@@ -7,13 +7,13 @@ The scripts are made from the commands' own parsers and start no Python when a k
 from __future__ import annotations
 
 import argparse
-import importlib
 from collections.abc import Sequence
+from pkgutil import resolve_name
 from typing import Any, Final
 
 import shtab
 
-from headgate.cli.contract import Parser, command
+from headgate.cli.contract import Parser
 from headgate.cli.joptsimple import Option
 from headgate.cli.main import COMMANDS
 from headgate.cli.output import say
@@ -24,8 +24,8 @@ _FILES: Final = {"FILE": shtab.FILE, "PATH": shtab.FILE, "PLAN": shtab.FILE, "DI
 """Metavars of arguments that are files."""
 
 _TOOLS: Final = {
-    "kafka-quotas": "headgate.cli.quotas.kafka_quotas:OPTIONS",
-    "kafka-configs": "headgate.cli.kafka_configs.options:OPTIONS",
+    "kafka-quotas": "cli.quotas.kafka_quotas:OPTIONS",
+    "kafka-configs": "cli.kafka_configs.options:OPTIONS",
 }
 """Where the flags are of tools that read theirs as Kafka's do."""
 
@@ -37,11 +37,6 @@ class Script(Result):
     script: str
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run `headgate completion`."""
-    return command(parser(), argv, _completion)
-
-
 def parser() -> Parser:
     """Return the command's parser."""
     made = Parser(
@@ -49,6 +44,7 @@ def parser() -> Parser:
         "Print the script with which a shell completes commands, flags and files. For zsh, keep "
         "it as _headgate in a folder of $fpath; for fish, as "
         "~/.config/fish/completions/headgate.fish.",
+        _completion,
         example="headgate completion bash > ~/.local/share/bash-completion/completions/headgate",
     )
     made.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
@@ -86,16 +82,11 @@ def parser_of(program: str) -> argparse.ArgumentParser:
 
 def _parser(name: str) -> argparse.ArgumentParser:
     """Return a command's parser; one that knows nothing where an extra's packages are missing."""
-    module, _, function = _TOOLS.get(name, COMMANDS[name].target).partition(":")
     try:
-        there: Any = importlib.import_module(module)
+        found: Any = resolve_name(f"headgate.{_TOOLS.get(name, COMMANDS[name].target)}")
     except ModuleNotFoundError:
         return argparse.ArgumentParser()
-    if name in _TOOLS:
-        made = _of_options(getattr(there, function))
-    else:
-        maker = "parser" if function == "main" else f"{function.removeprefix('main_')}_parser"
-        made = getattr(there, maker)()
+    made: argparse.ArgumentParser = _of_options(found) if name in _TOOLS else found()
     _mark_files(made)
     return made
 

@@ -5,9 +5,10 @@ From flags to an admin client.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headgate.admin.client_settings import strangers
+from headgate.cli.joptsimple import Option, OptionSet
 from headgate.cli.output import complain, printable
 from headgate.errors import ConfigError
 
@@ -38,6 +39,33 @@ def load_properties(path: str) -> dict[str, str]:
     if bad:
         raise MalformedProperties("Malformed \\uxxxx encoding.")
     return {entry.key: entry.value for entry in found}
+
+
+STORE: Final = Option(
+    "store",
+    "A Headgate store instead of a server: sqlite:PATH, zookeeper://HOST:PORT/CHROOT or "
+    "kafka://HOST:PORT.",
+    "String: URL",
+)
+"""The flag of the two tools that read theirs as Kafka's do."""
+
+
+def connect(options: OptionSet, tool: str) -> AdminClient:
+    """
+    Make the admin client that such a tool's flags ask for.
+
+    Raises:
+        OptionError: a flag is given more than once.
+        OSError: the file can't be read.
+        ConfigError: settings that make no sense.
+    """
+    return open_client(
+        servers=options.value("bootstrap-server") or options.value("bootstrap-controller"),
+        store=options.value("store"),
+        config_file=options.value("command-config"),
+        tool=tool,
+        create=options.has("alter"),
+    )
 
 
 def open_client(

@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import getpass
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET, UnsetType
 
 from headgate.cli.connecting import open_client
-from headgate.cli.contract import BadUsage, Parser, command
+from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.flags import add_connection, add_place_flags
 from headgate.cli.quotas.quota_home import open_quota_store
@@ -40,11 +40,6 @@ class Console(Result):
     users: list[dict[str, str]] | UnsetType = UNSET
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run `headgate console`."""
-    return command(parser(), argv, lambda arguments: arguments.does(arguments))
-
-
 def parser() -> Parser:
     """Return the command's parser."""
     made = Parser(
@@ -54,6 +49,7 @@ def parser() -> Parser:
         "given; use and throttling come from a gateway. Without --data nobody signs in, the page "
         "is read-only, and it is served on loopback only. `headgate console user` lists, adds and "
         "removes users.",
+        _serve,
         example=f"{_TOOL} --bootstrap-server localhost:19092 --store sqlite:quotas.db",
     )
     add_place_flags(made)
@@ -75,7 +71,6 @@ def parser() -> Parser:
     )
     made.add_argument("--tenants", metavar="FILE", help="the principals of each tenant, YAML")
     made.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
-    made.set_defaults(does=_serve)
     _add_user(made.add_subparsers(metavar="[ACTION]"))
     return made
 
@@ -86,9 +81,9 @@ def _add_user(actions: argparse._SubParsersAction[Parser]) -> None:
         help="list, add and remove local users, instead of serving",
         description="List, add and remove the console's local users. Passwords are asked for on "
         "the terminal, or read from stdin, one line.",
+        does=_user,
         example=f"{_TOOL} user add ada --role operator --data console",
     )
-    made.set_defaults(does=_user)
     made.add_argument("action", choices=("list", "add", "password", "remove"))
     made.add_argument("name", metavar="NAME", nargs="?", help="of the user")
     made.add_argument("--data", metavar="DIR", required=True, help="the console's folder")
@@ -106,8 +101,7 @@ def _user(arguments: argparse.Namespace) -> Console:
         raise BadUsage(f"{action} takes {'no' if action == 'list' else 'a'} NAME")
     if (arguments.role is None) != (action != "add"):
         raise BadUsage("add takes --role, and nothing else does")
-    database = Database(Path(arguments.data))
-    try:
+    with contextlib.closing(Database(Path(arguments.data))) as database:
         users = Users(database)
         if action == "add":
             users.add(name, Role(arguments.role), arguments.tenant, _password())
@@ -116,8 +110,6 @@ def _user(arguments: argparse.Namespace) -> Console:
         elif action == "remove":
             users.remove(name)
         found = users.listed()
-    finally:
-        database.close()
     for user in found:
         say(printable("  ".join(filter(None, (user.name, user.role, user.tenant)))))
     return Console(users=[dict(u._asdict()) for u in found])
@@ -172,7 +164,7 @@ def open_home(
 
 
 def _settings(arguments: argparse.Namespace) -> tuple[ConsoleSettings, Settings | None]:
-    """Return the console's settings, flags before the file, and all of the file if there is one."""
+    """Return the console's settings, flags before the file, and the whole file's; None: no file."""
     from headgate.config import Settings, load_settings
 
     whole = load_settings(arguments.config) if arguments.config else None

@@ -1,8 +1,9 @@
 """
 The contract of every command: its parser, one JSON object for ``--json``, its exit status.
 
-A command is a function of parsed flags that prints for people and returns a
-:class:`~headgate.cli.results.Result`; :func:`command` does the rest.
+A command's parser knows its action: a function of the parsed flags that prints for people by
+:func:`~headgate.cli.output.say`, which is silent where ``--json`` was given, and returns a
+:class:`~headgate.cli.results.Result`. :func:`command` does the rest.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from headgate.cli.output import complain, printable, say
 from headgate.cli.results import Error, Failed, Result
 from headgate.errors import ApiError, ConfigError, HeadgateError
 
+Action = Callable[[argparse.Namespace], Result]
 _JSON: Final = frozenset({"--json", "-json"})  # the second as Kafka's tools read flags
 
 
@@ -58,16 +60,23 @@ class Parser(argparse.ArgumentParser):
     Args:
         prog: such as ``headgate plan``.
         description: what the command does, in a sentence or two.
+        does: called with the parsed flags; None for a command that has only actions, each with a
+            parser of its own.
         example: a command line that people can copy.
         progress: the command shows progress, which ``--quiet`` turns off.
         json: what ``--json`` prints; None: the command takes no such flag.
         given: argparse's own.
+
+    Attributes:
+        alone: flags that print a text and end the command, whatever else is given; each with the
+            function that returns its text.
     """
 
     def __init__(
         self,
         prog: str,
         description: str,
+        does: Action | None = None,
         *,
         example: str,
         progress: bool = False,
@@ -82,6 +91,9 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
             **given,
         )
+        self.alone: dict[str, Callable[[], str]] = {}
+        if does is not None:
+            self.set_defaults(does=does)
         if json is not None:
             self.add_argument("--json", action="store_true", help=json)
         if progress:
@@ -97,19 +109,25 @@ class Parser(argparse.ArgumentParser):
         raise BadUsage(message, self.format_usage().rstrip())
 
 
-def command(
-    made: Parser, words: Sequence[str], action: Callable[[argparse.Namespace], Result]
-) -> int:
+def command(made: Parser, words: Sequence[str]) -> int:
     """
     Run a command and return its exit status.
 
     Args:
         made: its parser.
         words: what follows its name.
-        action: does it, and prints for people by :func:`~headgate.cli.output.say`, which is
-            silent where ``--json`` was given.
     """
-    return run(made.prog, words, lambda: action(made.parse_args(words)))
+    for flag, text in made.alone.items():
+        if flag in words:
+            say(text())
+            return exit_codes.DONE
+
+    def act() -> Result:
+        arguments = made.parse_args(words)
+        result: Result = arguments.does(arguments)
+        return result
+
+    return run(made.prog, words, act)
 
 
 def run(name: str, words: Sequence[str], action: Callable[[], Result]) -> int:

@@ -37,7 +37,7 @@ _NEEDS: Final = {
     "headgate console": "console",
     "headgate splits": "pipeline,admin",
 }
-"""Commands whose extras hold more than the first that brings the package they miss."""
+"""Commands that need another extra than the first one that has the missing package."""
 
 
 def missing(command: str, module: str) -> str | None:

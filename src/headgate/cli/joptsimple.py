@@ -99,20 +99,15 @@ def parse(options: Iterable[Option], argv: Sequence[str]) -> OptionSet:
         if word == "--":
             words.extend(reversed(rest))
             break
-        if word.startswith("--"):
-            name, _, value = word[2:].partition("=")
-            option = known.get(name)
-        elif word.startswith("-") and word != "-":
-            name, _, value = word[1:].partition("=")
-            option = known.get(name)
-            if option is None:
-                # A cluster of one-letter options, of which the tools have none.
-                name = word[1]
-        else:
+        if not word.startswith("-") or word == "-":
             words.append(word)
             continue
+        name, _, value = word.removeprefix("-").removeprefix("-").partition("=")
+        option = known.get(name)
         if option is None:
-            raise OptionError(f"{name} is not a recognized option")
+            # After one dash it is a cluster of one-letter options, of which the tools have none.
+            told = name if word.startswith("--") else word[1]
+            raise OptionError(f"{told} is not a recognized option")
         if option.argument is None:
             detected.append(Detected(name, None))
             continue

@@ -4,11 +4,10 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from headgate.cli import exit_codes
 from headgate.cli.environment import TwoPlaces, placed
@@ -20,9 +19,9 @@ class Command(NamedTuple):
     One row of the table.
 
     Args:
-        target: ``module:function``; the function takes the arguments after the command's name
-            and returns the exit status. Beside ``main_x`` is ``x_parser``, beside ``main`` is
-            ``parser``: it takes nothing and returns the command's parser.
+        target: ``module:function``, the module below the package ``headgate``. The function returns
+            the command's parser. Those of Kafka's tools, whose names begin with ``kafka-``, take
+            the arguments after the command's name and return the exit status.
         help: one line.
     """
 
@@ -30,80 +29,71 @@ class Command(NamedTuple):
     help: str
 
 
-_AS_CODE: Final = "headgate.cli.quotas.as_code"
-_PIPELINE: Final = "headgate.cli.pipeline"
 JOBS: Final[dict[str, dict[str, Command]]] = {
     "Run": {
-        "serve": Command("headgate.cli.serve.serve:main", "run the gateway in front of Kafka"),
+        "serve": Command("cli.serve.serve:parser", "run the gateway in front of Kafka"),
         "demo": Command(
-            "headgate.demo.demo:main", "show everything once, with a real Kafka, ending in a report"
+            "demo.demo:parser", "show everything once, with a real Kafka, ending in a report"
         ),
         "console": Command(
-            "headgate.cli.console:main",
-            "serve the web page that says who is throttled now, and why",
+            "cli.console:parser", "serve the web page that says who is throttled now, and why"
         ),
         "splits": Command(
-            f"{_PIPELINE}.splits:main_splits", "stream cluster-wide quotas' splits to the gateways"
+            "cli.pipeline.parsers:splits", "stream cluster-wide quotas' splits to the gateways"
         ),
         "monitoring": Command(
-            "headgate.cli.monitoring:main", "write dashboards for Grafana, alerts for Prometheus"
+            "cli.monitoring:parser", "write dashboards for Grafana, alerts for Prometheus"
         ),
         "doctor": Command(
-            "headgate.cli.doctor.doctor:main", "look for what is wrong with quotas or a set-up"
+            "cli.doctor.doctor:parser", "look for what is wrong with quotas or a set-up"
         ),
     },
     "Set quotas": {
-        "export": Command(f"{_AS_CODE}:main_export", "write all quotas as YAML"),
-        "plan": Command(f"{_AS_CODE}:main_plan", "show what a quotas file would change"),
-        "apply": Command(f"{_AS_CODE}:main_apply", "make quotas match a quotas file or a plan"),
-        "undo": Command("headgate.cli.quotas.undo:main", "undo a change, or all since a time"),
+        "export": Command("cli.quotas.as_code:export_parser", "write all quotas as YAML"),
+        "plan": Command("cli.quotas.as_code:plan_parser", "show what a quotas file would change"),
+        "apply": Command(
+            "cli.quotas.as_code:apply_parser", "make quotas match a quotas file or a plan"
+        ),
+        "undo": Command("cli.quotas.undo:parser", "undo a change, or all since a time"),
         "store": Command(
-            "headgate.cli.quotas.store:main",
-            "show a store's id, accept another store, copy a store",
+            "cli.quotas.store:parser", "show a store's id, accept another store, copy a store"
         ),
         "kafka-quotas": Command(
-            "headgate.cli.quotas.kafka_quotas:main", "KIP-546's tool: list, describe, alter quotas"
+            "cli.quotas.kafka_quotas:main", "KIP-546's tool: list, describe, alter quotas"
         ),
         "kafka-configs": Command(
-            "headgate.cli.kafka_configs.kafka_configs:main",
-            "Kafka's tool: users, clients, ips, brokers",
+            "cli.kafka_configs.kafka_configs:main", "Kafka's tool: users, clients, ips, brokers"
         ),
     },
     "Ask": {
         "why": Command(
-            "headgate.cli.why:main", "say why a client waits, by which quota, what would free it"
+            "cli.why:parser", "say why a client waits, by which quota, what would free it"
         ),
-        "history": Command(
-            "headgate.cli.quotas.history:main", "list who changed which quota, and when"
-        ),
+        "history": Command("cli.quotas.history:parser", "list who changed which quota, and when"),
         "effective": Command(
-            f"{_PIPELINE}.answers:main_effective",
+            "cli.pipeline.parsers:effective",
             "show which quota applied to which client, and quotas that match none",
         ),
-        "what-if": Command(
-            f"{_PIPELINE}.what_if:main_what_if", "try other quotas on past requests"
-        ),
-        "recommend": Command(f"{_PIPELINE}.recommend:main_recommend", "propose quotas from use"),
-        "storms": Command(
-            f"{_PIPELINE}.answers:main_storms", "find connection and producer-id storms"
-        ),
+        "what-if": Command("cli.pipeline.parsers:what_if", "try other quotas on past requests"),
+        "recommend": Command("cli.pipeline.parsers:recommend", "propose quotas from use"),
+        "storms": Command("cli.pipeline.parsers:storms", "find connection and producer-id storms"),
     },
     "Account": {
-        "usage": Command(f"{_PIPELINE}.usage:main_usage", "sum up who used what, by quota-id"),
+        "usage": Command("cli.pipeline.parsers:usage", "sum up who used what, by quota-id"),
         "requests": Command(
-            f"{_PIPELINE}.requests:main_requests", "write request logs as a table, a row each"
+            "cli.pipeline.parsers:requests", "write request logs as a table, a row each"
         ),
         "replay": Command(
-            f"{_PIPELINE}.replay:main_replay", "replay requests through Kafka's quota arithmetic"
+            "cli.pipeline.parsers:replay", "replay requests through Kafka's quota arithmetic"
         ),
-        "chargeback": Command(f"{_PIPELINE}.answers:main_chargeback", "price usage per tenant"),
+        "chargeback": Command("cli.pipeline.parsers:chargeback", "price usage per tenant"),
         "report": Command(
-            f"{_PIPELINE}.report:main", "draw the tables of a pipeline run as one page"
+            "cli.pipeline.report:parser", "draw the tables of a pipeline run as one page"
         ),
     },
     "Other": {
         "completion": Command(
-            "headgate.cli.completion:main", "print the completion script of bash, zsh or fish"
+            "cli.completion:parser", "print the completion script of bash, zsh or fish"
         ),
     },
 }
@@ -130,16 +120,20 @@ def usage() -> str:
 
 def load(name: str) -> Callable[[Sequence[str]], int]:
     """
-    Import one command's function.
+    Import one command: a function of the arguments after its name that returns the exit status.
 
     Raises:
         KeyError: there is no such command.
     """
-    module_name, _, function = COMMANDS[name].target.partition(":")
-    command: Callable[[Sequence[str]], int] = getattr(
-        importlib.import_module(module_name), function
-    )
-    return command
+    from pkgutil import resolve_name  # here, because the list of commands doesn't need it
+
+    found: Any = resolve_name(f"headgate.{COMMANDS[name].target}")
+    if name.startswith("kafka-"):
+        return found  # type: ignore[no-any-return]
+    from headgate.cli.contract import command
+
+    made = found()
+    return lambda words: command(made, words)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

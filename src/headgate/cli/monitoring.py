@@ -5,10 +5,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
-from headgate.cli.contract import Parser, command
+from headgate.cli.contract import Parser
 from headgate.cli.output import say
 from headgate.cli.results import Written
 from headgate.metrics.monitoring.dashboards import files
@@ -20,15 +19,11 @@ def parser() -> Parser:
         "headgate monitoring",
         "Write dashboards for Grafana and alerts for Prometheus, over the metrics of gateways. "
         "Files of the same names that are there already are replaced.",
+        _write,
         example="headgate monitoring dashboards",
     )
     made.add_argument("folder", type=Path, metavar="DIR", help="made where it is missing")
     return made
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the command; returns the exit status."""
-    return command(parser(), argv, _write)
 
 
 def _write(options: argparse.Namespace) -> Written:

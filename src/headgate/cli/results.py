@@ -5,7 +5,7 @@ What commands print for ``--json``: one class per kind of result.
 from __future__ import annotations
 
 import math
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -53,8 +53,12 @@ class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     Args:
         error: why the command failed; absent if it didn't.
+
+    Attributes:
+        finding: the member that isn't empty, or 0, where something differs or was found.
     """
 
+    finding: ClassVar[str] = ""
     error: Error | UnsetType = UNSET
 
     @property
@@ -62,12 +66,8 @@ class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         """The exit status of this result."""
         if self.error is not UNSET:
             return exit_codes.FAILED
-        return exit_codes.FOUND if self.found_something else exit_codes.DONE
-
-    @property
-    def found_something(self) -> bool:
-        """Whether something differs, or what was looked for was found."""
-        return False
+        found = self.finding and getattr(self, self.finding)
+        return exit_codes.FOUND if found else exit_codes.DONE
 
 
 class Failed(Result):
@@ -133,16 +133,12 @@ class Planned(Result, kw_only=True):
         out: the file that the plan was written to, if it was.
     """
 
+    finding = "changes"
     changes: list[Change]
     unmentioned: list[Change]
     effective: list[EffectiveChange]
     refused: list[Refusal]
     out: str | UnsetType = UNSET
-
-    @property
-    def found_something(self) -> bool:
-        """Whether the plan changes anything."""
-        return bool(self.changes)
 
 
 class Applied(Planned, kw_only=True):
@@ -154,13 +150,9 @@ class Applied(Planned, kw_only=True):
         changed: how many entities were changed.
     """
 
+    finding = ""
     validate_only: bool
     changed: int = 0
-
-    @property
-    def found_something(self) -> bool:
-        """Never: the plan was applied."""
-        return False
 
 
 class Exported(Result):
@@ -253,14 +245,10 @@ class Examined(Result):
         seen: what was.
     """
 
+    finding = "found"
     found: list[str]
     unseen: list[str]
     seen: list[str]
-
-    @property
-    def found_something(self) -> bool:
-        """Whether anything is wrong or odd."""
-        return bool(self.found)
 
 
 class ListedEntity(msgspec.Struct):
@@ -347,12 +335,8 @@ class Tables(Result):
 class Storms(Tables):
     """The tables of `headgate storms`, and how many storms are in them."""
 
+    finding = "storms"
     storms: int
-
-    @property
-    def found_something(self) -> bool:
-        """Whether there are any."""
-        return bool(self.storms)
 
 
 class Splits(Result):

@@ -5,16 +5,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 
 from msgspec import structs
 
 from headgate.cli.connecting import open_client
-from headgate.cli.contract import BadUsage, Parser, command
+from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.output import printable, say
 from headgate.cli.quotas.flags import add_broker_id, add_connection, moment
-from headgate.cli.quotas.history import when
+from headgate.cli.quotas.history import table_before, when
 from headgate.cli.quotas.quota_home import open_quota_store
 from headgate.cli.results import Result
 from headgate.errors import ConfigError
@@ -39,11 +39,6 @@ class Explained(Result, kw_only=True):
     levels: list[Rung]
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run `headgate why`."""
-    return command(parser(), argv, _why)
-
-
 def parser() -> Parser:
     """Return the command's parser."""
     made = Parser(
@@ -52,6 +47,7 @@ def parser() -> Parser:
         "has; then why that quota applies, who shares it, since when it is throttled, and what "
         "frees it. A gateway is asked about now, with administrators' credentials or the "
         "principal's own.",
+        _why,
         example="headgate why --bootstrap-server localhost:19092 --user alice --client-id etl",
     )
     place = made.add_mutually_exclusive_group(required=True)
@@ -156,7 +152,7 @@ def _past_of_logs(
     arguments: argparse.Namespace, files: list[tuple[str, int]], at_ms: int | None
 ) -> Picture:
     """Do as ``_past``, from request logs of brokers."""
-    from headgate.cli.pipeline.options import check_time_zone
+    from headgate.cli.pipeline.opening import check_time_zone
     from headgate.pipeline.answers.past_logs import PERIOD_MS, PastLogs, last_ms
     from headgate.pipeline.sources.pieces import pieces_of
 
@@ -201,8 +197,7 @@ def _quotas_at(arguments: argparse.Namespace, at_ms: int) -> QuotaTable | None:
         return None
     with closing(open_quota_store(arguments.store, arguments.command_config)) as store:
         later = [entry for entry in store.history() if entry.t_ms > at_ms]
-        undo = [QuotaAlteration(e.entity, (Op(e.key, e.before),)) for e in reversed(later)]
-        return store.snapshot().apply(undo)[0]
+        return table_before(store.snapshot(), later)
 
 
 def lines(found: Why) -> Iterator[str]:

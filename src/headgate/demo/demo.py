@@ -17,13 +17,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.cli import exit_codes, extras
-from headgate.cli.contract import BadUsage, Parser, command
+from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.results import Result
 from headgate.clock import now_ms
 from headgate.demo import sample
@@ -43,6 +42,7 @@ def parser() -> Parser:
         "headgate demo",
         "Show everything once, on a real Kafka, in about two minutes: quotas set, enforced on real "
         "clients, accounted by Spark, drawn as a report.",
+        _show,
         example="headgate demo --dir headgate-demo",
         json=None,
     )
@@ -58,11 +58,6 @@ def parser() -> Parser:
         help="how long the clients run (default: 45, at least 30)",
     )  # fmt: skip
     return made
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the demo; returns the exit status."""
-    return command(parser(), argv, _show)
 
 
 def _show(options: argparse.Namespace) -> Result:
@@ -109,6 +104,8 @@ class Demo:
         self.view = view
         self.stack = stack
         self.store = f"sqlite:{place / 'quotas.db'}"
+        self.tables = place / "tables"  # of the gateway's journal
+        self.log_tables = place / "broker-log"
         self.began = time.monotonic()
         self.kafka: Any = None
         self.gateway: Any = None
@@ -309,12 +306,10 @@ class Demo:
                "--out", str(self.tables)]  # fmt: skip
         log = ["--requests", str(bundled_log()), "--quotas", str(bundled_quotas()),
                "--broker-id", str(BUNDLED_BROKER_ID), "--out", str(self.log_tables)]  # fmt: skip
-        plans = {"twice": 2.0, "half": 0.5}
-        for name, factor in plans.items():
-            text = scaled(self.store, factor)
-            (self.place / f"{name}.yaml").write_text(text, encoding="utf-8")
-        tried = [str(self.place / f"{name}.yaml") for name in plans]
-        what_if = ["--requests", str(self.place / "usage"), "--plan", *tried,
+        plans = {self.place / "twice.yaml": 2.0, self.place / "half.yaml": 0.5}
+        for file, factor in plans.items():
+            file.write_text(scaled(self.store, factor), encoding="utf-8")
+        what_if = ["--requests", str(self.place / "usage"), "--plan", *map(str, plans),
                    "--out", str(self.tables), *windows]  # fmt: skip
         prices = self.place / "prices.yaml"
         prices.write_text(sample.PRICES, encoding="utf-8")
@@ -336,22 +331,11 @@ class Demo:
         self.stack.callback(printed.close)
         for words, name, arguments in steps:
             self.view.say(words)
-            printed.write(f"\n$ headgate {name} ")
-            printed.write(" ".join(arguments) + "\n\n")
+            printed.write(f"\n$ headgate {name} {' '.join(arguments)}\n\n")
             with contextlib.redirect_stdout(printed):
                 status = load(name)([*arguments, *quiet])
             if status not in (exit_codes.DONE, exit_codes.FOUND):
                 raise HeadgateError(f"{words}: the pipeline failed, see above")
-
-    @property
-    def tables(self) -> Path:
-        """Where the tables of the gateway's journal are."""
-        return self.place / "tables"
-
-    @property
-    def log_tables(self) -> Path:
-        """Where the tables of the broker's log are."""
-        return self.place / "broker-log"
 
     # --- 5 ------------------------------------------------------------------------------------
 

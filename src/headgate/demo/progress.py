@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Any, Final, Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
@@ -37,38 +37,48 @@ def spark(values: Sequence[float], top: float) -> str:
     return "".join(BARS[min(len(BARS) - 1, round(v / top * (len(BARS) - 1)))] for v in values)
 
 
+Column = tuple[str, Literal["left", "right"], Callable[[Any], Text | str]]
+"""A heading, the side its cells stand at, and what makes a cell of a row."""
+
+
+def table_of(title: str, columns: Iterable[Column], rows: Iterable[object]) -> Table:
+    """Return a table whose cells take one line each."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    for heading, side, _ in columns:
+        table.add_column(heading, justify=side, no_wrap=True)
+    for row in rows:
+        table.add_row(*(cell(row) for _, _, cell in columns))
+    return table
+
+
 def live_table(lines: Iterable[Line], seconds: float, total: float, width: int = 120) -> Group:
     """
     Return the table for this moment, as wide as the console; the saw-tooth fills the rest of a row.
     """
-    table = Table(title=f"Through the gateway, second {seconds:.0f} of {total:.0f}",
-                  title_justify="left", title_style="bold", box=SIMPLE_HEAD)  # fmt: skip
-    columns = [
-        ("quota-id", "left"), ("", "left"), ("quota", "right"), ("mean", "right"),
-        ("told to wait", "right"), ("set at", "left"),
-    ]  # fmt: skip
-    if width < 98:
-        columns.pop()
     teeth = min(SHOWN_S, width - 98)
+
+    def told(line: Line) -> Text:
+        if not line.seen.told:
+            return Text("never", style="green")
+        return Text(f"{line.seen.told_ms / 1000:.1f} s", style="yellow")
+
+    def saw_tooth(line: Line) -> Text:
+        rates = line.rates()[-teeth:]
+        return Text(spark(rates, max(rates, default=0.0)), style="cyan")
+
+    columns: list[Column] = [
+        ("quota-id", "left", lambda line: Text(line.quota_id)),
+        ("", "left", lambda line: line.what),
+        ("quota", "right", lambda line: rate_text(line.quota)),
+        ("mean", "right", lambda line: rate_text(line.mean)),
+        ("told to wait", "right", told),
+    ]
+    if width >= 98:
+        columns.append(("set at", "left", lambda line: Text(line.source)))
     if teeth >= 10:
-        columns.append(("saw-tooth, 1 s a bar", "left"))
-    for name, side in columns:
-        table.add_column(name, justify=side, no_wrap=True)  # type: ignore[arg-type]
-    for line in lines:
-        waits = line.seen.told > 0
-        cells: list[Text | str] = [
-            Text(line.quota_id), line.what, rate_text(line.quota), rate_text(line.mean),
-            Text(f"{line.seen.told_ms / 1000:.1f} s" if waits else "never",
-                 style="yellow" if waits else "green"),
-            Text(line.source),
-        ]  # fmt: skip
-        del cells[len(columns) :]
-        if len(columns) > len(cells):
-            rates = line.rates()[-teeth:]
-            cells.append(Text(spark(rates, max(rates, default=0.0)), style="cyan"))
-        table.add_row(*cells)
+        columns.append(("saw-tooth, 1 s a bar", "left", saw_tooth))
     return Group(
-        table,
+        table_of(f"Through the gateway, second {seconds:.0f} of {total:.0f}", columns, lines),
         Text(
             "A saturated client gets a window's worth at once, then a trickle until that burst\n"
             "has left the window: Kafka's sampled quota. Over whole cycles it gets its quota.",
@@ -131,9 +141,10 @@ class View:
 
     def done(self, lines: Sequence[Line], seconds: float, total: float) -> None:
         """End the live table; leave its last state."""
-        if self._live is not None:
-            self._live.update(live_table(lines, seconds, total, self.console.width))
-            self._live.stop()
-            self._live = None
-        else:
-            self.console.print(live_table(lines, seconds, total, self.console.width))
+        last = live_table(lines, seconds, total, self.console.width)
+        if self._live is None:
+            self.console.print(last)
+            return
+        self._live.update(last)
+        self._live.stop()
+        self._live = None

@@ -8,15 +8,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 from rich.text import Text
 
 from headgate.demo import sample
-from headgate.demo.progress import View, rate_text
+from headgate.demo.progress import Column, View, rate_text, table_of
 from headgate.demo.quota_ids import Line, attained
 from headgate.demo.whole_cycles import whole_cycles
 
@@ -130,28 +129,20 @@ def close(
         Which figures aren't what they have to be, in words; none where all are.
     """
     rows = rows_of(tables, lines)
-    table = Table(title="What each quota-id got", title_justify="left", title_style="bold",
-                  box=SIMPLE_HEAD)  # fmt: skip
-    columns = [
-        ("quota-id", "left"), ("", "left"), ("quota", "right"), ("mean", "right"),
-        ("of it", "right"), ("cycles", "right"), ("throttled", "right"), ("told", "right"),
-        ("", "left"), ("set at", "left"),
-    ]  # fmt: skip
-    if view.console.width < 124:
-        columns.pop()
-    for name, side in columns:
-        table.add_column(name, justify=side, no_wrap=True)  # type: ignore[arg-type]
-    for row in rows:
-        cells: list[Text | str] = [
-            Text(row.quota_id), row.what, rate_text(row.quota), rate_text(row.rate),
-            "" if row.share is None else f"{row.share:.1%}",
-            str(row.cycles) if row.saturating else "", f"{row.throttled}/{row.requests}",
-            f"{row.told_ms / 1000:.1f} s",
-            Text("off", style="red") if row.out else Text("✓", style="green"),
-            Text(row.source),
-        ]  # fmt: skip
-        table.add_row(*cells[: len(columns)])
-    view.console.print(table)
+    columns: list[Column] = [
+        ("quota-id", "left", lambda row: Text(row.quota_id)),
+        ("", "left", lambda row: row.what),
+        ("quota", "right", lambda row: rate_text(row.quota)),
+        ("mean", "right", lambda row: rate_text(row.rate)),
+        ("of it", "right", lambda row: "" if row.share is None else f"{row.share:.1%}"),
+        ("cycles", "right", lambda row: str(row.cycles) if row.saturating else ""),
+        ("throttled", "right", lambda row: f"{row.throttled}/{row.requests}"),
+        ("told", "right", lambda row: f"{row.told_ms / 1000:.1f} s"),
+        ("", "left", lambda row: Text("off", "red") if row.out else Text("✓", "green")),
+    ]
+    if view.console.width >= 124:
+        columns.append(("set at", "left", lambda row: Text(row.source)))
+    view.console.print(table_of("What each quota-id got", columns, rows))
     share, ack_ms = attained(lines)
     figures = {
         **agreement(rows),
@@ -176,41 +167,33 @@ def rows_of(tables: Path, lines: Sequence[Line]) -> list[Row]:
                "logged_throttle_time_ms", "replayed_throttle_time_ms",
                "decided_throttle_time_ms"]  # fmt: skip
     read = ds.dataset(tables / "replay", format="parquet").to_table(columns=columns)
-    read = read.sort_by([("record_ms", "ascending")])
-    kinds = {sample.PRODUCE: "produce", sample.FETCH: "fetch"}
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for event in read.to_pylist():
-        if event["quota_type"] in kinds:
-            found.setdefault((event["quota_id"], kinds[event["quota_type"]]), []).append(event)
-    return [
-        row_of(line, found[line.quota_id, line.what])
-        for line in lines
-        if (line.quota_id, line.what) in found
-    ]
+    read = read.sort_by("record_ms")
+    types = {"produce": sample.PRODUCE, "fetch": sample.FETCH}
+    rows = []
+    for line in lines:
+        is_lines = (pc.field("quota_type") == types[line.what]) & (
+            pc.field("quota_id") == line.quota_id
+        )
+        events = read.filter(is_lines)
+        if events.num_rows:
+            rows.append(row_of(line, events))
+    return rows
 
 
-def row_of(line: Line, events: Sequence[dict[str, Any]]) -> Row:
+def row_of(line: Line, events: pa.Table) -> Row:
     """Compute one quota-id's row."""
-    times = [event["record_ms"] for event in events]
-    amounts = [event["amount"] for event in events]
+    times, amounts = events["record_ms"].to_pylist(), events["amount"].to_pylist()
     cycles, rate = 0, sum(amounts) / max(1.0, (times[-1] - times[0]) / 1000)
     if line.saturating and line.quota:
-        whole = whole_cycles(times, amounts, sample.WINDOW_NUM * sample.WINDOW_S * 1000)
-        if whole.rate is not None:
-            cycles, rate = whole.count, whole.rate
-    told = [event["logged_throttle_time_ms"] or 0 for event in events]
-    decided = [
-        told_ms if event["decided_throttle_time_ms"] is None else event["decided_throttle_time_ms"]
-        for told_ms, event in zip(told, events, strict=True)
-    ]
-    differs = sum(
-        max(0, decision) != max(0, event["replayed_throttle_time_ms"] or 0)
-        for decision, event in zip(decided, events, strict=True)
-    )
+        window_ms = sample.WINDOW_NUM * sample.WINDOW_S * 1000
+        cycles, rate = whole_cycles(times, amounts, window_ms) or (cycles, rate)
+    told = pc.max_element_wise(events["logged_throttle_time_ms"], 0)
+    decided = pc.max_element_wise(pc.coalesce(events["decided_throttle_time_ms"], told), 0)
+    replayed = pc.max_element_wise(events["replayed_throttle_time_ms"], 0)
     return Row(
         line.quota_id, line.what, line.source, line.quota, rate, cycles, line.saturating,
-        len(events), sum(1 for ms in told if ms > 0), sum(ms for ms in told if ms > 0),
-        line.seen.told_ms, differs,
+        events.num_rows, pc.sum(pc.greater(told, 0)).as_py(), pc.sum(told).as_py(),
+        line.seen.told_ms, pc.sum(pc.not_equal(decided, replayed)).as_py(),
     )  # fmt: skip
 
 

@@ -11,28 +11,15 @@ first two windows are left out: the first burst meets an empty window, and the s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 SKIPPED: Final = 2
 """Windows left out at the start."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cycles:
-    """
-    The result.
-
-    Args:
-        count: whole windows each mean covers.
-        rate: amount per second; None where not even one fits.
-    """
-
-    count: int
-    rate: float | None
-
-
-def whole_cycles(times_ms: Sequence[float], amounts: Sequence[float], cycle_ms: int) -> Cycles:
+def whole_cycles(
+    times_ms: Sequence[float], amounts: Sequence[float], cycle_ms: int
+) -> tuple[int, float] | None:
     """
     Return the mean rate over whole windows.
 
@@ -40,13 +27,17 @@ def whole_cycles(times_ms: Sequence[float], amounts: Sequence[float], cycle_ms: 
         times_ms: of the charges, ascending.
         amounts: charged.
         cycle_ms: the quota window: samples times their length.
+
+    Returns:
+        How many whole windows each mean covers, and the amount per second; None where not even one
+        window fits.
     """
     if not times_ms:
-        return Cycles(0, None)
+        return None
     start = times_ms[0] + SKIPPED * cycle_ms
     count = int((times_ms[-1] - start) // cycle_ms) - 1
     if count < 1:
-        return Cycles(0, None)
+        return None
     # A charge counts in every mean whose span covers it: those begun after `time - span` and before
     # `time`, within one window from the start.
     span = count * cycle_ms
@@ -56,4 +47,4 @@ def whole_cycles(times_ms: Sequence[float], amounts: Sequence[float], cycle_ms: 
         covered = min(since, cycle_ms) - max(0.0, since - span)
         if covered > 0:
             total += amount * covered
-    return Cycles(count, total / cycle_ms / (span / 1000))
+    return count, total / cycle_ms / (span / 1000)

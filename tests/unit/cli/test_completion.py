@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.completion import SHELLS, main, parser_of
-from headgate.cli.main import COMMANDS
+from headgate.cli.completion import SHELLS, parser_of
+from headgate.cli.main import COMMANDS, load
+
+main_completion = load("completion")
 
 # Completes each line of words on stdin, as bash does when the key is pressed.
 ASK = """
@@ -50,7 +52,7 @@ def flags_of(program: str) -> dict[str, set[str]]:
 
 def script(shell: str, program: str, capsys: pytest.CaptureFixture[str]) -> str:
     capsys.readouterr()
-    assert main([shell, program]) == 0
+    assert main_completion([shell, program]) == 0
     return capsys.readouterr().out
 
 
@@ -113,5 +115,5 @@ def test_every_command_and_flag_is_in_each_shells_script(
 
 
 def test_no_other_shell_is_known(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["csh"]) == 2
+    assert main_completion(["csh"]) == 2
     assert "'bash', 'zsh', 'fish'" in capsys.readouterr().err

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from headgate.cli.main import load
 from headgate.cli.pipeline import stream
-from headgate.cli.pipeline.usage import main_usage
 from headgate.errors import ConfigError
+
+main_usage = load("usage")
 
 
 @pytest.mark.parametrize("growing", ["--incremental", "--follow"])

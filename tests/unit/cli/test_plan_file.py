@@ -8,13 +8,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from headgate.cli.quotas import history, undo
-from headgate.cli.quotas.as_code import main_apply, main_export, main_plan
+from headgate.cli.main import load
+from headgate.cli.quotas.flags import moment
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, QuotaKey
 from headgate.quota.table import QuotaTable
 from headgate.store.sqlite.store import SqliteStore
+
+main_apply = load("apply")
+main_export = load("export")
+main_plan = load("plan")
+main_undo = load("undo")
 
 ALICE = QuotaEntity.of(user="alice")
 ETL = QuotaEntity.of(user="ürs", client_id=DEFAULT)
@@ -140,14 +145,14 @@ def test_a_change_is_taken_back_unless_the_same_was_changed_since(
     with SqliteStore(home.path) as store:
         change = store.history()[-1].change
     home.set(ALICE, CONSUMER, 7.0)  # another key: not in the way
-    assert undo.main([change, *home.where]) == 0
+    assert main_undo([change, *home.where]) == 0
     assert home.table() == QuotaTable.of({ALICE: {PRODUCER: 1.0, CONSUMER: 7.0}})
     with SqliteStore(home.path) as store:
         assert store.history()[-1].message == f"undo of {change}"
     capsys.readouterr()
-    assert undo.main([change, *home.where]) == 1
+    assert main_undo([change, *home.where]) == 1
     assert "changed again since: users/" in capsys.readouterr().err
-    assert undo.main(["0123456789ab", *home.where]) == 1
+    assert main_undo(["0123456789ab", *home.where]) == 1
     assert "has no change 0123456789ab" in capsys.readouterr().err
 
 
@@ -157,15 +162,15 @@ def test_back_to_what_held_at_a_time_by_a_plan(home: Home, monkeypatch: pytest.M
         for value in (1.0, 2.0, 3.0, None):
             store.alter([QuotaAlteration(ALICE, (Op(PRODUCER, value),))])
         at = [h.t_ms for h in store.history()]
-    assert undo.main(["--since", str(at[2]), *home.where, "--out", home.plan]) == 3
+    assert main_undo(["--since", str(at[2]), *home.where, "--out", home.plan]) == 3
     assert len(home.table()) == 0
     assert main_apply([*home.where, home.plan]) == 0
     assert home.table() == QuotaTable.of({ALICE: {PRODUCER: 2.0}})
-    assert undo.moment("2026-11-22T10:00:00Z") == undo.moment("2026-11-22T11:00:00+01:00")
-    assert undo.moment("2026-11-22T10:00:00") == 1_795_341_600_000
+    assert moment("2026-11-22T10:00:00Z") == moment("2026-11-22T11:00:00+01:00")
+    assert moment("2026-11-22T10:00:00") == 1_795_341_600_000
 
 
-@pytest.mark.parametrize("command", [history.main, main_export])
+@pytest.mark.parametrize("command", [load("history"), main_export])
 def test_what_reads_makes_no_file(
     tmp_path: Path, command: object, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,14 +14,8 @@ import pytest
 import yaml
 
 from headgate.cli.contract import BadUsage
-from headgate.cli.doctor import doctor
-from headgate.cli.quotas import history, store
-from headgate.cli.quotas.as_code import (
-    main_apply,
-    main_export,
-    main_plan,
-    schema_text,
-)
+from headgate.cli.main import load
+from headgate.cli.quotas.as_code import schema_text
 from headgate.cli.quotas.flags import read_clients
 from headgate.config.security import ZooKeeperSecurity
 from headgate.errors import ApiError, InvalidQuota, KafkaError, StoreError
@@ -34,6 +28,13 @@ from headgate.quota.table import QuotaTable
 from headgate.store.base import AuditEvent
 from headgate.store.kafka.codec import two_homes
 from headgate.store.sqlite.store import SqliteStore
+
+main_apply = load("apply")
+main_doctor = load("doctor")
+main_export = load("export")
+main_history = load("history")
+main_plan = load("plan")
+main_store = load("store")
 
 SCHEMA: dict[str, Any] = json.loads(schema_text())
 
@@ -275,7 +276,7 @@ def test_names_cannot_steer_the_terminal(place: Place, capsys: pytest.CaptureFix
     place.set(user="bad\x1b[2J\u202ename", producer_byte_rate=5)
     file = place.write({"entity": {"user": "new\x07\n"}, "producer_byte_rate": 6})
     assert main_plan(["--store", place.url, file, "--prune"]) == 3
-    assert history.main(["--store", place.url]) == 0
+    assert main_history(["--store", place.url]) == 0
     printed = capsys.readouterr()
     text = printed.out + printed.err
     assert not {"\x1b", "\x07", "\u202e"} & set(text)
@@ -469,7 +470,7 @@ def test_history_tells_who_when_from_to_and_by_which_tool(
         store.audit(AuditEvent("mallory", "admin listener", "alter_quotas", "refused", "users/bob"))
         first, second = store.history()
     capsys.readouterr()
-    assert history.main(["--store", place.url]) == 0
+    assert main_history(["--store", place.url]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split("  ", 1)[1].split("  ") == [
         "setup",
@@ -489,7 +490,7 @@ def test_history_of_one_entity_as_json(place: Place, capsys: pytest.CaptureFixtu
     place.set(user="alice", producer_byte_rate=5)
     place.set(user="bob", producer_byte_rate=6)
     words = ["--store", place.url, "--entity", "{user=bob}", "--format", "json"]
-    assert history.main(words) == 0
+    assert main_history(words) == 0
     row = json.loads(capsys.readouterr().out)
     assert (row["kind"], row["entity"], row["before"], row["after"]) == (
         "change",
@@ -505,7 +506,7 @@ def test_history_as_a_quotas_file_starts_before_its_first_change(
     place.set(user="alice", producer_byte_rate=5)
     place.set(user="alice", producer_byte_rate=6)
     place.set(user="bob", request_percentage=50)
-    assert history.main(["--store", place.url, "--limit", "2", "--format", "yaml"]) == 0
+    assert main_history(["--store", place.url, "--limit", "2", "--format", "yaml"]) == 0
     text = capsys.readouterr().out
     jsonschema.validate(yaml.safe_load(text), SCHEMA)
     place.file.write_text(text, encoding="utf-8")
@@ -531,7 +532,7 @@ def test_a_store_without_an_identity_is_copied_and_not_taken_over_from(
     place.set(user="alice", producer_byte_rate=5)
     monkeypatch.setattr(SqliteStore, "identity", lambda _: None)
     target = f"sqlite:{tmp_path / 'new.db'}"
-    assert store.main(["copy", "--from", place.url, "--to", target]) == 0
+    assert main_store(["copy", "--from", place.url, "--to", target]) == 0
     assert capsys.readouterr().out == f"1 entities copied to {target}.\n"
     with SqliteStore(tmp_path / "new.db") as copied:
         assert copied.snapshot().entities == place.table().entities
@@ -549,7 +550,7 @@ def test_doctor_finds_what_does_not_do_what_it_seems_to(
     place.set(client_id=DEFAULT, producer_byte_rate=5)
     place.set(user="<default>", producer_byte_rate=5)
     place.set(user="s", producer_byte_rate__shares=5)
-    assert doctor.main(["--store", place.url]) == 3
+    assert main_doctor(["--store", place.url]) == 3
     told = capsys.readouterr().out
     assert "users/<default> producer_byte_rate:broker_bps is unlimited and hides 2" in told
     assert "literally called <default>" in told
@@ -560,7 +561,7 @@ def test_doctor_finds_what_does_not_do_what_it_seems_to(
 def test_doctor_finds_one_address_twice(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.set(ip="::1", connection_creation_rate=5)
     place.set(ip="0:0:0:0:0:0:0:1", connection_creation_rate=6)
-    assert doctor.main(["--store", place.url]) == 3
+    assert main_doctor(["--store", place.url]) == 3
     assert "are one address (::1)" in capsys.readouterr().out
 
 
@@ -568,7 +569,7 @@ def test_doctor_is_content_with_plain_quotas(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place.set(user="alice", producer_byte_rate=5)
-    assert doctor.main(["--store", place.url]) == 0
+    assert main_doctor(["--store", place.url]) == 0
     assert capsys.readouterr().out == "1 entity looked at; nothing found.\n"
 
 
@@ -613,7 +614,7 @@ def test_doctor_opens_zookeeper_as_its_settings_say(
         lines += ["headgate.store=zookeeper://zk:2181"]
         words = []
     settings.write_text("\n".join(lines), encoding="utf-8")
-    assert doctor.main([*words, flag, str(settings)]) == 3
+    assert main_doctor([*words, flag, str(settings)]) == 3
     assert "/config/users holds quotas of users/<default> in an older" in capsys.readouterr().out
     assert [security and security.sasl_username for security in OlderZooKeeper.opened] == ["alice"]
 

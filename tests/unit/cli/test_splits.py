@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.pipeline.splits import main_splits
+from headgate.cli.main import load
+
+main_splits = load("splits")
+
 
 GIVEN = ["--topic", "usage", "--kafka-config", "bootstrap.servers=127.0.0.1:1"]
 

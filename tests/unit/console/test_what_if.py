@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from headgate.cli.console import main
+from headgate.cli.main import load
 from headgate.console import serve as serve_module
 from headgate.console import what_if as what_if_module
 from headgate.console.what_if import preload, what_if
@@ -210,5 +210,5 @@ def test_a_console_with_a_journal_loads_kernels_when_it_serves(
     monkeypatch.setattr(serve_module, "serve", serve)
     open_store(f"sqlite:{tmp_path / 'quotas.db'}").close()
     place = ["--store", f"sqlite:{tmp_path / 'quotas.db'}", "--listen", "127.0.0.1:0"]
-    assert main([*place, *(["--journal", str(tmp_path)] if reads else [])]) == 0
+    assert load("console")([*place, *(["--journal", str(tmp_path)] if reads else [])]) == 0
     assert told == (["loaded"] if reads else [])

@@ -10,16 +10,10 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from headgate.cli.contract import Parser
-from headgate.cli.pipeline.answers import main_chargeback, main_effective, main_storms
-from headgate.cli.pipeline.command import command
-from headgate.cli.pipeline.options import _why_not_started, start, table_of_store
+from headgate.cli.main import load as load_command
+from headgate.cli.pipeline.opening import _why_not_started, start, table_of_store
 from headgate.cli.pipeline.places import too_small, unwritable
 from headgate.cli.pipeline.print import _numeric, shortened, sized
-from headgate.cli.pipeline.recommend import main_recommend
-from headgate.cli.pipeline.replay import main_replay
-from headgate.cli.pipeline.usage import main_usage
-from headgate.cli.pipeline.what_if import main_what_if
 from headgate.cli.results import Result
 from headgate.errors import ConfigError
 from headgate.pipeline import bundled
@@ -28,6 +22,14 @@ from headgate.pipeline.quotas import load
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.topic import check_topic
 from headgate.store import open_store
+
+main_usage = load_command("usage")
+main_replay = load_command("replay")
+main_chargeback = load_command("chargeback")
+main_storms = load_command("storms")
+main_effective = load_command("effective")
+main_what_if = load_command("what-if")
+main_recommend = load_command("recommend")
 
 
 @pytest.fixture
@@ -248,7 +250,10 @@ ValueError: what the worker found
     ],
 )
 def test_a_failure_of_spark_is_a_line_and_a_file_with_the_rest(
-    pages: str, line: str, capsys: pytest.CaptureFixture[str]
+    pages: str,
+    line: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Py4JJavaError(Exception):
         __module__ = "py4j.protocol"
@@ -256,7 +261,8 @@ def test_a_failure_of_spark_is_a_line_and_a_file_with_the_rest(
     def fail(arguments: argparse.Namespace) -> Result:
         raise Py4JJavaError(pages)
 
-    assert command(Parser("headgate usage", "", example=""), [], fail) == 1
+    monkeypatch.setattr("headgate.cli.pipeline.usage.run_usage", fail)
+    assert main_usage(["--out", "tables"]) == 1
     first, second = capsys.readouterr().err.splitlines()
     assert first == f"headgate usage: Spark failed: {line}"
     rest = Path(second.partition(" is in ")[2])
@@ -361,13 +367,13 @@ def test_a_full_disk_a_broken_one_and_control_c_take_a_line(
     status: int,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def function(_: argparse.Namespace) -> Result:
         raise raised
 
-    made = Parser("headgate usage", "", example="")
-    made.add_argument("--out")
-    assert command(made, ["--out", str(tmp_path)], function) == status
+    monkeypatch.setattr("headgate.cli.pipeline.usage.run_usage", function)
+    assert main_usage(["--out", str(tmp_path)]) == status
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert said.startswith("headgate usage: ")

@@ -144,7 +144,7 @@ def test_a_wait_counts_as_the_request_quotas_where_the_rate_was_within_its_limit
 
 def run(*flags: str) -> subprocess.CompletedProcess[str]:
     code = (
-        "import sys; from headgate.cli.why import main; code = main(sys.argv[1:]); "
+        "import sys; from headgate.cli.main import load; code = load('why')(sys.argv[1:]); "
         "print('spark' if 'pyspark' in sys.modules else 'no spark'); sys.exit(code)"
     )
     return subprocess.run(

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.cli.quotas.as_code import main_apply, main_export, main_plan
+from headgate.cli.main import load
 from headgate.errors import InvalidQuota
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.file import parse_quotas, read_quotas_file
@@ -27,6 +27,10 @@ from headgate.quota.key import (
     QuotaKey,
 )
 from headgate.quota.table import QuotaTable
+
+main_apply = load("apply")
+main_export = load("export")
+main_plan = load("plan")
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "strimzi-users.yaml"
 PAYMENTS = QuotaEntity.of(user="CN=payments")

@@ -12,10 +12,13 @@ import plotly.graph_objects as go
 import pytest
 from made_tables import everything, usage_row, write
 
-from headgate.cli.pipeline import report as command
+from headgate.cli.main import load
+from headgate.cli.pipeline.report import follow
 from headgate.pipeline.report import build_report, charts, read_tables, render, write_report
 from headgate.pipeline.report.charts import all_charts, label, series_of, short
 from headgate.pipeline.report.render import fidelity
+
+main_report = load("report")
 
 EVIL = "</script><script>alert(1)</script>"
 
@@ -168,7 +171,7 @@ def test_the_command_writes_the_page_and_says_where(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "deep" / "r.html"
-    assert command.main(["--tables", str(made), "--out", str(out)]) == 0
+    assert main_report(["--tables", str(made), "--out", str(out)]) == 0
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
     said = capsys.readouterr().out
     assert str(out) in said
@@ -198,16 +201,16 @@ def test_the_page_is_drawn_anew_when_a_round_has_made_a_table(tmp_path: Path) ->
             return stop.is_set()
 
     version("1")
-    command.follow(tmp_path, lambda: drawn.append((tmp_path / "usage").resolve().name), 1, Stop())
+    follow(tmp_path, lambda: drawn.append((tmp_path / "usage").resolve().name), 1, Stop())
     assert drawn == ["1", "2", "2"]
 
 
 def test_the_command_names_what_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command.main(["--tables", str(tmp_path / "no")]) == 1
+    assert main_report(["--tables", str(tmp_path / "no")]) == 1
     assert "no such folder" in capsys.readouterr().err
-    assert command.main(["--tables", str(tmp_path), "--window-seconds", "0"]) == 2
+    assert main_report(["--tables", str(tmp_path), "--window-seconds", "0"]) == 2
 
 
 def test_an_unwritable_place_is_named(made: Path, tmp_path: Path) -> None:

@@ -7,16 +7,16 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headgate.cli.contract import Parser, command
+from headgate.cli.contract import Parser
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.as_code import entities
 from headgate.cli.quotas.flags import add_connection, add_place_flags
 from headgate.cli.quotas.plan_output import entity_path
-from headgate.cli.quotas.quota_home import QuotaHome
+from headgate.cli.quotas.quota_home import open_quota_home
 from headgate.cli.results import Error, Examined
 from headgate.errors import StoreError
 from headgate.quota.entity import DEFAULT, QuotaEntity
@@ -30,11 +30,6 @@ _UNLIMITED: Final = 9.2e18
 _SHARES: Final = (PRODUCER_SHARES, CONSUMER_SHARES)
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run `headgate doctor`; exits 3 when it found something, 1 when it couldn't look."""
-    return command(parser(), argv, _look)
-
-
 def parser() -> Parser:
     """Return the command's parser."""
     made = Parser(
@@ -42,6 +37,7 @@ def parser() -> Parser:
         "Look for quotas that don't do what they seem to. With --config, also look at the "
         "gateway's set-up: listeners, ports, credentials, ACLs, clocks, versions, and quotas that "
         "the brokers enforce as well. Exits 3 if it finds something, 1 if it can't look.",
+        _look,
         example="headgate doctor --config headgate.properties",
     )
     place = made.add_mutually_exclusive_group(required=True)
@@ -56,7 +52,7 @@ def _look(arguments: argparse.Namespace) -> Examined:
     if arguments.config is not None:
         look_at_setup(Path(arguments.config), report)
     else:
-        with QuotaHome(arguments, "doctor") as home:
+        with open_quota_home(arguments, "doctor") as home:
             look_at_quotas(home.store, home.table(), report)
     for line in report.found:
         say(printable(line))

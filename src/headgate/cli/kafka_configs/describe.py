@@ -61,12 +61,9 @@ def describe(client: AdminClient, options: ConfigsOptions) -> None:
                 text = f"The {kind[:-1]} '{name}' doesn't exist and doesn't have dynamic config."
                 say(printable(text))
                 return
+        which = "All" if everything else "Dynamic"
         if name:
-            say(
-                printable(
-                    f"{'All' if everything else 'Dynamic'} configs for {kind[:-1]} {name} are:"
-                )
-            )
+            say(printable(f"{which} configs for {kind[:-1]} {name} are:"))
         else:
             say(f"Default configs for {kind} in the cluster are:")
         if everything:
@@ -120,16 +117,13 @@ _DESCRIBED: Final = {"user": "user-principal"}
 
 def _describe_scram(client: AdminClient, users: Sequence[str]) -> None:
     for user, found in client.describe_user_scram_credentials(users).items():
+        whose = f"SCRAM credential configs for user-principal '{user}'"
         if isinstance(found, ApiError):
-            say(
-                printable(
-                    f"Error retrieving SCRAM credential configs for user-principal '{user}': "
-                    f"ExecutionException: {java_exception(found)}"
-                )
-            )
+            why = f"ExecutionException: {java_exception(found)}"
+            say(printable(f"Error retrieving {whose}: {why}"))
         else:
             text = ", ".join(f"{mechanism}=iterations={n}" for mechanism, n in found)
-            say(printable(f"SCRAM credential configs for user-principal '{user}' are {text}"))
+            say(printable(f"{whose} are {text}"))
 
 
 _DYNAMIC_SOURCES: Final[Mapping[str, str]] = {

@@ -9,14 +9,13 @@ Source: ConfigCommand in Apache Kafka.
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.admin.home import with_way_out
 from headgate.cli import exit_codes
-from headgate.cli.connecting import MalformedProperties, open_client
-from headgate.cli.joptsimple import OptionError, words_of
+from headgate.cli.connecting import MalformedProperties, connect
+from headgate.cli.joptsimple import OptionError, usage, words_of
 from headgate.cli.kafka_configs.describe import (
     TIMEOUT_S,
     check_resource_name,
@@ -32,6 +31,7 @@ from headgate.cli.kafka_configs.options import (
     IP_QUOTA_NAMES,
     IPS,
     LOGGERS,
+    OPTIONS,
     QUOTA_NAMES,
     SCRAM_NAMES,
     USERS,
@@ -39,7 +39,6 @@ from headgate.cli.kafka_configs.options import (
     BadUsage,
     ConfigsOptions,
     IllegalArgument,
-    usage,
 )
 from headgate.cli.kafka_configs.values import (
     configs_to_add,
@@ -50,7 +49,7 @@ from headgate.cli.kafka_configs.values import (
 from headgate.cli.output import complain, printable, say
 from headgate.errors import ApiError, HeadgateError, InvalidQuota
 from headgate.quota.alteration import Op, QuotaAlteration
-from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
+from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaKey, keys_for
 
 if TYPE_CHECKING:
@@ -61,38 +60,28 @@ KAFKA_VERSION: Final = "4.3.1"
 """The Kafka whose tool this is, for --version."""
 
 
-class InvalidConfiguration(Exception):
-    """A refusal whose text is all that is printed (InvalidConfigurationException)."""
-
-
-_TOLD_ALONE: Final = (
-    IllegalArgument,
-    InvalidConfiguration,
-    InvalidQuota,
-    MalformedProperties,
-    OptionError,
-)
+_TOLD_ALONE: Final = (IllegalArgument, InvalidQuota, MalformedProperties, OptionError)
 """What is printed without the line that names the arguments."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """
     Run kafka-configs.
 
     Args:
-        argv: the words after the program's name; those of the process by default.
+        argv: the words after the program's name.
 
     Returns:
         0 when done, 1 when refused or failed.
     """
-    words = words_of(sys.argv[1:] if argv is None else argv)
+    words = words_of(argv)
     # Libraries' warnings would come before the tool's own first line.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
         return _run(words)
     except BadUsage as exc:
         complain(printable(str(exc)))
-        complain(usage())
+        complain(usage(OPTIONS))
     except _TOLD_ALONE as exc:
         for line in exc.args:
             complain(printable(str(line)))
@@ -118,14 +107,7 @@ def _run(words: Sequence[str]) -> int:
 
         run(options)
         return exit_codes.DONE
-    servers = options.value("bootstrap-server") or options.value("bootstrap-controller")
-    with open_client(
-        servers=servers,
-        store=options.value("store"),
-        config_file=options.value("command-config"),
-        tool=TOOL,
-        create=options.has("alter"),
-    ) as client:
+    with connect(options, TOOL) as client:
         # ConfigCommand connects first and checks this then.
         if options.has("alter") and len(options.entity_types) != len(options.entity_names):
             raise IllegalArgument("An entity name must be specified for every entity type")
@@ -139,67 +121,64 @@ def _run(words: Sequence[str]) -> int:
 # --- alter
 
 
+class Asked(NamedTuple):
+    """What --alter asks for: types and names of one entity, configs to set and to remove."""
+
+    types: Sequence[str]
+    names: Sequence[str]
+    add: Mapping[str, str]
+    delete: Sequence[str]
+
+
 def alter(client: AdminClient, options: ConfigsOptions) -> None:
     """Set and remove configs of one entity."""
-    types, names = options.entity_types, options.entity_names
-    kind, name = types[0], names[0]
     kafka3 = (options.value("store") or "").startswith("zookeeper")
     add = configs_to_add(options, kafka3=kafka3)
-    delete = configs_to_delete(options)
+    asked = Asked(options.entity_types, options.entity_names, add, configs_to_delete(options))
+    kind, name = asked.types[0], asked.names[0]
     if kind in (USERS, CLIENTS):
-        _alter_client(client, types, names, add, delete)
+        _alter_client(client, asked)
     elif kind == IPS:
-        unknown = [key for key in (*add, *delete) if key not in IP_QUOTA_NAMES]
+        unknown = [key for key in (*add, *asked.delete) if key not in IP_QUOTA_NAMES]
         if unknown:
             raise IllegalArgument(
                 "Only connection quota configs can be added for 'ips' using --bootstrap-server. "
                 f"Unexpected config names: {','.join(unknown)}"
             )
-        alter_quotas(client, types, names, add, delete)
+        alter_quotas(client, asked)
     else:
-        _alter_resource(client, kind, name, add, delete)
-    say(done_line(kind, name))
-
-
-def done_line(kind: str, name: str) -> str:
-    """Return what a successful alter prints; only the first type and name count."""
+        _alter_resource(client, asked)
     if name:
-        return printable(f"Completed updating config for {kind[:-1]} {name}.")
-    return f"Completed updating default config for {kind} in the cluster."
+        say(printable(f"Completed updating config for {kind[:-1]} {name}."))
+    else:
+        say(f"Completed updating default config for {kind} in the cluster.")
 
 
-def _alter_client(
-    client: AdminClient,
-    types: Sequence[str],
-    names: Sequence[str],
-    add: Mapping[str, str],
-    delete: Sequence[str],
-) -> None:
+def _alter_client(client: AdminClient, asked: Asked) -> None:
+    types, names, add, delete = asked
     scram_add = {key: value for key, value in add.items() if key in SCRAM_NAMES}
     scram_delete = [key for key in delete if key in SCRAM_NAMES]
     is_quota = _quota_names(types)
-    unknown_add = [key for key in add if key not in SCRAM_NAMES and not is_quota(key)]
-    unknown_delete = [key for key in delete if key not in SCRAM_NAMES and not is_quota(key)]
-    if types[0] == CLIENTS or len(types) == 2:
-        _refuse_unexpected(CLIENTS, "added", [*unknown_add, *scram_add])
-        _refuse_unexpected(CLIENTS, "deleted", [*unknown_delete, *scram_delete])
-    else:
-        _refuse_unexpected(USERS, "added", unknown_add)
-        _refuse_unexpected(USERS, "deleted", unknown_delete)
-        if scram_add or scram_delete:
-            if "" in names:
-                raise IllegalArgument(
-                    "The use of --entity-default or --user-defaults is not allowed with User "
-                    "SCRAM Credentials using --bootstrap-server."
-                )
-            if any(map(is_quota, (*add, *delete))):
-                raise IllegalArgument(
-                    "Cannot alter both quota and SCRAM credential configs simultaneously for "
-                    "'users' using --bootstrap-server."
-                )
-            _alter_scram(client, names[0], scram_add, scram_delete)
-            return
-    alter_quotas(client, types, names, add, delete)
+    kind = CLIENTS if CLIENTS in types else USERS
+    for done, keys, scram in (("added", add, scram_add), ("deleted", delete, scram_delete)):
+        unknown = [key for key in keys if key not in SCRAM_NAMES and not is_quota(key)]
+        unknown += scram if kind == CLIENTS else ()
+        if unknown:
+            raise IllegalArgument(_unexpected(kind, done, unknown))
+    if not scram_add and not scram_delete:
+        alter_quotas(client, asked)
+        return
+    if "" in names:
+        raise IllegalArgument(
+            "The use of --entity-default or --user-defaults is not allowed with User "
+            "SCRAM Credentials using --bootstrap-server."
+        )
+    if any(map(is_quota, (*add, *delete))):
+        raise IllegalArgument(
+            "Cannot alter both quota and SCRAM credential configs simultaneously for "
+            "'users' using --bootstrap-server."
+        )
+    _alter_scram(client, names[0], scram_add, scram_delete)
 
 
 def _quota_names(types: Collection[str]) -> Callable[[str], bool]:
@@ -213,11 +192,6 @@ def _quota_names(types: Collection[str]) -> Callable[[str], bool]:
     return is_quota
 
 
-def _refuse_unexpected(kind: str, done: str, names: Sequence[str]) -> None:
-    if names:
-        raise IllegalArgument(_unexpected(kind, done, names))
-
-
 def _unexpected(kind: str, done: str, names: Sequence[str]) -> str:
     what = "Only quota and SCRAM credential configs" if kind == USERS else "Only quota configs"
     # The collections as Scala prints them, which scripts have matched for years.
@@ -228,29 +202,21 @@ def _unexpected(kind: str, done: str, names: Sequence[str]) -> str:
     )
 
 
-def alter_quotas(
-    client: AdminClient,
-    types: Sequence[str],
-    names: Sequence[str],
-    add: Mapping[str, str],
-    delete: Sequence[str],
-) -> None:
+def alter_quotas(client: AdminClient, asked: Asked) -> None:
     """
     Set and remove quotas of one entity.
 
     Raises:
-        IllegalArgument: a value is no number.
-        InvalidConfiguration: a key to be removed isn't set; nothing is sent.
+        IllegalArgument: a value is no number, or a key to be removed isn't set; nothing is sent.
         ApiError: the home refused it.
     """
-    if len(types) != len(names):
-        raise IllegalArgument("Exactly one entity name must be specified for every entity type")
+    types, names, add, delete = asked
     entity = entity_of(types, names)
     old = find(client, components_of(types, names)).get(entity, {})
     present = {key.name for key in old}
     missing = [key for key in delete if QuotaKey.parse(key).name not in present]
     if missing:
-        raise InvalidConfiguration(f"Invalid config(s): {','.join(missing)}")
+        raise IllegalArgument(f"Invalid config(s): {','.join(missing)}")
     ops = [Op(QuotaKey.parse(key), quota_value(key, text)) for key, text in add.items()]
     ops += [Op(QuotaKey.parse(key), None) for key in delete]
     result = client.alter_quotas([QuotaAlteration(entity, tuple(ops))])
@@ -267,10 +233,8 @@ def alter_quotas(
 
 def entity_of(types: Sequence[str], names: Sequence[str]) -> QuotaEntity:
     """Pair types and names by position; "" is the default."""
-    entries: dict[str, EntityName] = {
-        WIRE_TYPES[kind]: name or DEFAULT for kind, name in zip(types, names, strict=True)
-    }
-    return QuotaEntity(entries)
+    pairs = zip(types, names, strict=True)
+    return QuotaEntity({WIRE_TYPES[kind]: name or DEFAULT for kind, name in pairs})
 
 
 def _alter_scram(
@@ -285,24 +249,14 @@ def _alter_scram(
     client.alter_user_scram_credentials(user, upsertions, delete)
 
 
-def _alter_resource(
-    client: AdminClient,
-    kind: str,
-    name: str,
-    add: Mapping[str, str],
-    delete: Sequence[str],
-) -> None:
+def _alter_resource(client: AdminClient, asked: Asked) -> None:
+    types, names, add, delete = asked
+    kind, name = types[0], names[0]
     check_resource_name(kind, name)
     # 4.3.1 looks for what is to be altered only where the resource is a broker's loggers.
     if kind == LOGGERS:
         old = {entry.name for entry in dynamic(client, kind, name)}
         strangers = [key for key in (*delete, *add) if key not in old]
         if strangers:
-            raise InvalidConfiguration(f"Invalid broker logger(s): {','.join(strangers)}")
-    ops: dict[str, str | None] = dict(add)
-    ops.update(dict.fromkeys(delete))
-    client.alter_configs(name, ops, kind)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            raise IllegalArgument(f"Invalid broker logger(s): {','.join(strangers)}")
+    client.alter_configs(name, {**add, **dict.fromkeys(delete)}, kind)

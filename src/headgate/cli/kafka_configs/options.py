@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from headgate.cli.connecting import STORE
 from headgate.cli.joptsimple import Option, OptionSet, parse
-from headgate.cli.joptsimple import usage as joptsimple_usage
 
 TOPICS: Final = "topics"
 CLIENTS: Final = "clients"
@@ -26,7 +26,8 @@ GROUPS: Final = "groups"
 
 WIRE_TYPES: Final[Mapping[str, str]] = {USERS: "user", CLIENTS: "client-id", IPS: "ip"}
 """Types of quota entities, as Kafka's protocol calls them."""
-ALL_TYPES: Final = (TOPICS, CLIENTS, USERS, BROKERS, IPS, LOGGERS, METRICS, GROUPS)
+# The order in which 4.3.1's text lists them.
+ALL_TYPES: Final = (TOPICS, CLIENTS, USERS, BROKERS, IPS, METRICS, GROUPS, LOGGERS)
 # Differs: with --zookeeper KIP-55's rules hold, so clients and ips may be named beside the users
 # and brokers that Kafka 3.9 allows.
 ZOOKEEPER_TYPES: Final = (USERS, CLIENTS, IPS, BROKERS)
@@ -84,12 +85,7 @@ OPTIONS: Final = (
         "The Kafka controllers to connect to.",
         "String: controller to connect to",
     ),
-    Option(
-        "store",
-        "A Headgate store instead of a server: sqlite:PATH, zookeeper://HOST:PORT/CHROOT or "
-        "kafka://HOST:PORT.",
-        "String: URL",
-    ),
+    STORE,
     Option(
         "command-config",
         "Property file containing configs to be passed to Admin Client.",
@@ -151,11 +147,8 @@ _NAME_FLAGS: Final = (
     ("client-metrics", METRICS),
     ("group", GROUPS),
 )
-_DEFAULT_FLAGS: Final = (
-    ("client-defaults", CLIENTS),
-    ("user-defaults", USERS),
-    ("broker-defaults", BROKERS),
-    ("ip-defaults", IPS),
+_DEFAULT_FLAGS: Final = tuple(
+    (f"{flag}-defaults", kind) for flag, kind in _NAME_FLAGS if kind in DEFAULTABLE
 )
 
 
@@ -221,22 +214,10 @@ class ConfigsOptions(OptionSet):
         self._check_connection()
         named = any(self.entity_names)
         if named and (BROKERS in types or LOGGERS in types):
-            for flag in ("entity-name", "broker", "broker-logger"):
-                broker_id = self.value(flag)
-                if broker_id is not None and not is_java_int(broker_id):
-                    raise IllegalArgument(
-                        f"The entity name for {types[0]} must be a valid integer broker id, but "
-                        f"it is: {broker_id}"
-                    )
+            flags = ("entity-name", "broker", "broker-logger")
+            self._check_names(flags, is_java_int, "integer broker id")
         if named and IPS in types:
-            for flag in ("entity-name", "ip"):
-                ip = self.value(flag)
-                # Java resolves "" to the loopback address.
-                if ip and not resolvable(ip):
-                    raise IllegalArgument(
-                        f"The entity name for {types[0]} must be a valid IP or resolvable host, "
-                        f"but it is: {ip}"
-                    )
+            self._check_names(("entity-name", "ip"), resolvable, "IP or resolvable host")
         if self.has("describe"):
             self._check_describe(types, named)
         if self.has("alter"):
@@ -250,6 +231,17 @@ class ConfigsOptions(OptionSet):
                 if self.has(flag):
                     raise BadUsage(f'Option "[describe]" can\'t be used with option "[{flag}]"')
 
+    def _check_names(
+        self, flags: Sequence[str], is_valid: Callable[[str], bool], what: str
+    ) -> None:
+        for flag in flags:
+            name = self.value(flag)
+            if name and not is_valid(name):  # Java resolves "" to the loopback address.
+                raise IllegalArgument(
+                    f"The entity name for {self.entity_types[0]} must be a valid {what}, but it "
+                    f"is: {name}"
+                )
+
     def _check_types(self, types: Sequence[str]) -> None:
         repeated = [t for i, t in enumerate(types) if t in types[:i]]
         if repeated:
@@ -259,12 +251,11 @@ class ConfigsOptions(OptionSet):
             if self.zookeeper
             else (ALL_TYPES, "--bootstrap-server or --bootstrap-controller")
         )
-        told = allowed if self.zookeeper else _TYPES_IN_TEXT
         for kind in types:
             if kind not in allowed:
                 raise IllegalArgument(
                     f"Invalid entity type {kind}, the entity type must be one of "
-                    f"{', '.join(told)} with a {connection} argument"
+                    f"{', '.join(allowed)} with a {connection} argument"
                 )
         if not types:
             raise IllegalArgument("At least one entity type must be specified")
@@ -334,17 +325,9 @@ class ConfigsOptions(OptionSet):
             )
 
 
-# The order in which 4.3.1's text lists them.
-_TYPES_IN_TEXT: Final = (TOPICS, CLIENTS, USERS, BROKERS, IPS, METRICS, GROUPS, LOGGERS)
-
 _JAVA_INT = re.compile(r"[+-]?\d+")
 
 
 def is_java_int(text: str) -> bool:
     """Whether ``Integer.parseInt`` takes the text."""
     return _JAVA_INT.fullmatch(text) is not None and -(2**31) <= int(text) < 2**31
-
-
-def usage() -> str:
-    """Return what --help prints after its first line."""
-    return joptsimple_usage(OPTIONS)

@@ -32,7 +32,7 @@ from headgate.cli.output import printable, say
 from headgate.errors import ApiError, KafkaError
 from headgate.java_text import properties_order, to_double
 from headgate.quota.alteration import Op, QuotaAlteration
-from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity
+from headgate.quota.entity import DEFAULT, Default, QuotaEntity
 from headgate.quota.key import KEYS, QuotaKey, keys_for
 from headgate.store.zookeeper.layout import encode_value
 
@@ -94,8 +94,7 @@ def pair(options: ConfigsOptions) -> list[tuple[str, str | None]]:
 
 
 def _alter(client: AdminClient, store: QuotaStore, options: ConfigsOptions) -> None:
-    entries: dict[str, EntityName] = {kind: name or DEFAULT for kind, name in pair(options)}
-    entity = QuotaEntity(entries)
+    entity = QuotaEntity({kind: name or DEFAULT for kind, name in pair(options)})
     add = configs_to_add(options, kafka3=True)
     delete = configs_to_delete(options)
     known = {key.name for key in keys_for(entity.shape)}

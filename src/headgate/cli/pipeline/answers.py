@@ -5,45 +5,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from headgate.cli.contract import Parser
-from headgate.cli.pipeline.bill import add_bill, read_bill, tell_bill, write_bill
-from headgate.cli.pipeline.command import command
-from headgate.cli.pipeline.options import Opened, add_by_day, parser
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from headgate.cli.pipeline.bill import read_bill, tell_bill, write_bill
+from headgate.cli.pipeline.opening import Opened
 from headgate.cli.pipeline.print import closing_table, number, share, sized, utc
-from headgate.cli.pipeline.stream import Sums, add_growing, run_answer
+from headgate.cli.pipeline.stream import Sums, run_answer
 from headgate.cli.results import Storms, Tables
+from headgate.pipeline import schema
+from headgate.pipeline.answers import chargeback, effective, storms
 from headgate.quota.key import QuotaKey
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
 
-
-def main_chargeback(argv: Sequence[str]) -> int:
-    """`headgate chargeback`: what each principal used in a period, and what it costs."""
-    return command(chargeback_parser(), argv, _chargeback)
-
-
-def chargeback_parser() -> Parser:
-    """Return the parser of `headgate chargeback`."""
-    made = parser(
-        "chargeback",
-        "Sum up what each principal used per hour, day or month, and price it.",
-        "--prices prices.yaml --period month",
-    )
-    made.add_argument("--prices", metavar="FILE", help="price file (see docs/reference/pipeline)")
-    made.add_argument("--period", choices=("hour", "day", "month"), default="day")
-    add_bill(made)
-    add_growing(made)
-    return made
-
-
-def _chargeback(arguments: argparse.Namespace) -> Tables:
-    from headgate.pipeline import schema
-    from headgate.pipeline.answers import chargeback
-
+def run_chargeback(arguments: argparse.Namespace) -> Tables:
+    """Run `headgate chargeback`."""
     prices = chargeback.load_prices(arguments.prices) if arguments.prices else None
     given = read_bill(arguments)
 
@@ -88,35 +65,8 @@ def _peak(row: Row) -> str:
     return share(max((v for v in both if v is not None), default=None))
 
 
-def main_storms(argv: Sequence[str]) -> int:
-    """`headgate storms`: connections, producer ids or requests that came too fast."""
-    return command(storms_parser(), argv, _storms)
-
-
-def storms_parser() -> Parser:
-    """Return the parser of `headgate storms`."""
-    made = parser(
-        "storms",
-        "Find connection storms by address and listener, producer-id storms by user, request "
-        "storms by client, with the quota that would have held them.",
-        "--connections-per-second 20",
-    )
-    group = made.add_argument_group("what counts as a storm")
-    group.add_argument("--connections-per-second", type=float, default=10.0, metavar="N")
-    group.add_argument("--producer-ids-per-second", type=float, default=10.0, metavar="N")
-    group.add_argument("--requests-per-second", type=float, default=1000.0, metavar="N")
-    group.add_argument(
-        "--factor", type=float, default=5.0, metavar="F", help="times the usual pace; default: 5"
-    )
-    add_growing(made)
-    add_by_day(made)
-    return made
-
-
-def _storms(arguments: argparse.Namespace) -> Tables:
-    from headgate.pipeline import schema
-    from headgate.pipeline.answers import storms
-
+def run_storms(arguments: argparse.Namespace) -> Tables:
+    """Run `headgate storms`."""
     transform = storms.storms(
         storms.Thresholds(
             arguments.connections_per_second,
@@ -156,29 +106,8 @@ def _storms(arguments: argparse.Namespace) -> Tables:
     return Storms(made.command, made.tables, made.figures, count)
 
 
-def main_effective(argv: Sequence[str]) -> int:
-    """`headgate effective`: which quota applied to which client; dead quotas."""
-    return command(effective_parser(), argv, _effective)
-
-
-def effective_parser() -> Parser:
-    """Return the parser of `headgate effective`."""
-    made = parser(
-        "effective",
-        "Tell which quota applied to each principal and client-id, what it overrides, and which "
-        "configured quotas nobody matched.",
-        "--quotas quotas.yaml",
-        quotas_required=True,
-    )
-    add_growing(made)
-    return made
-
-
-def _effective(arguments: argparse.Namespace) -> Tables:
-    from pyspark.sql import functions as F
-
-    from headgate.pipeline import schema
-    from headgate.pipeline.answers import effective
+def run_effective(arguments: argparse.Namespace) -> Tables:
+    """Run `headgate effective`."""
 
     def write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:
         on.run.write(

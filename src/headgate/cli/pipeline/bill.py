@@ -5,43 +5,27 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from headgate.cli.contract import BadUsage, Parser
-from headgate.cli.pipeline.options import Opened
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+
+from headgate.cli.connecting import load_properties
+from headgate.cli.contract import BadUsage
+from headgate.cli.pipeline.opening import Opened
 from headgate.cli.pipeline.print import closing_table
-from headgate.cli.pipeline.reading import requests_of
+from headgate.client.log_dirs import log_dirs
 from headgate.clock import now_ms
 from headgate.errors import ConfigError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from headgate.pipeline.answers.bill import Bill, Owners
+from headgate.pipeline import bill_tables, frames, schema
+from headgate.pipeline.answers import focus
+from headgate.pipeline.answers.bill import Bill, Owners, load_bill, load_owners
 
 _MOST_ROWS: Final = 50
 _WITH_BILL: Final = ("owners", "focus", "log_dirs", "bootstrap_server")
-
-
-def add_bill(made: Parser) -> None:
-    """Add the flags of a bill."""
-    group = made.add_argument_group("sharing a bill out (FOCUS 1.2)")
-    group.add_argument("--bill", metavar="FILE", help="share this bill out, into table focus")
-    group.add_argument("--owners", metavar="FILE", help="owners of principals and topics")
-    group.add_argument(
-        "--focus", metavar="FILE", help="also write the rows to a .csv or .parquet file"
-    )
-    disks = group.add_mutually_exclusive_group()
-    disks.add_argument(
-        "--bootstrap-server",
-        metavar="HOST:PORT,...",
-        help="ask these brokers what their disks hold, into table log_dirs; for a bill that weighs "
-        "storage or partitions",
-    )
-    disks.add_argument(
-        "--log-dirs", nargs="+", metavar="DIR", help="tables log_dirs of earlier runs instead"
-    )
 
 
 @dataclass(frozen=True)
@@ -50,10 +34,7 @@ class Given:
 
     bill: Bill
     owners: Owners | None
-    period: str
-    file: str | None
     snapshot: pa.Table | None
-    log_dirs: list[str] | None
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -77,12 +58,8 @@ def read_bill(arguments: argparse.Namespace) -> Given | None:
         return None
     if arguments.incremental or arguments.follow:
         raise BadUsage("--bill is for a period that is over, not for a growing input")
-    from headgate.pipeline import bill_tables
-    from headgate.pipeline.answers import bill as files
-    from headgate.pipeline.answers import focus
-
-    bill = files.load_bill(arguments.bill)
-    owners = files.load_owners(arguments.owners) if arguments.owners else None
+    bill = load_bill(arguments.bill)
+    owners = load_owners(arguments.owners) if arguments.owners else None
     focus.check(bill, arguments.period)
     if arguments.focus:
         focus.check_file(arguments.focus)
@@ -94,50 +71,40 @@ def read_bill(arguments: argparse.Namespace) -> Given | None:
         )
     snapshot = None
     if arguments.bootstrap_server:
-        import asyncio
-
-        from headgate.cli.connecting import load_properties
-        from headgate.client.log_dirs import log_dirs
-
         file = arguments.command_config
         config = load_properties(file) if file else {}
         found = asyncio.run(log_dirs(arguments.bootstrap_server, config))
         taken_ms = now_ms()
         rows = [{"taken_ms": taken_ms, **replica._asdict()} for replica in found]
         snapshot = bill_tables.LOG_DIRS.from_rows(rows)
-    return Given(
-        bill, owners, arguments.period, arguments.focus, snapshot, arguments.log_dirs
-    )  # fmt: skip
+    return Given(bill, owners, snapshot)
 
 
 def write_bill(on: Opened, given: Given) -> None:
     """Write table `focus`, and `log_dirs` if brokers were asked; `chargeback` is written."""
-    import pyarrow.compute as pc
-
-    from headgate.pipeline import bill_tables, schema
-    from headgate.pipeline.answers import focus
-
     log_dirs = None
     if given.snapshot is not None:
         log_dirs = on.spark.createDataFrame(given.snapshot)
         on.run.write(log_dirs, bill_tables.LOG_DIRS)
-    elif given.log_dirs:
-        log_dirs = on.spark.read.parquet(*given.log_dirs)
+    elif on.arguments.log_dirs:
+        log_dirs = on.spark.read.parquet(*on.arguments.log_dirs)
     seen = None
     if "connections" in given.bill.by("principal"):
-        seen = requests_of(on).transform(focus.connections(given.period))
+        emitted = frames.emit_requests(on.spark, on.read_options)
+        requests = frames.only(emitted, "request", schema.REQUESTS)
+        seen = requests.transform(focus.connections(on.arguments.period))
     with on.run.watch("sharing the bill out"):
         rows = focus.share_bill(
             given.bill,
             on.run.read(schema.CHARGEBACK),
-            period=given.period,
+            period=on.arguments.period,
             owners=given.owners,
             connections=seen,
             log_dirs=log_dirs,
         )
     on.run.write(on.spark.createDataFrame(rows), bill_tables.FOCUS)
-    if given.file:
-        focus.write_file(rows, given.file, given.bill.decimals)
+    if on.arguments.focus:
+        focus.write_file(rows, on.arguments.focus, given.bill.decimals)
     lost = rows.filter(pc.invert(rows["x_IsAttributed"]))["BilledCost"]
     words = {"unit": given.bill.currency}
     on.run.figure("billed", pc.sum(rows["BilledCost"]).as_py(), **words, note="sum of table focus")
@@ -147,15 +114,9 @@ def write_bill(on: Opened, given: Given) -> None:
 
 def tell_bill(on: Opened, given: Given) -> None:
     """Print who pays how much, the largest first, and what couldn't be attributed."""
-    from pyspark.sql import functions as F
-
-    from headgate.pipeline import bill_tables
-
     table = on.run.read(bill_tables.FOCUS)
-    whose = F.coalesce("SubAccountName", "ResourceName") if given.owners is None else F.col(
-        "SubAccountName"
-    )  # fmt: skip
-    who = F.when(F.col("x_IsAttributed"), whose)
+    named = ("SubAccountName", "ResourceName") if given.owners is None else ("SubAccountName",)
+    who = F.when(F.col("x_IsAttributed"), F.coalesce(*named))
     paid = (
         table.groupBy(who.alias("who"))
         .agg(F.sum("BilledCost").alias("cost"), F.count(F.lit(1)).alias("rows"))

@@ -12,32 +12,17 @@ import signal
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Final
 
-from headgate.cli import contract, extras
-from headgate.cli.pipeline.print import number
+from headgate.cli import extras
 from headgate.cli.results import Result
 from headgate.errors import HeadgateError
 
 
 class PipelineError(HeadgateError):
     """Spark or the disk failed; the message is a line or two, without Spark's stack traces."""
-
-
-def command(
-    made: contract.Parser, argv: Sequence[str], function: Callable[[argparse.Namespace], Result]
-) -> int:
-    """
-    Run a pipeline command; returns its exit status.
-
-    Args:
-        made: its parser.
-        argv: the arguments after its name.
-        function: takes the parsed arguments.
-    """
-    return contract.command(made, argv, lambda arguments: _plain(made.prog, function, arguments))
 
 
 def stop_on_sigterm() -> threading.Event:
@@ -48,14 +33,20 @@ def stop_on_sigterm() -> threading.Event:
     return stop
 
 
-def _plain(
-    name: str, function: Callable[[argparse.Namespace], Result], arguments: argparse.Namespace
-) -> Result:
-    """Call the function; turn errors of Spark and of the disk into PipelineError."""
+def run_on_spark(name: str, action: str, arguments: argparse.Namespace) -> Result:
+    """
+    Import and run a command's action; turn errors of Spark and of the disk into PipelineError.
+
+    Args:
+        name: the command, such as ``headgate usage``.
+        action: ``module:function``, the module below this package. It imports Spark.
+        arguments: the parsed flags.
+    """
     # Checked first: later it would look like a Spark that doesn't start.
     extras.require("pyspark")
     try:
-        return function(arguments)
+        result: Result = resolve_name(f"headgate.cli.pipeline.{action}")(arguments)
+        return result
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_UNCHANGED) from None
     except Exception as exc:
@@ -78,6 +69,8 @@ def _is_sparks(exc: Exception) -> bool:
 
 def full_disk(out: str) -> str:
     """Say which disk may be full, how much each has left, and what to do."""
+    from headgate.cli.pipeline.print import number
+
     free = [
         f"{place} has {number(shutil.disk_usage(place).free / 1e6)} MB left"
         for place in ([] if "://" in out else [out]) + [tempfile.gettempdir()]

@@ -5,39 +5,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from headgate.cli.pipeline.options import Opened
+from pyspark import StorageLevel
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+
+from headgate.cli.pipeline.opening import Opened
 from headgate.cli.pipeline.print import closing_table, number, sized
-from headgate.cli.pipeline.reading import charged_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import Row
-
-    from headgate.pipeline.quotas import Quotas
+from headgate.pipeline import schema
+from headgate.pipeline.answers.demand import charged_of, demand
+from headgate.pipeline.quotas import Quotas
 
 _MOST_ROWS: Final = 20
 
 
 def write_demand(on: Opened, plans: Sequence[Quotas]) -> None:
     """Write table `demand` of the run's inputs under plans."""
-    from pyspark import StorageLevel
-
-    from headgate.pipeline import schema
-    from headgate.pipeline.answers.demand import demand
-
     words = "inferring what clients want, and playing it in a closed loop"
-    charged = charged_of(on).persist(StorageLevel.DISK_ONLY)  # it is read twice
+    charged = charged_of(on.spark, on.read_options)
+    charged.persist(StorageLevel.DISK_ONLY)  # it is read twice
     on.run.write(charged.transform(demand(plans, **on.windows)), schema.DEMAND, words=words)
     charged.unpersist()
 
 
 def tell_demand(on: Opened) -> None:
     """Print the quota-ids that plans throttle most, and why figures are missing."""
-    from pyspark.sql import functions as F
-
-    from headgate.pipeline import schema
-
     table = on.run.read(schema.DEMAND)
     order = (F.desc("throttle_most_s"), "quota_type", "quota_id", "broker_id", "plan")
     rows = table.orderBy(*order).limit(_MOST_ROWS).collect()

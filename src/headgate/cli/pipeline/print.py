@@ -9,20 +9,18 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
 
 from headgate.cli.output import printable
 from headgate.words import amount
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 def progress_console(arguments: argparse.Namespace) -> Console:
     """Return what progress goes to: stderr, or nowhere with ``--quiet``."""
-    from rich.console import Console
-
-    return Console(stderr=True, quiet=arguments.quiet)
+    return Console(stderr=True, quiet=arguments.quiet, highlight=False)
 
 
 Column = tuple[str, str | Callable[[Any], object]]
@@ -47,9 +45,6 @@ def closing_table(
         most: how many rows are shown, the others counted; None: all.
         table: where the others are.
     """
-    from rich.console import Console
-    from rich.table import Table
-
     shown = rows[:most]
     drawn = Table(title=title, title_justify="left", title_style="bold")
     columns_of_cells = []

@@ -5,75 +5,42 @@ Read and pack the inputs of a pipeline command, and print which lines couldn't b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headgate.cli.pipeline.options import HINT, Opened
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+
+from headgate.cli.pipeline.opening import HINT, Opened
 from headgate.cli.pipeline.print import closing_table, number
 from headgate.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from headgate.pipeline.replaying.packed_format import PackOptions
-    from headgate.pipeline.table import Table
-    from headgate.pipeline.workers.exchange import Left, Reading
-
-
-def read_activity(on: Opened, *, connections: bool = False) -> DataFrame:
-    """Return EMITTED_ACTIVITY of the run's inputs: sums by second, bad lines, counts."""
-    from headgate.pipeline import frames
-
-    return frames.emit_activity(on.spark, replace(on.read_options, connections=connections))
-
-
-def requests_of(on: Opened) -> DataFrame:
-    """Return REQUESTS of the run's inputs, a row per charge."""
-    from headgate.pipeline import frames, schema
-
-    emitted = frames.emit_requests(on.spark, on.read_options)
-    return schema.REQUESTS.select(emitted.where("kind = 'request'"))
-
-
-def charged_of(on: Opened) -> DataFrame:
-    """Return what ``demand`` looks at of the run's inputs: CHARGED."""
-    from headgate.pipeline.answers import demand
-
-    return demand.charged_of(on.spark, on.read_options)
-
-
-def pack(on: Opened, options: PackOptions) -> DataFrame:
-    """Return PACKED rows of the run's inputs, for a replay."""
-    from headgate.pipeline.replaying import replay
-
-    return replay.pack_logs(on.spark, on.read_options, options)
+from headgate.pipeline import frames, schema
+from headgate.pipeline.replaying.packed_format import PackOptions
+from headgate.pipeline.replaying.replay import pack_logs
+from headgate.pipeline.run import collect_stats
+from headgate.pipeline.table import Table
+from headgate.pipeline.tables import worker_files
+from headgate.pipeline.workers import exchange as workers
+from headgate.pipeline.workers.exchange import Left, Reading
 
 
 def pack_once(on: Opened, options: PackOptions) -> DataFrame:
     """
-    Return PACKED rows as ``pack`` does, persisted on disk because they are read twice.
+    Return PACKED rows of the run's inputs, for a replay; on disk, because they are read twice.
 
     They'd fill a JVM's memory: a row holds thousands of events. Few of them are written at a time.
     """
-    from pyspark import StorageLevel
-
     on.spark.conf.set("spark.sql.inMemoryColumnarStorage.batchSize", "4")
-    return pack(on, options).persist(StorageLevel.DISK_ONLY)
+    return pack_logs(on.spark, on.read_options, options).persist(StorageLevel.DISK_ONLY)
 
 
 def write_bad_lines(on: Opened, emitted: DataFrame) -> None:
     """Write the side table of bad lines, and keep its counts for the summary."""
-    from headgate.pipeline import frames, schema
-    from headgate.pipeline.run import collect_stats
-
     on.run.write(frames.only(emitted, "bad", schema.BAD_LINES), schema.BAD_LINES)
     _keep_counts(on, collect_stats(emitted))
 
 
 def parts_of(on: Opened) -> int:
     """Return into how many partitions an answer is divided."""
-    from headgate.pipeline import frames
-
     return frames.parts_for(on.pieces, max(2, on.run.context.defaultParallelism))
 
 
@@ -87,29 +54,22 @@ def exchange(on: Opened, reading: Reading, answer: Callable[[Any], Left], words:
         answer: the second.
         words: what the progress bar says.
     """
-    from headgate.pipeline import frames
-    from headgate.pipeline.workers import exchange
-
     context = on.run.context
     tasks = frames.tasks_for(on.pieces, context.defaultParallelism)
     with on.run.watch(words):
-        return exchange.run(
+        return workers.run(
             context, len(on.pieces), tasks, reading, answer, parts_of(on), on.run.place
         )
 
 
 def finish(on: Opened, left: Left, tables: Sequence[Table]) -> None:
     """Keep what workers have written of some tables."""
-    from headgate.pipeline.tables import worker_files
-
     for table in tables:
         worker_files.finish(table, on.run.place, left.files.get(table.name, ()))
 
 
 def finish_bad_lines(on: Opened, left: Left) -> None:
     """Keep the side table of bad lines that workers have written, and its counts."""
-    from headgate.pipeline import schema
-
     finish(on, left, (schema.BAD_LINES,))
     _keep_counts(on, left.counts)
 
@@ -151,8 +111,6 @@ def print_bad_lines(on: Opened) -> None:
 
 def _print_reasons(on: Opened, title: str) -> None:
     """Print why lines couldn't be read."""
-    from headgate.pipeline import schema
-
     found = on.run.counted(schema.BAD_LINES, "reason", ("file", "offset"))
     most = [("count", "descending"), ("reason", "ascending")]
     reasons = found.sort_by(most).slice(0, 10).to_pylist()

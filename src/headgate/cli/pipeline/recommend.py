@@ -5,87 +5,24 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import partial
 
-from headgate.cli.contract import BadUsage, Parser
-from headgate.cli.pipeline.command import command
-from headgate.cli.pipeline.options import Opened, add_windows, parser
+from pyspark.sql import DataFrame, Row
+
+from headgate.cli.contract import BadUsage
+from headgate.cli.pipeline.opening import Opened
 from headgate.cli.pipeline.print import closing_table, number, sized
-from headgate.cli.pipeline.reading import charged_of, pack
-from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
+from headgate.cli.pipeline.stream import Replays, run_answer
 from headgate.cli.results import Tables
-from headgate.pipeline.answers.advice import (
-    BYTES,
-    HIDING_SHARE,
-    MAX_REQUEST_BYTES,
-    TYPES,
-    Advice,
-)
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+from headgate.pipeline import schema
+from headgate.pipeline.answers import recommend
+from headgate.pipeline.answers.advice import HIDING_SHARE, TYPES, Advice
+from headgate.pipeline.answers.demand import charged_of
+from headgate.pipeline.replaying.replay import pack_logs
 
 
-def main_recommend(argv: Sequence[str]) -> int:
-    """`headgate recommend`: quotas from use."""
-    return command(recommend_parser(), argv, _recommend)
-
-
-def recommend_parser() -> Parser:
-    """Return the parser of `headgate recommend`."""
-    made = parser(
-        "recommend",
-        "Propose a quota per entity from what was used, with what it would have throttled in the "
-        "same data, and entities better merged, split, given a default, or removed.",
-        "--quotas quotas.yaml --headroom 1.5",
-    )
-    group = made.add_argument_group("how figures are made")
-    group.add_argument("--percentile", type=float, default=95.0, metavar="P", help="default: 95")
-    group.add_argument("--headroom", type=float, default=1.2, metavar="FACTOR", help="default: 1.2")
-    group.add_argument(
-        "--horizon-days", type=int, default=30, metavar="N", help="carry growth on; default: 30"
-    )
-    group.add_argument(
-        "--max-request-bytes",
-        type=int,
-        default=MAX_REQUEST_BYTES,
-        metavar="BYTES",
-        help="no byte rate is proposed at which one request this large, alone in the quota's "
-        "window, would be throttled; other types have a floor: 1 a second. 0: no floor. "
-        "Default: 1048576, producers' max.request.size",
-    )
-    group.add_argument(
-        "--min-history-s",
-        type=int,
-        default=Advice.min_history_s,
-        metavar="S",
-        help="no figure for clients seen for fewer seconds, from first to last use; default: "
-        f"{Advice.min_history_s}",
-    )
-    group.add_argument(
-        "--min-active-s",
-        type=int,
-        default=Advice.min_active_s,
-        metavar="S",
-        help=f"nor for clients that used it in fewer of them; default: {Advice.min_active_s}",
-    )
-    group.add_argument(
-        "--quota-types",
-        metavar="TYPES",
-        default=",".join(BYTES),
-        help=f"comma-separated, of {', '.join(TYPES)}; default: the two byte rates. Of a broker's "
-        "log the others are lower bounds, and can't be replayed",
-    )
-    add_windows(made)
-    add_growing(made)
-    return made
-
-
-def _recommend(arguments: argparse.Namespace) -> Tables:
-    from headgate.pipeline import schema
-    from headgate.pipeline.answers import recommend
-
+def run_recommend(arguments: argparse.Namespace) -> Tables:
+    """Run `headgate recommend`."""
     if not 0 < arguments.percentile <= 100:
         raise BadUsage("--percentile is between 0 and 100")
     if arguments.headroom <= 0:
@@ -111,9 +48,9 @@ def _recommend(arguments: argparse.Namespace) -> Tables:
         assert activity is not None
         transform = recommend.recommend(
             on.quotas,
-            lambda options: pack(on, options),
+            partial(pack_logs, on.spark, on.read_options),
             advice,
-            requests=lambda: charged_of(on),
+            requests=partial(charged_of, on.spark, on.read_options),
             **on.windows,
         )
         with on.run.watch("reading, adding up, replaying"):
@@ -128,8 +65,6 @@ def _recommend(arguments: argparse.Namespace) -> Tables:
 
 def _tell(on: Opened) -> None:
     """Print what is recommended, the first fifty."""
-    from headgate.pipeline import schema
-
     rows = on.run.read(schema.RECOMMEND).orderBy("quota_type", "action", "entity").collect()
     closing_table(
         f"{len(rows)} recommendations",

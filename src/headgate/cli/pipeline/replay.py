@@ -6,60 +6,35 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from headgate.cli.contract import Parser
-from headgate.cli.pipeline.command import command
-from headgate.cli.pipeline.options import Opened, add_by_day, add_windows, parser
+from pyspark.sql import DataFrame
+
+from headgate.cli.pipeline.opening import Opened
 from headgate.cli.pipeline.print import closing_table, number, share
 from headgate.cli.pipeline.reading import exchange, finish, pack_once, parts_of
-from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
+from headgate.cli.pipeline.stream import Replays, run_answer
 from headgate.cli.results import Tables
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from headgate.pipeline.replaying.packed_format import PackOptions
-    from headgate.pipeline.workers.exchange import Left
-
-
-def main_replay(argv: Sequence[str]) -> int:
-    """`headgate replay`: what Kafka's sensor would have decided for each request."""
-    return command(replay_parser(), argv, _replay)
+from headgate.pipeline import schema
+from headgate.pipeline.replaying import replay
+from headgate.pipeline.replaying.packed_format import PackOptions
+from headgate.pipeline.workers.daemon import PRELOADS
+from headgate.pipeline.workers.exchange import Left
 
 
-def replay_parser() -> Parser:
-    """Return the parser of `headgate replay`."""
-    made = parser(
-        "replay",
-        "Replay every request through Kafka's quota arithmetic and compare with the log. Of a "
-        "gateway's journal the decisions are identical; a broker's log holds estimates of the "
-        "moments, so its replay is near, and the closing table says how near.",
-        "--quotas quotas.yaml",
-    )
-    add_windows(made)
-    add_growing(made)
-    add_by_day(made)
-    return made
-
-
-def _replay(arguments: argparse.Namespace) -> Tables:
+def run_replay(arguments: argparse.Namespace) -> Tables:
+    """Run `headgate replay`."""
     return run_answer(
         arguments, Replays("replay", _write, _tell, ("replay",), direct=_write_direct)
     )
 
 
 def _options(on: Opened) -> PackOptions:
-    from headgate.pipeline.replaying.packed_format import PackOptions
-
     return PackOptions((on.quotas,), **on.windows)
 
 
 def _write(on: Opened, activity: DataFrame | None) -> DataFrame:
     """Write table ``replay`` and the figures of its agreement with the log."""
-    from headgate.pipeline import schema
-    from headgate.pipeline.replaying import replay
-
     options, run = _options(on), on.run
     packed = pack_once(on, options)
     replayed = packed.transform(replay.replay_packed(options))
@@ -71,10 +46,6 @@ def _write(on: Opened, activity: DataFrame | None) -> DataFrame:
 
 def _write_direct(on: Opened) -> Left:
     """Let workers write the table; keep the figures of its agreement with the log."""
-    from headgate.pipeline import schema
-    from headgate.pipeline.replaying import replay
-    from headgate.pipeline.workers.daemon import PRELOADS
-
     options = _options(on)
     on.run.context.environment[PRELOADS] = replay.__name__
     reading = replay.ReadPacked(on.read_options, options, parts_of(on))

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
 from headgate.cli import extras
-from headgate.cli.contract import BadUsage, Parser, command
+from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.output import complain, say
 from headgate.cli.pipeline.command import stop_on_sigterm
 from headgate.cli.results import Drawn
@@ -26,6 +26,7 @@ def parser() -> Parser:
         "Draw the tables of pipeline runs (usage and, where they are, what_if, recommend, "
         "chargeback, storms, effective, bad_lines, summary) as one self-contained HTML page. "
         "Needs no Spark.",
+        _report,
         example="headgate report --tables tables --out report.html",
     )
     found.add_argument(
@@ -58,11 +59,6 @@ def parser() -> Parser:
 def _place(text: str) -> Path | str:
     """Return a folder, or a URI as it is."""
     return text if "://" in text else Path(text)
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the command; returns the exit status."""
-    return command(parser(), argv, _report)
 
 
 def _report(options: argparse.Namespace) -> Drawn:

@@ -5,49 +5,25 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from headgate.cli.contract import Parser
-from headgate.cli.pipeline.command import command
-from headgate.cli.pipeline.options import Opened, add_by_day, parser
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headgate.cli.pipeline.opening import Opened
 from headgate.cli.pipeline.print import closing_table, number, sized
-from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
+from headgate.cli.pipeline.stream import Replays, run_answer
 from headgate.cli.results import Tables
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from headgate.pipeline import frames, schema
 
 
-def main_requests(argv: Sequence[str]) -> int:
-    """`headgate requests`: the plain table, one row per request."""
-    return command(requests_parser(), argv, _requests)
-
-
-def requests_parser() -> Parser:
-    """Return the parser of `headgate requests`."""
-    made = parser(
-        "requests",
-        "Write request logs and usage journals as a table: one row per request (of a journal, per "
-        "charge). Other commands, and other programs, read it quicker than the logs.",
-        "",
-    )
-    add_growing(made)
-    add_by_day(made)
-    return made
-
-
-def _requests(arguments: argparse.Namespace) -> Tables:
+def run_requests(arguments: argparse.Namespace) -> Tables:
+    """Run `headgate requests`."""
     return run_answer(arguments, Replays("requests", _write, _tell, ("requests",)))
 
 
 def _write(on: Opened, activity: DataFrame | None) -> DataFrame:
     """Write table ``requests``, and keep its totals."""
-    from pyspark import StorageLevel
-    from pyspark.sql import functions as F
-
-    from headgate.pipeline import frames, schema
-
     emitted = frames.emit_requests(on.spark, on.read_options)
     # Bad lines and counts are asked for after the rows; the rows are many.
     emitted = emitted.persist(StorageLevel.DISK_ONLY)
@@ -64,10 +40,6 @@ def _write(on: Opened, activity: DataFrame | None) -> DataFrame:
 
 def _tell(on: Opened) -> None:
     """Print how many requests of which API there are."""
-    from pyspark.sql import functions as F
-
-    from headgate.pipeline import schema
-
     found = (
         on.run.read(schema.REQUESTS)
         .groupBy("api_name")

@@ -6,92 +6,26 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from headgate.cli.contract import BadUsage, Parser
-from headgate.cli.pipeline.command import command, stop_on_sigterm
-from headgate.cli.pipeline.options import read_quotas, start
+from pyspark.sql import DataFrame, SparkSession
+
+from headgate.cli.contract import BadUsage
+from headgate.cli.pipeline.command import stop_on_sigterm
+from headgate.cli.pipeline.opening import read_quotas, start
 from headgate.cli.pipeline.print import progress_console
-from headgate.cli.pipeline.stream import add_kafka_config, kafka_config
-from headgate.cli.quotas.flags import add_connection
+from headgate.cli.pipeline.stream import kafka_config
+from headgate.cli.quotas.quota_home import open_quota_store
 from headgate.cli.results import Splits
 from headgate.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from headgate.quota.table import QuotaTable
-
-
-def main_splits(argv: Sequence[str]) -> int:
-    """`headgate splits`: cluster-wide quotas split over brokers, to the topic gateways follow."""
-    return command(splits_parser(), argv, splits_stream)
+from headgate.pipeline.sources.journal_tail import follow_journals
+from headgate.pipeline.sources.topic import follow_topic
+from headgate.pipeline.splits import cluster_splits, split_stream, split_topic
+from headgate.quota.table import QuotaTable
 
 
-def splits_parser() -> Parser:
-    """Return the parser of `headgate splits`."""
-    made = Parser(
-        "headgate splits",
-        "Split cluster-wide quotas (bps), and contested capacity by shares, over brokers by the "
-        "demand that the fleet's journals show, every few seconds, to the topic that gateways "
-        "with headgate.splits=stream follow. If it stops, splits expire and quota / brokers "
-        "counts.",
-        example="headgate splits --topic usage --kafka-config bootstrap.servers=kafka-1:9092 "
-        "--store kafka://kafka-1:9092",
-        progress=True,
-        json="print one JSON object at the end, also for errors",
-    )
-    source = made.add_mutually_exclusive_group(required=True)
-    source.add_argument(
-        "--topic", metavar="NAME", help="the journals' topic (headgate.usage=kafka:NAME)"
-    )
-    source.add_argument(
-        "--journals",
-        nargs="+",
-        metavar="DIR",
-        help="journal directories of all gateways (headgate.usage=files:DIR), read as they grow",
-    )
-    made.add_argument(
-        "--splits-topic", default="__headgate_splits", metavar="NAME", help="where splits go"
-    )
-    add_kafka_config(made, "confluent-kafka's settings, such as bootstrap.servers=HOST:PORT")
-    limits = made.add_mutually_exclusive_group(required=True)
-    limits.add_argument("--quotas", metavar="FILE", help="quotas file, read every round")
-    limits.add_argument("--store", metavar="URL", help="store, asked every round")
-    add_connection(made, " to --store")
-    made.add_argument(
-        "--period-ms",
-        type=int,
-        default=5000,
-        metavar="N",
-        help="of a round; the gateways' headgate.splits.period.ms (default: 5000)",
-    )
-    made.add_argument(
-        "--lag-ms",
-        type=int,
-        default=1500,
-        metavar="N",
-        help="how long a journal's events may be on their way: the gateways' "
-        "headgate.usage.batch.ms and half a second (default: 1500)",
-    )
-    for name in ("producer", "consumer"):
-        made.add_argument(
-            f"--capacity-{name}",
-            type=float,
-            metavar="BYTES",
-            help=f"bytes/s that one broker can carry, divided by {name}_byte_rate:shares while "
-            "contested (default: each gateway divides its own)",
-        )
-    made.add_argument("--brokers", metavar="IDS", help="such as 1,2,3; default: the cluster's")
-    made.add_argument("--rounds", type=int, default=0, metavar="N", help="end after N rounds")
-    made.add_argument("--master", metavar="URL", help="Spark master (default: all local cores)")
-    made.set_defaults(format="parquet", out=".")
-    return made
-
-
-def splits_stream(arguments: argparse.Namespace) -> Splits:
+def run_splits(arguments: argparse.Namespace) -> Splits:
     """Run `headgate splits` until it's told to stop."""
     needing = "--topic" if arguments.topic else "--splits-topic"
     config = kafka_config(arguments.kafka_config, needing)
@@ -111,8 +45,6 @@ def splits_stream(arguments: argparse.Namespace) -> Splits:
 def _quotas(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Callable[[], QuotaTable]:
     """Return a function that reads the present quotas. A mistake shows now, before Spark starts."""
     if arguments.store:
-        from headgate.cli.quotas.quota_home import open_quota_store
-
         # Opened once: to open a cluster's store takes a while.
         store = open_quota_store(arguments.store, arguments.command_config)
         stack.callback(store.close)
@@ -127,21 +59,18 @@ def _run(
     brokers: tuple[int, ...],
     quotas: Callable[[], QuotaTable],
 ) -> Splits:
-    from headgate.pipeline.splits import cluster_splits, split_stream, split_topic
-
     console = progress_console(arguments)
     known = split_topic.brokers_of(config, arguments.topic)
     brokers = brokers or known
     console.print(
         f"splits: {arguments.topic or ', '.join(arguments.journals)} -> "
         f"{arguments.splits_topic}, brokers "
-        f"{', '.join(map(str, brokers))}, every {arguments.period_ms} ms",
-        highlight=False,
+        f"{', '.join(map(str, brokers))}, every {arguments.period_ms} ms"
     )
     run = start("splits", arguments, console, {})
     split_stream.warm_up(run.spark)
     writer = split_topic.SplitWriter(arguments.splits_topic, config)
-    console.print(f"splits: epoch {writer.epoch}", highlight=False)
+    console.print(f"splits: epoch {writer.epoch}")
     given = {
         "producer_byte_rate:shares": arguments.capacity_producer,
         "consumer_byte_rate:shares": arguments.capacity_consumer,
@@ -152,7 +81,7 @@ def _run(
 
     def say(text: str) -> None:
         done.append(text)
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+        console.print(text, markup=False, soft_wrap=True)
 
     write = split_stream.write_rounds(rounds, writer, quotas, say)
     stopping = stop_on_sigterm()
@@ -169,9 +98,6 @@ def _run(
 def _messages(
     spark: SparkSession, arguments: argparse.Namespace, config: dict[str, str]
 ) -> DataFrame:
-    from headgate.pipeline.sources.journal_tail import follow_journals
-    from headgate.pipeline.sources.topic import follow_topic
-
     if arguments.journals:
         return follow_journals(spark, arguments.journals)
     return follow_topic(spark, arguments.topic, config, begin="latest", ticks=True)

@@ -12,11 +12,13 @@ import argparse
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from rich.console import Console
 
 from headgate.cli.contract import BadUsage
 from headgate.cli.pipeline.command import stop_on_sigterm
-from headgate.cli.pipeline.options import (
+from headgate.cli.pipeline.opening import (
     Opened,
     check_time_zone,
     named_values,
@@ -29,19 +31,21 @@ from headgate.cli.pipeline.print import progress_console
 from headgate.cli.pipeline.reading import (
     finish_bad_lines,
     print_bad_lines,
-    read_activity,
     refuse_nothing,
     write_bad_lines,
 )
 from headgate.cli.results import Figure, Tables, finite
 from headgate.errors import ConfigError
+from headgate.pipeline import frames
+from headgate.pipeline.emitted import CONNECTIONS
+from headgate.pipeline.growing.directories import Directory
+from headgate.pipeline.growing.follow import GrowingTables, follow
+from headgate.pipeline.growing.parts import Parts, Source
+from headgate.pipeline.growing.topic import Topic
+from headgate.pipeline.sources.topic import check_topic
 from headgate.pipeline.tables.publish import refuse_other_layout
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from headgate.pipeline.growing.parts import Parts, Source
-    from headgate.pipeline.workers.exchange import Left
+from headgate.pipeline.workers.exchange import Left
+from headgate.pipeline.workers.messages import LineOptions
 
 
 @dataclass(frozen=True)
@@ -72,10 +76,9 @@ class Sums:
 
     def make(self, on: Opened) -> DataFrame:
         """Write the tables of a run's inputs; give a frame with their bad lines and counts."""
-        from headgate.pipeline import frames
-        from headgate.pipeline.emitted import CONNECTIONS
-
-        emitted = read_activity(on, connections=self.connections).persist()
+        emitted = frames.emit_activity(
+            on.spark, replace(on.read_options, connections=self.connections)
+        ).persist()
         connections = frames.only(emitted, "connection", CONNECTIONS)
         self.write(on, frames.sums_of(emitted), connections)
         return emitted
@@ -115,11 +118,9 @@ class Replays:
 
     def make(self, on: Opened) -> DataFrame:
         """Write the tables of a run's inputs."""
-        from headgate.pipeline import frames
-
         if not self.activity:
             return self.write(on, None)
-        emitted = read_activity(on).persist()
+        emitted = frames.emit_activity(on.spark, on.read_options).persist()
         self.write(on, frames.sums_of(emitted))
         return emitted
 
@@ -134,35 +135,6 @@ class Replays:
 
 
 Answer = Sums | Replays
-
-
-def add_growing(made: argparse.ArgumentParser) -> None:
-    """Add the flags of commands that can follow a growing input."""
-    group = made.add_argument_group("growing input (exactly once; state lies in DIR/_stream)")
-    group.add_argument(
-        "--incremental",
-        action="store_true",
-        help="read only what is new since the last run: lines (also of a log that is being "
-        "written and renamed), journals' closed files, messages",
-    )
-    group.add_argument(
-        "--follow",
-        action="store_true",
-        help="keep running; each round makes the tables again and replaces them in one step",
-    )
-    group.add_argument("--every", type=float, default=10.0, metavar="S", help="seconds of a round")
-    group.add_argument("--topic", metavar="NAME", help="follow a topic of log lines or journals")
-    add_kafka_config(
-        group, "confluent-kafka's settings for --topic, such as bootstrap.servers=HOST:PORT"
-    )
-    group.add_argument("--files-per-round", type=int, default=64, metavar="N")
-
-
-def add_kafka_config(made: argparse._ActionsContainer, about: str) -> None:
-    """Add --kafka-config, which may be repeated."""
-    made.add_argument(
-        "--kafka-config", action="append", default=[], metavar="NAME=VALUE", help=about
-    )
 
 
 def run_answer(arguments: argparse.Namespace, answer: Answer) -> Tables:
@@ -224,11 +196,6 @@ def _told(on: Opened, answer: Answer) -> Tables:
 
 
 def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
-    from rich.console import Console
-
-    from headgate.pipeline.growing.follow import GrowingTables, follow
-    from headgate.pipeline.growing.parts import Parts
-
     if bool(arguments.topic) == bool(arguments.requests):
         raise BadUsage("give either --requests PATH… or a --topic to follow")
     check_time_zone(arguments.time_zone)
@@ -236,8 +203,6 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
     quotas = read_quotas(arguments)
     source = _source(arguments)
     if arguments.topic:
-        from headgate.pipeline.sources.topic import check_topic
-
         check_topic(arguments.topic, kafka_config(arguments.kafka_config))
     in_the_way = unwritable(arguments.out, growing=True)
     if in_the_way:
@@ -246,8 +211,7 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
     what = arguments.topic or ", ".join(arguments.requests)
     console.print(
         f"{answer.command}: following {what}; time zone of logs that print none: "
-        f"{arguments.time_zone}",
-        highlight=False,
+        f"{arguments.time_zone}"
     )
     run = start(answer.command, arguments, console, spark)
     run.console = Console(quiet=True)  # a line per round is enough
@@ -258,7 +222,7 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
         answer.make_of(on, parts, upto)
 
     def say(words: str) -> None:
-        console.print(words, highlight=False)
+        console.print(words)
 
     tables = GrowingTables(run, parts, write, answer.tables, arguments.time_zone)
     stop = stop_on_sigterm() if arguments.follow else threading.Event()
@@ -270,12 +234,7 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
 
 def _source(arguments: argparse.Namespace) -> Source:
     """Return the source of rounds: a topic or directories."""
-    from headgate.pipeline.growing.directories import Directory
-
     if arguments.topic:
-        from headgate.pipeline.growing.topic import Topic
-        from headgate.pipeline.workers.messages import LineOptions
-
         return Topic(
             arguments.topic,
             kafka_config(arguments.kafka_config),

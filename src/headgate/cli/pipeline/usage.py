@@ -6,52 +6,29 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headgate.cli.contract import Parser
-from headgate.cli.pipeline.command import command
-from headgate.cli.pipeline.options import Opened, add_by_day, parser
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from headgate.cli.pipeline.opening import Opened
 from headgate.cli.pipeline.print import closing_table, number, sized
 from headgate.cli.pipeline.reading import exchange, finish, parts_of
-from headgate.cli.pipeline.stream import Sums, add_growing, run_answer
+from headgate.cli.pipeline.stream import Sums, run_answer
 from headgate.cli.results import Tables
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
-
-    from headgate.pipeline.workers.exchange import Left
+from headgate.pipeline import schema
+from headgate.pipeline.answers import usage, usage_parts
+from headgate.pipeline.workers.exchange import Left
 
 
-def main_usage(argv: Sequence[str]) -> int:
-    """`headgate usage`: who used what, per quota-id, broker and second."""
-    return command(usage_parser(), argv, _usage)
-
-
-def usage_parser() -> Parser:
-    """Return the parser of `headgate usage`."""
-    made = parser(
-        "usage",
-        "Sum up bytes, requests, thread time and throttle time per quota-id, broker and second, "
-        "with peaks and percentiles per hour and day.",
-        "--quotas quotas.yaml",
-    )
-    add_growing(made)
-    add_by_day(made)
-    return made
-
-
-def _usage(arguments: argparse.Namespace) -> Tables:
+def run_usage(arguments: argparse.Namespace) -> Tables:
+    """Run `headgate usage`."""
     tables = ("usage", "usage_hour", "usage_day")
     return run_answer(arguments, Sums("usage", _write, _tell, tables, direct=_write_direct))
 
 
 def _write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:
     """Write usage by second, hour and day."""
-    from pyspark.sql import functions as F
-
-    from headgate.pipeline import schema
-    from headgate.pipeline.answers import usage
-
     run = on.run
     packed = activity.transform(usage.packed(on.quotas)).persist()
     words = "reading and adding up"
@@ -67,9 +44,6 @@ def _write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:
 
 def _write_direct(on: Opened) -> Left:
     """Let workers write the three tables; keep what the closing table says."""
-    from headgate.pipeline import schema
-    from headgate.pipeline.answers import usage_parts
-
     reading = usage_parts.ReadUsage(on.read_options, on.quotas, parts_of(on))
     answer = usage_parts.WriteUsage(on.run.place)
     left = exchange(on, reading, answer, "reading and adding up")
@@ -109,19 +83,14 @@ def _tell(on: Opened) -> None:
 
 def _busiest(on: Opened) -> list[Row]:
     """Find the busiest quota-ids in the table."""
-    from pyspark.sql import functions as F
-
-    from headgate.pipeline import schema
-    from headgate.pipeline.answers.usage_parts import BUSIEST, TOP
-
-    asked = [getattr(F, how)(n).alias(name) for name, (n, how) in BUSIEST.items()]
+    asked = [getattr(F, how)(n).alias(name) for name, (n, how) in usage_parts.BUSIEST.items()]
     found: list[Row] = (
         on.run.read(schema.USAGE)
         .groupBy("quota_type", "quota_id")
         .agg(*asked)
         .where(F.col("requests") > 0)
         .orderBy(F.desc("bytes"), F.desc("requests"), "quota_type", "quota_id")
-        .limit(TOP)
+        .limit(usage_parts.TOP)
         .collect()
     )
     return found

@@ -8,78 +8,27 @@ import argparse
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from headgate.cli.contract import BadUsage, Parser
-from headgate.cli.pipeline.command import command
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from headgate.cli.contract import BadUsage
 from headgate.cli.pipeline.demand import tell_demand, write_demand
-from headgate.cli.pipeline.options import Opened, add_windows, parser
+from headgate.cli.pipeline.opening import Opened
 from headgate.cli.pipeline.print import closing_table, number, share
 from headgate.cli.pipeline.reading import pack_once
-from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
+from headgate.cli.pipeline.stream import Replays, run_answer
 from headgate.cli.results import Tables
+from headgate.pipeline import quotas, schema
+from headgate.pipeline.answers import bounds, what_if
+from headgate.pipeline.answers.bounds import Bounds
+from headgate.pipeline.quotas import Quotas
 from headgate.quota.key import CONSUMER_SHARES, PRODUCER_SHARES
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row
 
-    from headgate.pipeline.answers.bounds import Bounds
-    from headgate.pipeline.quotas import Quotas
-
-
-def main_what_if(argv: Sequence[str]) -> int:
-    """`headgate what-if`: the same requests under other quotas."""
-    return command(what_if_parser(), argv, _what_if)
-
-
-def what_if_parser() -> Parser:
-    """Return the parser of `headgate what-if`."""
-    made = parser(
-        "what-if",
-        "Replay the same requests under other quotas: who would be throttled, for how long, and "
-        "what share of their traffic. All plans go through one pass. Open-loop: a throttled "
-        "client would have sent later.",
-        "--quotas quotas.yaml --plan twice.yaml",
-    )
-    made.add_argument(
-        "--plan",
-        action="extend",
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="quotas files to compare, beside --quotas; a plan is named after its file",
-    )
-    add_windows(made)
-    made.add_argument(
-        "--closed-loop",
-        action="store_true",
-        help="also say what throttled clients want, and how they would fare under each plan if a "
-        "client that waits sends later: rate, throttle time and finish (table demand)",
-    )
-    group = made.add_argument_group("limits that Kafka doesn't have (a gateway's settings)")
-    for direction in ("producer", "consumer"):
-        group.add_argument(
-            f"--capacity-{direction}-byte-rate",
-            type=float,
-            metavar="B_PER_S",
-            help=f"each broker's capacity that {direction}_byte_rate:shares divide; "
-            "without it they aren't tried",
-        )
-    group.add_argument(
-        "--splits-period-ms",
-        type=int,
-        default=5000,
-        metavar="N",
-        help="headgate.splits.period.ms, for cluster-wide rates (bps); default: 5000",
-    )
-    add_growing(made)
-    return made
-
-
-def _what_if(arguments: argparse.Namespace) -> Tables:
-    from headgate.pipeline import quotas, schema
-    from headgate.pipeline.answers import what_if
-
+def run_what_if(arguments: argparse.Namespace) -> Tables:
+    """Run `headgate what-if`."""
     plans = [quotas.load(path, "--plan") for path in arguments.plan]
     given = arguments.quotas or arguments.store
     if not plans and not given:
@@ -124,9 +73,10 @@ def _what_if(arguments: argparse.Namespace) -> Tables:
     def tell(on: Opened) -> None:
         tried = every(on)
         table = on.run.read(schema.WHAT_IF)
-        _tell_plans(table, _names(tried))
-        _tell_together(on, _names(tried))
-        _tell_clients(table, _names(tried))
+        names = _names(tried)
+        _tell_plans(table, names)
+        _tell_together(on, names)
+        _tell_clients(table, names)
         print("Open-loop: a throttled client would have sent later than it did.")
         if arguments.closed_loop:
             tell_demand(on)
@@ -138,8 +88,6 @@ def _what_if(arguments: argparse.Namespace) -> Tables:
 
 
 def _names(plans: Sequence[Quotas]) -> list[str]:
-    from headgate.pipeline.answers import what_if
-
     return [what_if.LOGGED, *(p.name for p in plans)]
 
 
@@ -163,8 +111,6 @@ def _capacities(arguments: argparse.Namespace) -> dict[str, float]:
 
 def _by_plan(table: DataFrame, names: list[str]) -> list[Row]:
     """Return a row per plan, and one for each kind of limit that Kafka doesn't have."""
-    from pyspark.sql import functions as F
-
     unit = F.element_at(F.split("quota_type", ":"), 2)
     kind = F.when(F.size(F.split("quota_type", ":")) > 1, unit).otherwise("")
     found = (
@@ -188,8 +134,6 @@ def _by_plan(table: DataFrame, names: list[str]) -> list[Row]:
 
 def _between() -> list[Column]:
     """Return the least and the most throttling, summed; the most is null if any row's is."""
-    from pyspark.sql import functions as F
-
     most = F.col("most_throttle_time_ms")
     return [
         F.sum("withheld_requests").alias("withheld"),
@@ -209,8 +153,6 @@ def seconds_between(least_ms: int, most_ms: int | None) -> str:
 
 def _tell_withheld(table: DataFrame, in_force: bool) -> None:
     """Say that throttled fetches make figures inexact, if there are any."""
-    from pyspark.sql import functions as F
-
     logged = table.where(F.col("plan") == "logged").where("withheld_requests > 0")
     row = logged.agg(F.sum("withheld_requests"), F.sum("throttle_time_ms")).first()
     if row is None or not row[0]:
@@ -251,10 +193,6 @@ def _tell_plans(table: DataFrame, names: list[str]) -> None:
 
 def _together(table: DataFrame) -> dict[str, Bounds]:
     """Return the least and the most throttling of each plan whose limits overlap."""
-    from pyspark.sql import functions as F
-
-    from headgate.pipeline.answers import bounds
-
     types = [r["quota_type"] for r in table.select("quota_type").distinct().collect()]
     if not bounds.overlaps(types):
         return {}
@@ -285,8 +223,6 @@ _MOST_CLIENTS: Final = 20
 
 def _tell_clients(table: DataFrame, names: list[str]) -> None:
     """Print, plan beside plan, the throttled seconds of the clients on which plans differ most."""
-    from pyspark.sql import functions as F
-
     by_plan = (
         table.groupBy("quota_type", "principal", "client_id").pivot("plan", names).agg(*_between())
     )

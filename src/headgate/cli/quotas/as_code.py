@@ -10,18 +10,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from headgate.cli import exit_codes
-from headgate.cli.contract import BadUsage, Parser, command
+from headgate.admin.home import OpenHome, Refused
+from headgate.cli.contract import Action, BadUsage, Parser
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.flags import add_apply, add_message, add_shown, quotas_parser, read_clients
 from headgate.cli.quotas.plan_file import read_plan, write_plan
 from headgate.cli.quotas.plan_output import planned, print_plan, refusals
-from headgate.cli.quotas.quota_home import QuotaHome, Refused
+from headgate.cli.quotas.quota_home import open_quota_home
 from headgate.cli.results import Applied, Error, Exported, Planned
 from headgate.errors import ConfigError
 from headgate.quota.plan import Plan, diff
@@ -36,6 +35,7 @@ def export_parser() -> Parser:
         "export",
         "Write every quota of a store or cluster as a quotas file, which `headgate plan` and "
         "`headgate apply` read back.",
+        _export,
         "--bootstrap-server kafka-1:9092 --out quotas.yaml",
     )
     made.add_argument("--out", metavar="FILE", type=Path, help="the file; stdout by default")
@@ -49,21 +49,14 @@ def export_parser() -> Parser:
     made.add_argument(
         "--schema", action="store_true", help="print the quotas file's JSON Schema instead"
     )
+    made.alone["--schema"] = schema_text
     return made
-
-
-def main_export(argv: Sequence[str]) -> int:
-    """`headgate export`: write all quotas as a quotas file."""
-    if "--schema" in argv:
-        say(schema_text().rstrip())
-        return exit_codes.DONE
-    return command(export_parser(), argv, _export)
 
 
 def _export(arguments: argparse.Namespace) -> Exported:
     from headgate.quota.file import dump_quotas
 
-    with QuotaHome(arguments, "export") as place:
+    with open_quota_home(arguments, "export") as place:
         table = place.table()
     if arguments.strimzi is None:
         text, count, member = dump_quotas(table), len(table), "quotas"
@@ -102,14 +95,14 @@ def schema_text() -> str:
     """Return the JSON Schema of a quotas file, for editors."""
     from importlib.resources import files
 
-    return (files("headgate.quota") / "quotas.schema.json").read_text(encoding="utf-8")
+    return (files("headgate.quota") / "quotas.schema.json").read_text(encoding="utf-8").rstrip()
 
 
 # --- plan and apply
 
 
-def _plan_parser(name: str, about: str, example: str) -> Parser:
-    made = quotas_parser(name, about, example)
+def _plan_parser(name: str, about: str, does: Action, example: str) -> Parser:
+    made = quotas_parser(name, about, does, example)
     made.add_argument(
         "--prune",
         action="store_true",
@@ -125,6 +118,7 @@ def plan_parser() -> Parser:
         "plan",
         "Compare a quotas file with a store or cluster. Exits 0 when they agree, 3 when there are "
         "changes, 1 when the changes would be refused.",
+        _plan,
         "--bootstrap-server kafka-1:9092 quotas.yaml --client user=alice,client-id=etl",
     )
     made.add_argument("file", metavar="FILE", type=Path, help="the quotas file, YAML or JSON")
@@ -138,20 +132,14 @@ def plan_parser() -> Parser:
     return made
 
 
-def main_plan(argv: Sequence[str]) -> int:
-    """`headgate plan`: show what a quotas file would change; exits 3 when it would."""
-    return command(plan_parser(), argv, _plan)
-
-
 def _plan(arguments: argparse.Namespace) -> Planned:
     from headgate.quota.file import read_quotas_file
 
     desired = read_quotas_file(arguments.file)
-    with QuotaHome(arguments, "plan", planned=True) as place:
+    with open_quota_home(arguments, "plan", planned=True) as place:
         identity = place.identity()  # before the quotas: what comes after makes it old
         plan = diff(place.table(), desired, prune=arguments.prune)
-        refused = _refusals(place, plan)
-    told = _show(place, plan, arguments, refused)
+        told, refused = _show(place, plan, arguments)
     _complain(told, "this plan can't be applied", refused)
     if arguments.out is not None and not refused:
         write_plan(arguments.out, plan, identity, arguments.message)
@@ -167,16 +155,12 @@ def apply_parser() -> Parser:
         "Make a store or cluster match a quotas file, or do what a plan says that `headgate plan "
         "--out` or `headgate undo --out` wrote. Everything is validated first; if anything would "
         "be refused, or the quotas aren't those that the plan was made for, nothing is changed.",
+        _apply,
         '--store sqlite:quotas.db quotas.yaml --message "ticket 17"',
     )
     made.add_argument("file", metavar="FILE", type=Path, help="the quotas file, or the plan")
     add_apply(made)
     return made
-
-
-def main_apply(argv: Sequence[str]) -> int:
-    """`headgate apply`: make a store or cluster match a quotas file, or apply a plan."""
-    return command(apply_parser(), argv, _apply)
 
 
 def _apply(arguments: argparse.Namespace) -> Applied:
@@ -187,7 +171,7 @@ def _apply(arguments: argparse.Namespace) -> Applied:
         raise BadUsage("a plan already says what is removed; --prune is for quotas files")
     desired = None if kept is not None else read_quotas_file(arguments.file)
     create = not arguments.validate_only and kept is None
-    with QuotaHome(arguments, "apply", create=create, planned=not create) as place:
+    with open_quota_home(arguments, "apply", create=create, planned=not create) as place:
         identity = place.identity()
         if kept is not None:
             plan = kept.check(place.name, place.table(), identity)
@@ -200,7 +184,7 @@ def _apply(arguments: argparse.Namespace) -> Applied:
 
 
 def carry_out(
-    place: QuotaHome,
+    place: OpenHome,
     plan: Plan,
     arguments: argparse.Namespace,
     at_revision: int | None,
@@ -217,11 +201,10 @@ def carry_out(
         at_revision: the store's revision that the plan was made from; None: any.
         reviewed: somebody has seen this very plan before.
     """
-    refused = _refusals(place, plan)
-    shown = _show(place, plan, arguments, refused)
+    shown, refused = _show(place, plan, arguments)
     told = Applied(**msgspec.structs.asdict(shown), validate_only=arguments.validate_only)
     if refused:
-        complain(f"{place.command}: nothing was changed, because of:")
+        complain(f"{place.tool}: nothing was changed, because of:")
     elif arguments.validate_only:
         say("Validated; nothing was changed.")
     elif plan.is_empty:
@@ -274,10 +257,6 @@ def entities(count: int) -> str:
     return "entity" if count == 1 else "entities"
 
 
-def _refusals(place: QuotaHome, plan: Plan) -> Refused:
-    return [] if plan.is_empty else place.alter(plan.alterations(), validate_only=True)
-
-
 def _complain(told: Planned, done: str, refused: Refused) -> None:
     """Say on stderr what was refused; note in the result that the command failed."""
     for entity, error in refused:
@@ -288,9 +267,10 @@ def _complain(told: Planned, done: str, refused: Refused) -> None:
         told.error = Error(first.code, first.name, f"{which}, {done}: {first.error}")
 
 
-def _show(place: QuotaHome, plan: Plan, arguments: argparse.Namespace, refused: Refused) -> Planned:
-    """Print a plan for people; return it for programs."""
+def _show(place: OpenHome, plan: Plan, arguments: argparse.Namespace) -> tuple[Planned, Refused]:
+    """Print a plan for people; return it for programs, and which of its changes are refused."""
+    refused = [] if plan.is_empty else place.alter(plan.alterations(), validate_only=True)
     clients = read_clients(arguments.client, arguments.clients)
     if not arguments.json:
         print_plan(plan, clients, place=place.name, color=arguments.color)
-    return planned(plan, clients, refused)
+    return planned(plan, clients, refused), refused

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from headgate.cli.contract import BadUsage, Parser
+from headgate.cli.contract import Action, BadUsage, Parser
 from headgate.cli.quotas.plan_file import checked_message
 from headgate.errors import InvalidQuota
 from headgate.quota.entity import (
@@ -22,9 +22,9 @@ from headgate.quota.entity import (
 from headgate.words import moment_ms
 
 
-def quotas_parser(command: str, about: str, example: str) -> Parser:
+def quotas_parser(command: str, about: str, does: Action, example: str) -> Parser:
     """Return a parser with the flags that say where the quotas are."""
-    made = Parser(f"headgate {command}", about, example=f"headgate {command} {example}")
+    made = Parser(f"headgate {command}", about, does, example=f"headgate {command} {example}")
     add_place(made)
     return made
 
@@ -160,12 +160,7 @@ def split_list(text: str) -> list[str]:
     Raises:
         BadUsage: a part is empty, for example because a script's variable was.
     """
-    parts = [""]
-    for piece in re.findall(r"\\,|.", text, re.DOTALL):
-        if piece == ",":
-            parts.append("")
-        else:
-            parts[-1] += "," if piece == "\\," else piece
+    parts = [part.replace(r"\,", ",") for part in re.split(r"(?<!\\),", text)]
     if not all(part.strip() for part in parts):
         raise BadUsage(f"an empty part in the list {text!r}: a comma too many?")
     return parts

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headgate.cli.contract import Parser, command
+from headgate.cli.contract import Parser
 from headgate.cli.output import printable, say
 from headgate.cli.quotas.flags import add_entity, quotas_parser, read_entity_flag
 from headgate.cli.quotas.plan_output import entity_path, from_to
-from headgate.cli.quotas.quota_home import QuotaHome
+from headgate.cli.quotas.quota_home import open_quota_home
 from headgate.cli.quotas.quota_output import entity_json, json_number, number
 from headgate.cli.results import Audited, History, QuotaChange
 from headgate.quota.alteration import Op, QuotaAlteration
@@ -28,17 +28,13 @@ if TYPE_CHECKING:
     from headgate.store import AuditEvent, HistoryEntry
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run `headgate history`."""
-    return command(parser(), argv, _history)
-
-
 def parser() -> Parser:
     """Return the command's parser."""
     made = quotas_parser(
         "history",
         "List who changed which quota, oldest first, with refused attempts and changes of broker "
         "settings. The changes of one command share one name, which `headgate undo` takes.",
+        _history,
         "--store sqlite:quotas.db --entity users/alice --limit 20",
     )
     add_entity(made)
@@ -55,7 +51,7 @@ def parser() -> Parser:
 
 def _history(arguments: argparse.Namespace) -> History:
     entity = read_entity_flag(arguments.entity)
-    with QuotaHome(arguments, "history") as place:
+    with open_quota_home(arguments, "history") as place:
         store, limit = place.history(), arguments.limit
         changes = store.history(entity=entity, limit=limit)
         events = [] if entity is not None else store.audit_log(limit=limit)
@@ -99,6 +95,12 @@ def _told(row: HistoryEntry | AuditEvent) -> QuotaChange | Audited:
     return QuotaChange(*common, *what, before, after, row.change, row.message)
 
 
+def table_before(now: QuotaTable, changes: Sequence[HistoryEntry]) -> QuotaTable:
+    """Return the quotas that held before changes, oldest first, led to those of now."""
+    undo = [QuotaAlteration(c.entity, (Op(c.key, c.before),)) for c in reversed(changes)]
+    return now.apply(undo)[0]
+
+
 def as_quotas_file(now: QuotaTable, changes: Sequence[HistoryEntry]) -> str:
     """
     Return a quotas file: what held before the first change, and the changes.
@@ -107,11 +109,6 @@ def as_quotas_file(now: QuotaTable, changes: Sequence[HistoryEntry]) -> str:
         now: every quota, after the last change.
         changes: oldest first.
     """
-    undo = [
-        QuotaAlteration(change.entity, (Op(change.key, change.before),))
-        for change in reversed(changes)
-    ]
-    before, _ = now.apply(undo)
     import yaml
 
     from headgate.quota.file import dump_quotas
@@ -128,4 +125,4 @@ def as_quotas_file(now: QuotaTable, changes: Sequence[HistoryEntry]) -> str:
     listed = yaml.safe_dump(
         {"history": history}, sort_keys=False, allow_unicode=True, default_flow_style=None
     )
-    return dump_quotas(before) + listed
+    return dump_quotas(table_before(now, changes)) + listed

@@ -6,15 +6,14 @@ Source: KIP-546 "kafka-quotas.sh/QuotasCommand".
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from headgate import __version__
 from headgate.admin.api import AlterQuotasOptions, DescribeEffectiveQuotasOptions
 from headgate.admin.home import with_way_out
 from headgate.cli import exit_codes
-from headgate.cli.connecting import open_client
+from headgate.cli.connecting import STORE, connect
 from headgate.cli.contract import BadUsage, run
 from headgate.cli.joptsimple import Option, OptionError, OptionSet, parse, usage, words_of
 from headgate.cli.output import complain, printable, say
@@ -36,9 +35,6 @@ from headgate.quota.filter import QuotaFilter
 from headgate.quota.human import read_value
 from headgate.quota.key import QuotaKey
 
-if TYPE_CHECKING:
-    from headgate.admin import AdminClient
-
 TOOL: Final = "kafka-quotas"
 _TIMEOUT_S: Final = 60.0
 
@@ -48,12 +44,7 @@ OPTIONS: Final = (
         "The server to connect to: a gateway's port (data or admin), or a Kafka.",
         "String: server to connect to",
     ),
-    Option(
-        "store",
-        "A Headgate store instead of a server: sqlite:PATH, zookeeper://HOST:PORT/CHROOT or "
-        "kafka://HOST:PORT.",
-        "String: URL",
-    ),
+    STORE,
     Option("command-config", "Property file for the Admin client.", "String: file"),
     Option(
         "list",
@@ -101,7 +92,6 @@ OPTIONS: Final = (
     Option("help", "Print usage information."),
     Option("version", "Display the version of Headgate."),
 )
-_ACTIONS: Final = ("list", "describe", "alter")
 # Which action a flag belongs to.
 _EXCLUSIVE: Final[Mapping[str, str]] = {
     "prefix": "list",
@@ -112,17 +102,17 @@ _EXCLUSIVE: Final[Mapping[str, str]] = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """
     Run kafka-quotas.
 
     Args:
-        argv: the words after the program's name; those of the process by default.
+        argv: the words after the program's name.
 
     Returns:
         0 when done, 1 when refused or failed, 2 when the command line makes no sense.
     """
-    words = words_of(sys.argv[1:] if argv is None else argv)
+    words = words_of(argv)
     for flag, text in (("help", _HELP), ("version", __version__)):
         if f"--{flag}" in words or f"-{flag}" in words:
             say(text)
@@ -139,7 +129,7 @@ example:
 def _act(words: Sequence[str]) -> Result:
     try:
         options = parse(OPTIONS, words)
-        return _ACTIONS_BY_NAME[check(options)](options)
+        return _ACTIONS[check(options)](options)
     except (BadUsage, OptionError) as exc:
         raise BadUsage(f"{exc}\n`kafka-quotas --help` lists the flags") from exc
 
@@ -173,6 +163,11 @@ def check(options: OptionSet) -> str:
 # --- reading flags
 
 
+def _parts(options: OptionSet, flag: str) -> list[str]:
+    """Return the parts of a flag's lists, all its occurrences together."""
+    return [part for text in options.values(flag) for part in split_list(text)]
+
+
 def read_pairs(options: OptionSet, flag: str) -> list[tuple[str, str]]:
     """
     Return the type=name pairs of a flag, all its occurrences together.
@@ -181,7 +176,7 @@ def read_pairs(options: OptionSet, flag: str) -> list[tuple[str, str]]:
         BadUsage: a pair without ``=`` or a part of it empty.
     """
     pairs = []
-    for part in (part for text in options.values(flag) for part in split_list(text)):
+    for part in _parts(options, flag):
         entity_type, equals, name = part.partition("=")
         if not equals or not entity_type.strip():
             raise BadUsage(f"--{flag}: {part!r} isn't of the form type=name")
@@ -203,8 +198,7 @@ def read_entries(options: OptionSet) -> dict[str, EntityName]:
     """
     entries: dict[str, EntityName] = {}
     named: list[tuple[str, EntityName]] = [*read_pairs(options, "names")]
-    for text in options.values("defaults"):
-        named += [(canonical_entity_type(part.strip()), DEFAULT) for part in split_list(text)]
+    named += [(canonical_entity_type(p.strip()), DEFAULT) for p in _parts(options, "defaults")]
     for entity_type, name in named:
         if entity_type in entries:
             raise BadUsage(f"entity type {entity_type} is given twice")
@@ -229,9 +223,8 @@ def read_ops(options: OptionSet) -> tuple[Op, ...]:
     """
     from headgate.java_text import to_double
 
-    ops: dict[QuotaKey, Op] = {}
     found: list[Op] = []
-    for part in (part for text in options.values("add") for part in split_list(text)):
+    for part in _parts(options, "add"):
         name, equals, value = part.partition("=")
         if not equals:
             raise BadUsage(f"--add: {part!r} isn't of the form name:unit=value")
@@ -243,27 +236,16 @@ def read_ops(options: OptionSet) -> tuple[Op, ...]:
                 found.append(Op(key, read_value(value, key)))
             except ValueError as exc:
                 raise BadUsage(f"--add: {exc}") from None
-    for part in (part for text in options.values("delete") for part in split_list(text)):
+    for part in _parts(options, "delete"):
         if "=" in part:
             raise BadUsage(f"--delete: {part!r} isn't of the form name:unit")
         found.append(Op(QuotaKey.parse(part.strip()), None))
+    seen: set[QuotaKey] = set()
     for op in found:
-        if op.key in ops:
+        if op.key in seen:
             raise BadUsage(f"{op.key} is given twice")
-        ops[op.key] = op
-    if not ops:
-        raise BadUsage("--alter needs --add or --delete")
-    return tuple(ops.values())
-
-
-def _connect(options: OptionSet) -> AdminClient:
-    return open_client(
-        servers=options.value("bootstrap-server"),
-        store=options.value("store"),
-        config_file=options.value("command-config"),
-        tool=TOOL,
-        create=options.has("alter"),
-    )
+        seen.add(op.key)
+    return tuple(found)
 
 
 # --- actions
@@ -279,7 +261,7 @@ def list_quotas(options: OptionSet) -> Listed:
         QuotaFilter(entity_type, QuotaFilter.Rule.PREFIX, prefix)
         for entity_type, prefix in read_pairs(options, "prefix")
     ]
-    with _connect(options) as client:
+    with connect(options, TOOL) as client:
         found = client.describe_quotas(filters).entities().result(_TIMEOUT_S)
     rows = [
         (entity, sorted(found[entity].items(), key=lambda item: str(item[0])))
@@ -306,7 +288,7 @@ def describe(options: OptionSet) -> DescribedAll:
     entity = read_entity(options, "describe")
     overrides = options.has("include-overrides")
     asked = DescribeEffectiveQuotasOptions(omit_overridden_values=not overrides)
-    with _connect(options) as client:
+    with connect(options, TOOL) as client:
         result = client.describe_effective_quotas([entity], asked)
         values = result.config()[entity].result(_TIMEOUT_S)
     for line in effective_lines(values):
@@ -323,7 +305,7 @@ def alter(options: OptionSet) -> Altered:
     entity = read_entity(options, "alter")
     ops = read_ops(options)
     validate_only = options.has("validate-only")
-    with _connect(options) as client:
+    with connect(options, TOOL) as client:
         result = client.alter_quotas(
             [QuotaAlteration(entity, ops)], AlterQuotasOptions(validate_only=validate_only)
         )
@@ -335,12 +317,8 @@ def alter(options: OptionSet) -> Altered:
     return Altered(entity_json(entity), values, validate_only)
 
 
-_ACTIONS_BY_NAME: Final[Mapping[str, Callable[[OptionSet], Result]]] = {
+_ACTIONS: Final[Mapping[str, Callable[[OptionSet], Result]]] = {
     "list": list_quotas,
     "describe": describe,
     "alter": alter,
 }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
 
+from headgate.admin.home import Refused
 from headgate.cli import results
 from headgate.cli.contract import error_of
 from headgate.cli.output import printable
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _SET, _CHANGE, _REMOVE = "+", "~", "-"
-Refused = Sequence[tuple[QuotaEntity, Exception]]
 MAX_CLIENT_LINES: Final = 50
 """A review reads no more; --json has them all."""
 _STYLES: Final = {_SET: "green", _CHANGE: "yellow", _REMOVE: "red"}

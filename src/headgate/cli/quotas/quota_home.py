@@ -8,14 +8,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.admin.home import OpenHome, Refused
+from headgate.admin.home import OpenHome
 from headgate.cli.connecting import load_properties, open_client
 from headgate.cli.output import complain, printable
 
 if TYPE_CHECKING:
     from headgate.store.watched import QuotaStore
-
-__all__ = ["QuotaHome", "Refused", "open_quota_store"]
 
 
 def open_quota_store(url: str, config_file: str | None, *, create: bool = False) -> QuotaStore:
@@ -39,43 +37,37 @@ def open_quota_store(url: str, config_file: str | None, *, create: bool = False)
     return open_store(url, store_settings(config), create=create)
 
 
-class QuotaHome(OpenHome):
+def open_quota_home(
+    arguments: argparse.Namespace, command: str, *, create: bool = False, planned: bool = False
+) -> OpenHome:
     """
-    The home that flags name.
+    Open the home that flags name.
 
     Args:
         arguments: with the flags of ``flags.add_place``.
         command: which command it is, for the history.
         create: make a store that is missing.
         planned: take a missing SQLite file for an empty store, which ``apply`` will make.
-    """
 
-    def __init__(
-        self,
-        arguments: argparse.Namespace,
-        command: str,
-        *,
-        create: bool = False,
-        planned: bool = False,
-    ) -> None:
-        name = str(arguments.store or arguments.bootstrap_server)
-        self.command = f"headgate {command}"
-        config_file = arguments.command_config
-        super().__init__(
-            name,
-            self.command,
-            servers=arguments.bootstrap_server or "",
-            open_store=lambda url: open_quota_store(url, config_file),
+    Raises:
+        OSError: the file of ``--command-config`` can't be read.
+        ConfigError: settings that make no sense, or a URL that names no store.
+        StoreError: the store can't be reached, or isn't there.
+    """
+    config_file = arguments.command_config
+    home = OpenHome(
+        str(arguments.store or arguments.bootstrap_server),
+        f"headgate {command}",
+        servers=arguments.bootstrap_server or "",
+        open_store=lambda url: open_quota_store(url, config_file),
+    )
+    scheme, _, path = (arguments.store or "").partition(":")
+    if planned and scheme == "sqlite" and path and not Path(path).exists():
+        complain(printable(f"There is no {home.name} yet; headgate apply makes it."))
+    elif arguments.store is not None:
+        home.store = open_quota_store(arguments.store, config_file, create=create)
+    else:
+        home.client = open_client(
+            servers=home.servers, store=None, config_file=config_file, tool=home.tool
         )
-        scheme, _, path = (arguments.store or "").partition(":")
-        if planned and scheme == "sqlite" and path and not Path(path).exists():
-            complain(printable(f"There is no {name} yet; headgate apply makes it."))
-        elif arguments.store is not None:
-            self.store = open_quota_store(arguments.store, config_file, create=create)
-        else:
-            self.client = open_client(
-                servers=arguments.bootstrap_server,
-                store=None,
-                config_file=config_file,
-                tool=self.command,
-            )
+    return home

@@ -7,19 +7,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from headgate.cli.contract import BadUsage, Parser, command
+from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.flags import add_connection
 from headgate.cli.quotas.quota_home import open_quota_store
 from headgate.cli.results import StoreAccepted, StoreCopied, StoreShown
 from headgate.errors import StoreError
 from headgate.quota.alteration import QuotaAlteration
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run `headgate store`."""
-    actions = {"show": _show, "accept": _accept, "copy": _copy}
-    return command(parser(), argv, lambda arguments: actions[arguments.action](arguments))
 
 
 def parser() -> Parser:
@@ -35,6 +29,7 @@ def parser() -> Parser:
         "show",
         help="print a store's id, its revision and the stores it took over from",
         description="Print a store's id, its revision and the stores it took over from.",
+        does=_show,
         example="headgate store show --store sqlite:quotas.db",
     )
     show.add_argument("--store", metavar="URL", required=True, help="the Headgate store")
@@ -43,6 +38,7 @@ def parser() -> Parser:
         help="let the gateway use the store that it finds, though it isn't the one it knew",
         description="Let the gateway use the store that it finds, though it isn't the one it "
         "knew. Run it on the gateway's host, once for each gateway; it is valid once.",
+        does=_accept,
         example="headgate store accept 9f86d081884c7d65 --config headgate.properties",
     )
     accept.add_argument("id", metavar="ID", help="the id of the store, as `show` prints it")
@@ -54,6 +50,7 @@ def parser() -> Parser:
         help="copy quotas and settings of brokers to another store, which takes over",
         description="Copy quotas and settings of brokers to another store, and note there that it "
         "took over, so that gateways use it at once; history isn't copied.",
+        does=_copy,
         example="headgate store copy --from sqlite:quotas.db --to kafka://kafka-1:9092",
     )
     copy.add_argument("--from", metavar="URL", dest="source", required=True, help="the old store")

@@ -7,11 +7,10 @@ It is a plan like any other: shown and validated, and refused if the same keys h
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 from headgate.admin.undoing import undoing
-from headgate.cli.contract import Parser, command
+from headgate.cli.contract import Parser
 from headgate.cli.output import complain, printable
 from headgate.cli.quotas.as_code import carry_out
 from headgate.cli.quotas.flags import (
@@ -25,14 +24,9 @@ from headgate.cli.quotas.flags import (
 )
 from headgate.cli.quotas.plan_file import write_plan
 from headgate.cli.quotas.plan_output import planned
-from headgate.cli.quotas.quota_home import QuotaHome
+from headgate.cli.quotas.quota_home import open_quota_home
 from headgate.cli.results import Planned
 from headgate.errors import ConfigError
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run `headgate undo`."""
-    return command(parser(), argv, _undo)
 
 
 def parser() -> Parser:
@@ -41,6 +35,7 @@ def parser() -> Parser:
         "headgate undo",
         "Take back a change, such as what one `headgate apply` did, or everything since a time. "
         "The names of changes stand in `headgate history`.",
+        _undo,
         example="headgate undo 4f1c9a02b7de --store sqlite:quotas.db --validate-only",
     )
     what = made.add_mutually_exclusive_group(required=True)
@@ -66,29 +61,26 @@ def parser() -> Parser:
 def _undo(arguments: argparse.Namespace) -> Planned:
     since_ms = None if arguments.since is None else moment(arguments.since)
     about = read_entity_flag(arguments.entity)
-    with QuotaHome(arguments, "undo") as place:
+    with open_quota_home(arguments, "undo") as place:
         store = place.history()
         identity = store.identity()
-        chosen = [
-            entry
-            for entry in store.history(entity=about)
-            if (
-                entry.t_ms >= since_ms if since_ms is not None else entry.change == arguments.change
-            )
-        ]
-        if not chosen and since_ms is None:
-            raise ConfigError(
-                f"{place.name} has no change {arguments.change}; see `headgate history`"
-            )
+        entries = store.history(entity=about)
+        if since_ms is not None:
+            chosen = [entry for entry in entries if entry.t_ms >= since_ms]
+            what = f"undo since {arguments.since}"
+        else:
+            chosen = [entry for entry in entries if entry.change == arguments.change]
+            what = f"undo of {arguments.change}"
+            if not chosen:
+                raise ConfigError(
+                    f"{place.name} has no change {arguments.change}; see `headgate history`"
+                )
         plan = undoing(place.table(), chosen)
-        what = (
-            f"undo of {arguments.change}" if since_ms is None else f"undo since {arguments.since}"
-        )
         arguments.message = arguments.message or what
         if arguments.out is not None:
             write_plan(arguments.out, plan, identity, arguments.message)
             complain(f"Plan written to {printable(str(arguments.out))}; nothing was changed.")
-            told = planned(plan, read_clients(arguments.client, arguments.clients), ())
+            told = planned(plan, read_clients(arguments.client, arguments.clients), [])
             told.out = str(arguments.out)
             return told
         revision = None if identity is None else identity.revision

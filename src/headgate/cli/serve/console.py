@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,77 +50,64 @@ def gateway_address(settings: Settings) -> HostPort:
     )
 
 
-class ConsoleChild:
+@contextlib.asynccontextmanager
+async def console_beside(settings: Settings, config: Path, log: Any) -> AsyncIterator[None]:
     """
-    A console that runs as long as the gateway; an async context manager.
+    Run the console that the settings ask for as long as a block runs; none if they ask for none.
 
     Args:
-        config: the settings file, for the child.
-        address: the gateway's, which the console asks.
+        settings: as read from the file.
+        config: the file, for the console.
         log: where to say that it ended.
-    """
-
-    def __init__(self, config: Path, address: HostPort, log: Any) -> None:
-        self._command = [
-            sys.executable, "-m", "headgate.cli.main", "console", "--config", str(config),
-            "--bootstrap-server", str(address), "--with-parent",
-        ]  # fmt: skip
-        self._log = log
-        self._keeper: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> ConsoleChild:
-        self._keeper = asyncio.get_running_loop().create_task(self._keep())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._keeper is not None:
-            self._keeper.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._keeper
-
-    async def _keep(self) -> None:
-        loop = asyncio.get_running_loop()
-        failures = 0
-        while True:
-            started = loop.time()
-            status = await self._run()
-            failures = 0 if loop.time() - started > STEADY_S else failures + 1
-            wait = AGAIN_S[min(max(failures, 1), len(AGAIN_S)) - 1]
-            self._log.error("the console ended; it is started again", status=status, wait_s=wait)
-            await asyncio.sleep(wait)
-
-    async def _run(self) -> int:
-        """Run the console once; if this is cancelled, end it."""
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=asyncio.subprocess.PIPE
-            )
-        except OSError as error:  # as when memory or process ids run out
-            self._log.error("the console can't be started", error=str(error))
-            return -1
-        try:
-            return await process.wait()
-        finally:
-            if process.returncode is None:
-                process.terminate()
-                try:
-                    async with asyncio.timeout(_END_S):
-                        await process.wait()
-                except TimeoutError:
-                    process.kill()
-                    await process.wait()
-
-
-def console_beside(
-    settings: Settings, config: Path, log: Any
-) -> contextlib.AbstractAsyncContextManager[Any]:
-    """
-    Return the console that the settings ask for; nothing where they ask for none.
 
     Raises:
         ConfigError: it couldn't reach the gateway, or people could use it who mustn't.
     """
     if settings.console.listener is None:
-        return contextlib.nullcontext()
+        yield
+        return
     check_reach(settings.console, settings.console.listener)
-    return ConsoleChild(config, gateway_address(settings), log)
+    command = [
+        sys.executable, "-m", "headgate.cli.main", "console", "--config", str(config),
+        "--bootstrap-server", str(gateway_address(settings)), "--with-parent",
+    ]  # fmt: skip
+    keeper = asyncio.create_task(_keep(command, log))
+    try:
+        yield
+    finally:
+        keeper.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await keeper
+
+
+async def _keep(command: Sequence[str], log: Any) -> None:
+    """Run the console again and again."""
+    loop = asyncio.get_running_loop()
+    failures = 0
+    while True:
+        started = loop.time()
+        status = await _run(command, log)
+        failures = 0 if loop.time() - started > STEADY_S else failures + 1
+        wait = AGAIN_S[min(max(failures, 1), len(AGAIN_S)) - 1]
+        log.error("the console ended; it is started again", status=status, wait_s=wait)
+        await asyncio.sleep(wait)
+
+
+async def _run(command: Sequence[str], log: Any) -> int:
+    """Run the console once; if this is cancelled, end it."""
+    try:
+        process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
+    except OSError as error:  # as when memory or process ids run out
+        log.error("the console can't be started", error=str(error))
+        return -1
+    try:
+        return await process.wait()
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            try:
+                async with asyncio.timeout(_END_S):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+                await process.wait()

@@ -12,12 +12,13 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.cli import exit_codes
-from headgate.cli.contract import BadUsage, Parser, command
+from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.output import complain, printable
 from headgate.cli.results import Checked, Result
 from headgate.cli.serve.announcer import Announcer
@@ -56,6 +57,7 @@ def parser() -> Parser:
     made = Parser(
         "headgate serve",
         _HELP,
+        _serve,
         example="headgate serve --config headgate.properties",
         json="with --check: print one JSON object, also for mistakes",
     )
@@ -102,11 +104,6 @@ def _address(text: str) -> HostPort:
         return HostPort.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit status."""
-    return command(parser(), argv, _serve)
 
 
 def _serve(args: argparse.Namespace) -> Result:
@@ -220,6 +217,10 @@ def serve(
     Raises:
         HeadgateError: the start failed; says where and the way out.
     """
+    import uvloop
+
+    from headgate.gateway import Gateway
+
     _allow_files()
     try:
         Path(settings.data_dir).mkdir(parents=True, exist_ok=True)
@@ -237,7 +238,12 @@ def serve(
             stack.callback(store.close)
         else:
             arguments["reopen"] = lambda: open_own_store(settings)
-        return _run(settings, store, arguments, config, supervisor_fd)
+        # A busy thread (the journal's, a store's) lets the event loop's go on after this time, not
+        # after Python's five milliseconds.
+        sys.setswitchinterval(_SWITCH_S)
+        make = partial(Gateway, settings, store, **arguments)
+        status: int = uvloop.run(_main(make, config, supervisor_fd))
+        return status
 
 
 def _allow_files() -> None:
@@ -307,26 +313,6 @@ def open_own_store(settings: Settings) -> QuotaStore:
 
     create = not Path(settings.store_snapshot).exists()
     return open_store(settings.store, settings, create=create)
-
-
-def _run(
-    settings: Settings,
-    store: QuotaStore | None,
-    arguments: dict[str, Any],
-    config: Path,
-    supervisor_fd: int | None,
-) -> int:
-    import uvloop
-
-    from headgate.gateway import Gateway
-
-    # A busy thread (the journal's, a store's) lets the event loop's go on after this time, not
-    # after Python's five milliseconds.
-    sys.setswitchinterval(_SWITCH_S)
-    status: int = uvloop.run(
-        _main(lambda: Gateway(settings, store, **arguments), config, supervisor_fd)
-    )
-    return status
 
 
 async def _main(make: Callable[[], Gateway], config: Path, supervisor_fd: int | None) -> int:

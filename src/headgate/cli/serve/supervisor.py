@@ -153,21 +153,18 @@ class Supervisor:
     async def _start(self, broker: int) -> asyncio.subprocess.Process:
         """Start a worker, and connect to it by a pair of sockets."""
         ours, theirs = socket_pair()
+        command = [
+            sys.executable,
+            "-m",
+            "headgate.cli.main",
+            "serve",
+            "--config",
+            str(self._config),
+        ]
+        command += ["--brokers", str(broker), "--supervisor-fd", str(theirs.fileno())]
+        command += ["--verbose"] if self._verbose else []
         with theirs, _closed_on_error(ours):
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "headgate.cli.main",
-                "serve",
-                "--config",
-                str(self._config),
-                "--brokers",
-                str(broker),
-                "--supervisor-fd",
-                str(theirs.fileno()),
-                *(["--verbose"] if self._verbose else []),
-                pass_fds=[theirs.fileno()],
-            )
+            process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()])
         await self.fleet.start(broker, ours)
         return process
 

@@ -13,25 +13,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import Any, Final, TypedDict
 
-from headgate.cli.contract import BadUsage, Parser
+from rich.console import Console
+
+from headgate.cli.contract import BadUsage
 from headgate.cli.output import printable
 from headgate.cli.pipeline.places import too_small, unwritable
 from headgate.cli.pipeline.print import progress_console
-from headgate.cli.quotas.flags import add_broker_id, add_connection
+from headgate.cli.quotas.quota_home import open_quota_store
+from headgate.embedded.java import spark_env
 from headgate.errors import ConfigError, HeadgateError
-from headgate.pipeline.tables.by_day import DAY, MODES
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from headgate.pipeline.quotas import Quotas
-    from headgate.pipeline.run import Run
-    from headgate.pipeline.sources.pieces import FilePiece
-    from headgate.pipeline.workers.log_reader import ReadOptions
-    from headgate.quota.table import QuotaTable
-
+from headgate.pipeline import session
+from headgate.pipeline.logs.time_stamps import zone_of
+from headgate.pipeline.quotas import Quotas, load
+from headgate.pipeline.run import Run
+from headgate.pipeline.sources.files import find_files
+from headgate.pipeline.sources.pieces import FilePiece, pieces_of
+from headgate.pipeline.workers.log_reader import ReadOptions
+from headgate.quota.table import QuotaTable
 
 # Printed where no request is found.
 HINT: Final = (
@@ -40,148 +40,6 @@ HINT: Final = (
 )
 # Notes about inputs that are printed at the start, at most.
 MOST_NOTES: Final = 5
-
-
-def parser(
-    name: str,
-    description: str,
-    example: str,
-    *,
-    quotas_required: bool = False,
-) -> Parser:
-    """
-    Return a parser with the flags that every pipeline command takes.
-
-    Args:
-        name: the command.
-        description: one or two sentences, for --help.
-        example: flags that its example has besides --requests and --out.
-        quotas_required: the command makes no sense without --quotas or --store.
-    """
-    made = Parser(
-        f"headgate {name}",
-        description,
-        example=f"headgate {name} --requests request.log {example} --out tables",
-        progress=True,
-    )
-    source = made.add_argument_group("input")
-    source.add_argument(
-        "--requests",
-        nargs="+",
-        default=[],
-        metavar="PATH",
-        help="request logs (plain, .gz, .zst, ...) and gateway usage journals (.arrow, .parquet): "
-        "files, directories, patterns, or URIs",
-    )
-    source.add_argument(
-        "--time-zone",
-        default="UTC",
-        metavar="ZONE",
-        help="the brokers' time zone, for logs that print none (default: UTC)",
-    )
-    add_broker_id(source)
-    source.add_argument(
-        "--default-partitions",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="the cluster's num.partitions, for topics created with the default (-1) whose number "
-        "a log doesn't tell (default: 1, as Kafka's)",
-    )
-    source.add_argument(
-        "--copies",
-        choices=("refuse", "once", "count"),
-        default="refuse",
-        help="files that begin with the same request: refuse them, read the largest once, or "
-        "count them all (default: refuse; x and x.gz are one in any case)",
-    )
-    source.add_argument(
-        "--allow-empty",
-        action="store_true",
-        help="write empty tables where there is no request at all; else that is an error",
-    )
-    _add_quotas(made, source, required=quotas_required)
-    _add_output(made)
-    return made
-
-
-def _add_quotas(made: argparse.ArgumentParser, source: Any, *, required: bool) -> None:
-    limits = made.add_argument_group("quotas")
-    limits = limits.add_mutually_exclusive_group(required=required)
-    limits.add_argument(
-        "--quotas",
-        metavar="FILE",
-        help="quotas file (YAML or JSON), or an export of `headgate history`",
-    )
-    limits.add_argument(
-        "--store", metavar="URL", help="take the quotas from a store: sqlite:PATH, kafka://..., ..."
-    )
-    add_connection(source, " to --store or --bootstrap-server")
-
-
-def _add_output(made: argparse.ArgumentParser) -> None:
-    output = made.add_argument_group(
-        "output", "Progress goes to stderr, the closing table to stdout, tables to DIR/<table>/."
-    )
-    output.add_argument("--out", required=True, metavar="DIR", help="directory for the tables")
-    output.add_argument(
-        "--format", choices=("parquet", "delta"), default="parquet", help="the tables' format"
-    )
-    made.set_defaults(mode="overwrite", partition_by=None)
-    spark = made.add_argument_group("spark")
-    spark.add_argument("--master", metavar="URL", help="Spark master (default: all local cores)")
-    spark.add_argument(
-        "--spark-conf",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a Spark setting; may be repeated",
-    )
-
-
-def add_by_day(made: argparse.ArgumentParser) -> None:
-    """Add what becomes of older tables, for commands whose tables have times."""
-    group = made.add_argument_group("older tables")
-    group.add_argument(
-        "--partition-by", choices=(DAY,), help="divide tables by a column `day` (UTC)"
-    )
-    group.add_argument(
-        "--mode",
-        choices=MODES,
-        default="overwrite",
-        help="overwrite them; append to them; or merge, with --partition-by day: replace the days "
-        "of which there are rows (default: overwrite)",
-    )
-
-
-def positive(text: str) -> int:
-    """Return a whole number above 0; argparse reports other values."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number, 1 or more")
-    return value
-
-
-def add_windows(made: argparse.ArgumentParser) -> None:
-    """Add the broker's quota windows, for commands that replay."""
-    group = made.add_argument_group("quota windows (the broker's settings)")
-    group.add_argument(
-        "--quota-window-num",
-        type=positive,
-        default=11,
-        metavar="N",
-        help="samples kept (default: 11)",
-    )
-    group.add_argument(
-        "--quota-window-size-seconds",
-        type=positive,
-        default=1,
-        metavar="S",
-        help="length of a sample (default: 1)",
-    )
 
 
 class Windows(TypedDict):
@@ -205,8 +63,6 @@ class Opened:
     @property
     def read_options(self) -> ReadOptions:
         """The options with which workers read."""
-        from headgate.pipeline.workers.log_reader import ReadOptions
-
         return ReadOptions(
             tuple(self.pieces),
             self.arguments.time_zone,
@@ -235,11 +91,6 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
         BadUsage: for flags that make no sense, before Spark starts.
         ConfigError: for what they name and can't be used.
     """
-    from headgate.pipeline.quotas import Quotas
-    from headgate.pipeline.sources.files import find_files
-    from headgate.pipeline.sources.pieces import pieces_of
-    from headgate.quota.table import QuotaTable
-
     console = progress_console(arguments)
     wrong: list[str] = []
     mistakes: list[str] = []
@@ -287,13 +138,12 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
     count = f"{len(files)} file{'s' if len(files) != 1 else ''}"
     console.print(
         f"{command}: {count}, {megabytes:,.1f} MB; "
-        f"time zone of logs that print none: {arguments.time_zone}",
-        highlight=False,
+        f"time zone of logs that print none: {arguments.time_zone}"
     )
     for note in notes[:MOST_NOTES]:
-        console.print(f"  {printable(note)}", highlight=False, markup=False)
+        console.print(f"  {printable(note)}", markup=False)
     if len(notes) > MOST_NOTES:
-        console.print(f"  and {len(notes) - MOST_NOTES} more", highlight=False)
+        console.print(f"  and {len(notes) - MOST_NOTES} more")
     run = start(command, arguments, console, config)
     run.mode, run.by_day = arguments.mode, bool(arguments.partition_by)
     yield Opened(run, pieces, found, arguments)
@@ -306,8 +156,6 @@ def check_time_zone(name: str) -> None:
     Raises:
         BadUsage: says what is.
     """
-    from headgate.pipeline.logs.time_stamps import zone_of
-
     try:
         zone_of(name)
     except ValueError as exc:
@@ -345,9 +193,6 @@ def start(
     command: str, arguments: argparse.Namespace, console: Console, config: dict[str, str]
 ) -> Run:
     """Start Spark and return the run."""
-    from headgate.embedded.java import spark_env
-    from headgate.pipeline import session
-
     if not session.submitted():
         os.environ.update(spark_env())
     if arguments.format == "delta":
@@ -367,11 +212,9 @@ def start(
         except Exception as exc:
             raise ConfigError("\n".join(_why_not_started(exc, log))) from exc
     log.unlink()  # it is read only where Spark doesn't start
-    console.print(f"Spark {context.version}, {context.master}", highlight=False)
+    console.print(f"Spark {context.version}, {context.master}")
     if arguments.format == "delta":
         _check_delta(context)
-    from headgate.pipeline.run import Run
-
     return Run(command, context, arguments.out, console, arguments.format)
 
 
@@ -405,9 +248,6 @@ def _check_delta(context: Any) -> None:
 
 def read_quotas(arguments: argparse.Namespace) -> Quotas:
     """Return the quotas that --quotas or --store names; none without either."""
-    from headgate.pipeline.quotas import Quotas, load
-    from headgate.quota.table import QuotaTable
-
     if arguments.quotas:
         return load(arguments.quotas)
     if arguments.store:
@@ -426,8 +266,6 @@ def table_of_store(url: str, config_file: str | None = None) -> QuotaTable:
     Raises:
         ConfigError: it is a file that isn't there.
     """
-    from headgate.cli.quotas.quota_home import open_quota_store
-
     scheme, _, path = url.partition(":")
     if scheme == "sqlite" and path.strip("/") and not Path(path).is_file():
         raise ConfigError(
