@@ -119,15 +119,17 @@ class Gateway:
         self._stopping = False
 
         self.work = work = OwnWork()
+        # Clients' questions may keep the store's threads busy: leases must be renewed meanwhile,
+        # and quotas kept on disk.
         self._store_threads = Threads(2, "headgate-store")
-        # Clients' questions may keep the store's threads busy; leases must be renewed meanwhile.
+        self._kept_threads = Threads(2, "headgate-kept")
         self._lease_threads = Threads(2, "headgate-lease")
         self._buffer = ReadBuffer(settings.queued_max_request_bytes, work.watcher)
         self._hangup: HangupWatch | None = None
         self._plans = build_plans(pass_unknown=settings.unknown_apis == "pass")
         self._broker_hosts = BrokerHosts()
 
-        self.kept = KeptStore(now, work.tasks, self._store_threads, self.store_trouble)
+        self.kept = KeptStore(now, work.tasks, self._kept_threads, self.store_trouble)
         self.quotas = Quotas(now, self.brokers, work, self.kept.save_soon)
         self.kept.quotas, self.kept.brokers = self.quotas.changed, self.quotas.brokers_changed
         token_owners = TokenOwners(lambda listener: self.ways.own(listener), work.tasks.spawn)

@@ -7,12 +7,13 @@ Shared are the table last read, the watches, and the thread that calls them back
 from __future__ import annotations
 
 import abc
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Self
 
-from headgate.errors import StoreError
+from headgate.errors import StoreError, StoreSilent
 from headgate.quota.alteration import AlterResult, QuotaAlteration, Validated, validate
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta
@@ -27,11 +28,17 @@ from headgate.store.base import (
     whole,
 )
 from headgate.store.broker_rules import validate_broker_configs
+from headgate.store.deadline import NOTHING, LimitedLock, patient, within
 from headgate.store.hub import Hub, Watch
 from headgate.store.identity import StoreIdentity, replaced, succeeded
 from headgate.store.leases import Lease, LeaseTaker
 
 log = logging.getLogger("headgate.store")
+
+#: How long one look for changes waits for an answer.
+LOOK_S = 10.0
+#: How long a change may take for each of its entities beyond ``change_s``. ZooKeeper takes 2 ms.
+EACH_S = 0.01
 
 
 class QuotaStore(abc.ABC):
@@ -53,6 +60,8 @@ class QuotaStore(abc.ABC):
     _leases: LeaseTaker
     #: Whether nothing in the home changes without its revision: no tools of Kafka's write there.
     counts_every_change = False
+    #: How long a change may take altogether, in seconds. Kafka's clients wait 30 s for an answer.
+    change_s = 20.0
 
     def __init__(
         self,
@@ -67,7 +76,7 @@ class QuotaStore(abc.ABC):
         self._resolve = resolve
         self._closed = False
         # Held while the table is read again, so that a table and its version change together.
-        self._state_lock = threading.RLock()
+        self._state_lock = LimitedLock(url, threading.RLock())
         self._thread_lock = threading.Lock()
         self._table: QuotaTable | None = None
         self._brokers: BrokerConfigs = {}
@@ -80,6 +89,9 @@ class QuotaStore(abc.ABC):
         self._identity: StoreIdentity | None = None
         self._whole = False
         self._trouble: str | None = None
+        # What the last look, and the last change, found silent; None once a look was answered.
+        self._unread: str | None = None
+        self._silent: str | None = None
 
     @abc.abstractmethod
     def _read_identity(self) -> StoreIdentity | None:
@@ -172,6 +184,28 @@ class QuotaStore(abc.ABC):
     def trouble(self) -> str | None:
         """Return why the quotas can't be read and watched, or None if they can."""
         return self._trouble
+
+    def silent(self) -> str | None:
+        """Return what the thread that watches found: the home doesn't answer. None: it does."""
+        return self._unread
+
+    @contextlib.contextmanager
+    def _changing(self, entities: int) -> Iterator[None]:
+        """
+        Let a change take ``change_s``; refuse it at once if the home is known not to answer.
+
+        The thread that watches goes on asking. Without one nobody would notice the home's return.
+        """
+        silent = self._unread or self._silent
+        if silent is not None and self._thread is not None:
+            raise StoreSilent(silent, f"{NOTHING}: it was refused without being tried")
+        try:
+            with within(self.change_s + entities * EACH_S):
+                yield
+        except StoreSilent as exc:
+            self._silent = exc.silence
+            self._poke.set()
+            raise StoreSilent(exc.silence, exc.became or NOTHING) from exc
 
     def _check_identity(self, found: StoreIdentity | None) -> None:
         """
@@ -299,15 +333,19 @@ class QuotaStore(abc.ABC):
         Raises:
             StoreMovedOn: the store is at another revision.
             StoreReplaced: another store is found where this one was; it wasn't changed.
+            StoreSilent: the home doesn't answer; the message says what became of the change.
             StoreError: the home can't be reached, or refused; ``retriable``: trying again may help.
                 Except in SQLite, some entities may have been changed.
         """
         self._check_open()
         checked = validate(alterations, resolvable=self._resolve)
-        if not validate_only:
-            self._prepare()
         origin = Origin(who, tool, new_change(), message)
-        return self._alter(checked, origin, validate_only=validate_only, at_revision=at_revision)
+        with self._changing(len(alterations)):
+            if not validate_only:
+                self._prepare()
+            return self._alter(
+                checked, origin, validate_only=validate_only, at_revision=at_revision
+            )
 
     def alter_broker_configs(
         self,
@@ -332,10 +370,11 @@ class QuotaStore(abc.ABC):
             ApiError: INVALID_CONFIG or INVALID_REQUEST (``broker_rules``).
         """
         self._check_open()
-        kept = validate_broker_configs(broker, ops, self.broker_configs())
-        if not validate_only:
-            self._prepare()
-            self._alter_broker(broker, kept, who, tool)
+        with self._changing(1):
+            kept = validate_broker_configs(broker, ops, self.broker_configs())
+            if not validate_only:
+                self._prepare()
+                self._alter_broker(broker, kept, who, tool)
 
     def lease(self, name: str, owner: str, ttl_ms: int) -> Lease | None:
         """
@@ -368,9 +407,11 @@ class QuotaStore(abc.ABC):
             if self._closed:
                 return
             try:
-                self._look()
-                self._trouble = None
+                with patient(LOOK_S):
+                    self._look()
+                self._trouble = self._unread = self._silent = None
             except StoreError as exc:
+                self._unread = exc.silence if isinstance(exc, StoreSilent) else None
                 if not self._trouble and not self._closed:
                     log.warning("watching goes on, but: %s", exc)
                 self._trouble = str(exc)
@@ -380,7 +421,9 @@ class QuotaStore(abc.ABC):
                 self._trouble = repr(exc)
             self._quota_hub.deliver()
             self._broker_hub.deliver()
-            self._after_delivery()
+            if self._unread is None:
+                with patient(LOOK_S):
+                    self._after_delivery()
 
     def close(self) -> None:
         """Stop watches and close the home. May be called twice."""

@@ -292,3 +292,23 @@ def _keep(table: dict[str, bytes], id_: str, data: bytes | None) -> None:
 
 def _key(**parts: str) -> bytes:
     return json_bytes(parts)
+
+
+def topic_changes(
+    state: TopicState,
+    alterations: Sequence[QuotaAlteration],
+    stamp: tuple[int, Origin],
+    ids: Sequence[str],
+) -> tuple[list[Record], list[Record]]:
+    """Return the records that change quotas of the topic, and their history under these ids."""
+    records: list[Record] = []
+    history: list[Record] = []
+    for (entity, ops), id_ in zip(alterations, ids, strict=True):
+        now = state.quotas.get(entity, {})
+        changes: list[tuple[QuotaKey, float | None, float | None]] = [
+            (k, now.get(k), v) for k, v in ops if now.get(k) != v
+        ]
+        records += [quota_record(entity, key, value) for key, _, value in changes]
+        if changes:
+            history.append(history_record(id_, stamp, entity, changes))
+    return records, history

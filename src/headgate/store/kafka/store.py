@@ -8,6 +8,7 @@ when a history entry records a change made through Headgate anywhere.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +19,7 @@ from headgate.client.quota_messages import Values
 from headgate.client.security import librdkafka_config
 from headgate.clock import now_ms
 from headgate.config.security import ClientSecurity
-from headgate.errors import ApiError, StoreError
+from headgate.errors import ApiError, StoreError, StoreSilent
 from headgate.quota.alteration import AlterResult, QuotaAlteration, Validated
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
@@ -32,6 +33,7 @@ from headgate.store.base import (
     resolvable,
 )
 from headgate.store.broker_rules import broker_event
+from headgate.store.deadline import NOTHING, UNSURE, LimitedLock
 from headgate.store.identity import StoreIdentity, new_identity
 from headgate.store.kafka.alter import TURN_S, KafkaAlterer, new_id
 from headgate.store.kafka.client import KafkaClient, as_store_error
@@ -89,6 +91,9 @@ class KafkaStore(QuotaStore):
         resolve: whether a host name of an ip entity resolves; Kafka's controller asks too.
     """
 
+    #: A dead process's turn is over after ``TURN_S``, and then there is a change to make.
+    change_s = TURN_S + 5.0
+
     def __init__(
         self,
         bootstrap: str,
@@ -101,7 +106,7 @@ class KafkaStore(QuotaStore):
         resolve: Callable[[str], bool] = resolvable,
     ) -> None:
         super().__init__(f"kafka://{bootstrap}", poll_ms / 1000, clock_ms, resolve)
-        self._alter_lock = threading.Lock()
+        self._alter_lock = LimitedLock(self.url, threading.Lock())
         self._expected: dict[tuple[QuotaEntity, QuotaKey], tuple[float | None, float]] = {}
         self._suspects: list[_Suspect] = []
         self._described: tuple[DescribedEntry, ...] | None = None
@@ -273,7 +278,9 @@ class KafkaStore(QuotaStore):
             elif in_kafka or in_topic:
                 known = self._refresh()
                 errors |= self._alterer.alter(in_kafka, in_topic, known, origin, at_revision)
-                self._refresh()
+                # Made, whether or not it can be read now; a later snapshot reads it, or fails.
+                with contextlib.suppress(StoreSilent):
+                    self._refresh()
                 self._poke.set()
         # Only accepted alterations were sent, so of two for one entity the first gets the error.
         return [
@@ -285,8 +292,10 @@ class KafkaStore(QuotaStore):
         self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
     ) -> None:
         id_ = new_id()
+        became = NOTHING
 
         def decide(state: TopicState) -> list[Record]:
+            nonlocal became
             if id_ in state.audit:
                 return []  # it was committed; only the answer was lost
             now = state.brokers.get(broker, {})
@@ -295,9 +304,13 @@ class KafkaStore(QuotaStore):
                 return []
             event = replace(broker_event(broker, now, changed, who, tool), t_ms=self._clock_ms())
             records = [broker_record(broker, key, value) for key, value in changed.items()]
+            became = UNSURE
             return [*records, audit_record(id_, event), *state.trimmed(0, 1)]
 
-        self._alterer.between_turns(decide)
+        try:
+            self._alterer.between_turns(decide)
+        except StoreSilent as exc:
+            raise StoreSilent(exc.silence, became) from exc
 
     def audit(self, event: AuditEvent) -> None:
         """Keep a line about something refused or done."""
@@ -340,6 +353,9 @@ class KafkaStore(QuotaStore):
         if due:
             try:
                 self._record_unknown(due)
+            except StoreSilent:
+                with self._state_lock:  # later
+                    self._suspects = [*due, *self._suspects]
             except StoreError as exc:
                 log.warning("changes made past Headgate aren't in its history: %s", exc)
         if hurry and not self._closed:

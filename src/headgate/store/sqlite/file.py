@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from headgate.errors import MALFORMED, StoreError, StoreReplaced
+from headgate.errors import MALFORMED, StoreError, StoreReplaced, StoreSilent
+from headgate.store.deadline import left_s
 
 #: How long a writer waits for another one; they hold the lock for milliseconds.
 BUSY_MS = 10_000
@@ -35,13 +36,10 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as exc:
         code = (getattr(exc, "sqlite_errorcode", 0) or 0) & 0xFF
-        retriable = code in (
-            sqlite3.SQLITE_BUSY,
-            sqlite3.SQLITE_LOCKED,
-            sqlite3.SQLITE_IOERR,
-            sqlite3.SQLITE_FULL,
-        )
+        retriable = code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL)
         why = f" ({_WHY[code]})" if code in _WHY else ""
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise StoreSilent(f"the quota store {path}: {exc}{why}") from exc
         raise StoreError(f"the quota store {path}: {exc}{why}", retriable=retriable) from exc
     except MALFORMED as exc:  # a row that no Headgate wrote: SQLite checks no types
         said = " ".join(str(exc).split())
@@ -86,6 +84,11 @@ class OpenFile:
         _into_wal(self.db)
         self.db.execute("PRAGMA synchronous=FULL")
 
+    def begin(self) -> None:
+        """Begin a change; wait for another process's as long as the call may take."""
+        self.db.execute(f"PRAGMA busy_timeout={round(left_s(BUSY_MS / 1000) * 1000)}")
+        self.db.execute("BEGIN IMMEDIATE")
+
     @property
     def moved(self) -> bool:
         """Whether there is another file at the path now, or none."""
@@ -128,7 +131,7 @@ def _file_id(path: Path) -> tuple[int, int] | None:
 
 def _into_wal(db: sqlite3.Connection) -> None:
     """Switch to WAL; wait here, since SQLite doesn't when several processes do so at once."""
-    deadline = time.monotonic() + BUSY_MS / 1000
+    deadline = time.monotonic() + left_s(BUSY_MS / 1000)
     while True:
         try:
             db.execute("PRAGMA journal_mode=WAL")
