@@ -31,6 +31,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from headgate.errors import StoreError, StoreSilent
 from headgate.store.deadline import LimitedLock, left_s
 from headgate.store.kafka.reader import TopicReader
+from headgate.store.kafka.reader import log as librdkafka_log
 from headgate.store.kafka.state import Expected, Record, TopicState
 
 log = logging.getLogger("headgate.store")
@@ -72,7 +73,7 @@ class QuotaTopic:
         self._position = 0
         self._write_lock = LimitedLock(f"topic {topic}", threading.Lock())
         self._producer: Producer | None = None
-        self._admin = AdminClient(self._config, logger=log)
+        self._admin = AdminClient(self._config, logger=librdkafka_log)
         self._partition = TopicPartition(topic, 0)
         # Held while the reader is started, or started again.
         self._start_lock = LimitedLock(f"topic {topic}", threading.Lock())
@@ -251,7 +252,7 @@ class QuotaTopic:
                         return None
                     # A new client, because the old one remembers former leaders.
                     time.sleep(0.05)
-                    self._admin = AdminClient(self._config, logger=log)
+                    self._admin = AdminClient(self._config, logger=librdkafka_log)
 
     @contextmanager
     def locked(self) -> Iterator[TopicState]:
