@@ -121,7 +121,7 @@ class _Gate:
             await self._in_turn(viewer, scope, receive, guarded)
 
     async def _in_turn(self, viewer: Viewer, scope: Scope, receive: Receive, send: Send) -> None:
-        """Make so many answers of one person at a time; a slow reader holds no turn."""
+        """Make ``MOST_OF_ONE`` answers of one person at a time; a slow reader holds no turn."""
         turns = self._turns.get(viewer.name)
         if turns is None:
             turns = self._turns[viewer.name] = asyncio.Semaphore(MOST_OF_ONE)

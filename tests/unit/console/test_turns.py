@@ -1,4 +1,4 @@
-"""So many answers of one person are made at a time, so that nobody waits behind hundreds."""
+"""The answers of one person are made 64 at a time, so that nobody waits behind hundreds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ask(gate: Any, name: str, send: Any) -> asyncio.Task[None]:
     return asyncio.get_running_loop().create_task(gate(scope, None, send))
 
 
-async def test_of_one_person_so_many_answers_are_made_at_a_time() -> None:
+async def test_of_one_person_a_bounded_number_is_made_at_a_time() -> None:
     made: dict[str, int] = {"vic": 0, "ada": 0}
     go = asyncio.Event()
     unread = asyncio.Event()
