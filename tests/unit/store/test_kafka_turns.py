@@ -319,3 +319,20 @@ def test_another_process_is_waited_for_as_long_as_the_change_may_take() -> None:
         home.process().set("ops", PRODUCER, 5.0)
     home.process().set("ops", PRODUCER, 5.0)
     assert home.told() == [("ops", None, 5.0)]
+
+
+def test_a_leader_that_is_gone_is_asked_for_a_part_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client of librdkafka's may remember it; a new one finds out who leads now."""
+    monkeypatch.setattr("headgate.store.kafka.topic.TRY_S", 0.01)
+    topic = QuotaTopic({"bootstrap.servers": "127.0.0.1:1"}, "t", lambda _expected: None)
+    end: Future[Any] = Future()
+    end.set_result(SimpleNamespace(offset=7))
+
+    def client(found: Future[Any]) -> Any:
+        return SimpleNamespace(list_offsets=lambda asked, **_: dict.fromkeys(asked, found))
+
+    monkeypatch.setattr(topic, "_admin", client(Future()))
+    monkeypatch.setattr("headgate.store.kafka.topic.AdminClient", lambda *_, **__: client(end))
+    assert topic._end() == 7

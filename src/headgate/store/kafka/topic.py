@@ -37,6 +37,8 @@ from headgate.store.kafka.state import Expected, Record, TopicState
 log = logging.getLogger("headgate.store")
 #: Time for one step: making the topic, reaching the end, committing.
 STEP_TIMEOUT_S = 30.0
+#: Time for one try to learn where the topic ends.
+TRY_S = 5.0
 #: A topic that this many looks in a row, 50 ms apart, don't find was deleted.
 GONE_AFTER = 10
 #: Time for a write, over fencing and brokers that come and go.
@@ -234,16 +236,22 @@ class QuotaTopic:
         missed = 0
         with self._translated("read"):
             while True:
+                # A leader that is gone must not cost all the time: others may lead by now.
+                try_s = min(TRY_S, _step_s())
                 answers = self._admin.list_offsets(
-                    asked,
-                    isolation_level=IsolationLevel.READ_COMMITTED,
-                    request_timeout=_step_s(),
+                    asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=try_s
                 )
                 try:
-                    return int(answers[self._partition].result(_step_s()).offset)
+                    return int(answers[self._partition].result(try_s).offset)
+                except TimeoutError:
+                    if time.monotonic() > deadline:
+                        raise
+                    self._admin = AdminClient(self._config, logger=librdkafka_log)
                 except KafkaException as exc:
                     error: KafkaError = exc.args[0]
-                    passing = error.retriable() or error.code() in _NOT_YET
+                    passing = (
+                        error.retriable() or error.code() in _NOT_YET or error.code() in _SILENT
+                    )
                     if not passing or time.monotonic() > deadline:
                         raise
                     # Brokers learn about a new topic one after the other.
