@@ -198,6 +198,7 @@ class QuotaStore(abc.ABC):
         """
         silent = self._unread or self._silent
         if silent is not None and self._thread is not None:
+            self._poke.set()  # look whether it is back
             raise StoreSilent(silent, f"{NOTHING}: it was refused without being tried")
         try:
             with within(self.change_s + entities * EACH_S):
