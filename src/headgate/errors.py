@@ -8,6 +8,7 @@ The errors of Headgate, by where the fault lies.
     ├── ConfigError             the operator's file or flags; carries every mistake at once
     ├── StoreError              a store can't be reached, or refused a change; ``retriable`` says
     │   │                       whether trying again can help
+    │   ├── StoreSilent         the store doesn't answer; trying again can help
     │   ├── StoreReplaced       the store at this address isn't the known one, or was emptied, or is
     │   │                       an older copy of it
     │   └── StoreMovedOn        the store changed after the caller read it
@@ -112,11 +113,35 @@ class ConfigError(HeadgateError):
 
 
 class StoreError(HeadgateError):
-    """A store can't be reached, or refused a change."""
+    """
+    A store can't be reached, or refused a change.
+
+    Attributes:
+        kafka_code: what a gateway's clients are told.
+    """
+
+    kafka_code = KafkaError.UNKNOWN_SERVER_ERROR
 
     def __init__(self, message: str, *, retriable: bool = False) -> None:
         super().__init__(message)
         self.retriable = retriable
+
+
+class StoreSilent(StoreError):
+    """
+    The store doesn't answer, or not in time; trying again can help.
+
+    Args:
+        silence: what doesn't answer.
+        became: what became of the change that was asked for.
+    """
+
+    kafka_code = KafkaError.REQUEST_TIMED_OUT
+
+    def __init__(self, silence: str, became: str = "") -> None:
+        super().__init__(f"{silence}. {became}" if became else silence, retriable=True)
+        self.silence = silence
+        self.became = became
 
 
 class StoreReplaced(StoreError):

@@ -22,6 +22,8 @@ from headgate.quota.table import QuotaTable
 from headgate.store import open_store
 from headgate.store.kafka.store import TOPIC, KafkaStore
 
+from .gateway_kit import wait_for
+
 store_command = load("store")
 
 pytestmark = pytest.mark.kafka4
@@ -277,6 +279,7 @@ def test_killed_and_restarted_brokers_lose_nothing(
             broker = 1 if value == 11.0 else brokers  # 1 is the controller as well
             kafka.kill(broker)
             kafka.start(broker)
+            wait_for(lambda: store.silent() is None, "an answer")  # changes are refused before
             assert errors(store.alter([set_key(ALICE, PRODUCER, value)])) == [None]
             assert errors(store.alter([set_key(ALICE, PRODUCER_IDS, value)])) == [None]
             wanted = QuotaTable.of({ALICE: {PRODUCER: value, PRODUCER_IDS: value}})

@@ -5,11 +5,13 @@ The application: checks before every page, errors, and the routes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Protocol
+from weakref import WeakValueDictionary
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -54,6 +56,8 @@ _TLS_ALONE: Final = (b"strict-transport-security", b"max-age=31536000")
 """Sent only where browsers use TLS: they then use it for every port of this host."""
 _CACHED: Final = b"public, max-age=31536000, immutable"
 HEALTH: Final = "/healthz"
+MOST_OF_ONE: Final = 64
+"""Answers that are made for one person at a time; others don't wait behind hundreds of them."""
 BODY_S: Final = 60.0
 """A body that hasn't arrived whole after this long is refused."""
 
@@ -84,6 +88,7 @@ class _Gate:
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._access = access
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._headers = (*_HEADERS, *((_TLS_ALONE,) if access.secure else ()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -109,7 +114,25 @@ class _Gate:
         viewer: Viewer | None = state["viewer"]
         uploads = viewer is not None and viewer.role in OPERATORS
         most = MOST_BODY_BYTES if uploads else MOST_FORM_BYTES
-        await self._app(scope, _bounded(receive, most), guarded)
+        receive = _bounded(receive, most)
+        if viewer is None:
+            await self._app(scope, receive, guarded)
+        else:
+            await self._in_turn(viewer, scope, receive, guarded)
+
+    async def _in_turn(self, viewer: Viewer, scope: Scope, receive: Receive, send: Send) -> None:
+        """Make ``MOST_OF_ONE`` answers of one person at a time; a slow reader holds no turn."""
+        turns = self._turns.get(viewer.name)
+        if turns is None:
+            turns = self._turns[viewer.name] = asyncio.Semaphore(MOST_OF_ONE)
+        async with contextlib.AsyncExitStack() as turn:
+            await turn.enter_async_context(turns)
+
+            async def sending(message: Message) -> None:
+                await turn.aclose()  # it is made
+                await send(message)
+
+            await self._app(scope, receive, sending)
 
 
 def _with_headers(send: Send, more: tuple[tuple[bytes, bytes], ...], *, cached: bool) -> Send:

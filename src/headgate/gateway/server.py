@@ -106,9 +106,7 @@ class Gateway:
         http: HostPort | None = None,
     ) -> None:
         self._supervised = supervised
-        self._own_http = http
-        self._reopen = reopen
-        self._only = only_brokers
+        self._own_http, self._reopen, self._only = http, reopen, only_brokers
         self._journal_given = journal is not None
         self.journal = journal or Journal()
         self.in_force = now = Current(settings, QuotaTable() if table is None else table, store)
@@ -119,15 +117,17 @@ class Gateway:
         self._stopping = False
 
         self.work = work = OwnWork()
+        # Clients' questions may keep the store's threads busy: leases must be renewed meanwhile,
+        # and quotas kept on disk.
         self._store_threads = Threads(2, "headgate-store")
-        # Clients' questions may keep the store's threads busy; leases must be renewed meanwhile.
+        self._kept_threads = Threads(2, "headgate-kept")
         self._lease_threads = Threads(2, "headgate-lease")
         self._buffer = ReadBuffer(settings.queued_max_request_bytes, work.watcher)
         self._hangup: HangupWatch | None = None
         self._plans = build_plans(pass_unknown=settings.unknown_apis == "pass")
         self._broker_hosts = BrokerHosts()
 
-        self.kept = KeptStore(now, work.tasks, self._store_threads, self.store_trouble)
+        self.kept = KeptStore(now, work.tasks, self._kept_threads, self.store_trouble)
         self.quotas = Quotas(now, self.brokers, work, self.kept.save_soon)
         self.kept.quotas, self.kept.brokers = self.quotas.changed, self.quotas.brokers_changed
         token_owners = TokenOwners(lambda listener: self.ways.own(listener), work.tasks.spawn)
@@ -148,8 +148,8 @@ class Gateway:
             self.following.look_soon.set,
             lambda: self.fronting_changed(),
         )
-        broker_ids = self.discovery.broker_ids
-        self.splits = Splits(now, self.brokers, broker_ids, work, supervised=supervised)
+        known = self.discovery.broker_ids
+        self.splits = Splits(now, self.brokers, known, work, supervised=supervised)
         self.answers = Answers(
             now,
             work.slices,

@@ -54,6 +54,32 @@ def succeeded(previous: StoreIdentity) -> tuple[tuple[str, int], ...]:
     return ((previous.id, previous.revision), *previous.succeeds)[:MOST_SUCCEEDED]
 
 
+def check_follows(
+    url: str,
+    known: StoreIdentity | None,
+    found: StoreIdentity | None,
+    *,
+    at_any_revision: bool = False,
+) -> None:
+    """
+    Refuse a home that isn't the known store any more; None is known: it may be any.
+
+    Args:
+        url: what errors call the store.
+        known: the identity it had.
+        found: the identity just read from it; None: it has none.
+        at_any_revision: an older state of the known store passes too.
+
+    Raises:
+        StoreReplaced: it is another store, an older state of it, or nothing.
+    """
+    if known is None:
+        return
+    least = known._replace(revision=0) if at_any_revision else known
+    if found is None or not found.follows(least):
+        raise replaced(url, known, found)
+
+
 def check_revision(url: str, expected: int | None, found: StoreIdentity | None) -> None:
     """
     Refuse a change that is based on another revision than the store's; None: on any.

@@ -10,6 +10,7 @@ import abc
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Self
@@ -29,8 +30,9 @@ from headgate.store.base import (
     whole,
 )
 from headgate.store.broker_rules import Told, broker_event, validate_broker_configs
+from headgate.store.deadline import EACH_S, LOOK_S, LimitedLock, Silence, patient
 from headgate.store.hub import Hub, Watch
-from headgate.store.identity import StoreIdentity, replaced, succeeded
+from headgate.store.identity import StoreIdentity, check_follows, succeeded
 from headgate.store.leases import Lease, LeaseTaker
 
 log = logging.getLogger("headgate.store")
@@ -40,9 +42,8 @@ class QuotaStore(abc.ABC):
     """
     What keeps quotas: SQLite, ZooKeeper or a KRaft cluster.
 
-    It keeps the last known table, and calls back when ``_refresh`` finds another.
-    ``tests/contract`` checks every home. A store may be used from several threads, but not across a
-    fork.
+    It keeps the last known table, and calls back when ``_refresh`` finds another. It may be used
+    from several threads, but not across a fork. ``tests/contract`` checks every home.
 
     Args:
         url: what errors call the store.
@@ -55,6 +56,8 @@ class QuotaStore(abc.ABC):
     _leases: LeaseTaker
     #: Whether nothing in the home changes without its revision: no tools of Kafka's write there.
     counts_every_change = False
+    #: How long a change may take altogether, in seconds. Kafka's clients wait 30 s for an answer.
+    change_s = 20.0
 
     def __init__(
         self,
@@ -69,7 +72,7 @@ class QuotaStore(abc.ABC):
         self._resolve = resolve
         self._closed = False
         # Held while the table is read again, so that a table and its version change together.
-        self._state_lock = threading.RLock()
+        self._state_lock = LimitedLock(url, threading.RLock())
         self._thread_lock = threading.Lock()
         self._table: QuotaTable | None = None
         self._brokers: BrokerConfigs = {}
@@ -82,6 +85,7 @@ class QuotaStore(abc.ABC):
         self._identity: StoreIdentity | None = None
         self._whole = False
         self._trouble: str | None = None
+        self._silence = Silence(self._poke.set)
 
     def _begin(self, create: bool, look: Callable[[], object]) -> None:
         """Make the home whole, or have a look at it as it is; let go of it if that fails."""
@@ -142,8 +146,7 @@ class QuotaStore(abc.ABC):
         """
         Return the identity that the home has now, even if it is another store's; writes nothing.
 
-        Returns:
-            None where there is none: the home was emptied, or an earlier release made it.
+        None: it has none, since it was emptied or an earlier release made it.
         """
         self._check_open()
         with self._state_lock:
@@ -176,30 +179,23 @@ class QuotaStore(abc.ABC):
         """Return why the quotas can't be read and watched, or None if they can."""
         return self._trouble
 
+    def silent(self) -> str | None:
+        """Return what the thread that watches found: the home doesn't answer. None: it does."""
+        return self._silence.looked
+
+    def _changing(self, entities: int) -> AbstractContextManager[None]:
+        """Let a change take ``change_s``, or refuse it at once (``Silence.changing``)."""
+        seconds = self.change_s + entities * EACH_S
+        return self._silence.changing(seconds, watched=self._thread is not None)
+
     def _check_identity(self, found: StoreIdentity | None) -> None:
-        """
-        See that the home is still the same store, by the identity just read from it.
-
-        Called with ``_state_lock`` held.
-
-        Raises:
-            StoreReplaced: it is another one, an older state of it, or nothing.
-        """
-        known = self._identity
-        if known is not None and (found is None or not found.follows(known)):
-            raise replaced(self.url, known, found)
+        """See that what was read is the known store's, and know it; under ``_state_lock``."""
+        check_follows(self.url, self._identity, found)
         self._identity = found
 
     def _check_same_store(self, found: StoreIdentity | None) -> None:
-        """
-        See that a home which is written to is the known store; reads check its revision.
-
-        Raises:
-            StoreReplaced: it is another one, or nothing.
-        """
-        known = self._identity
-        if known is not None and (found is None or not found.follows(known._replace(revision=0))):
-            raise replaced(self.url, known, found)
+        """See that a home which is written to is the known store; reads check its revision."""
+        check_follows(self.url, self._identity, found, at_any_revision=True)
 
     def _prepare(self) -> None:
         """Prepare the home for a change, once. Calls that only read don't do this."""
@@ -338,15 +334,19 @@ class QuotaStore(abc.ABC):
         Raises:
             StoreMovedOn: the store is at another revision.
             StoreReplaced: another store is found where this one was; it wasn't changed.
+            StoreSilent: the home doesn't answer; the message says what became of the change.
             StoreError: the home can't be reached, or refused; ``retriable``: trying again may help.
                 Except in SQLite, some entities may have been changed.
         """
         self._check_open()
         checked = validate(alterations, resolvable=self._resolve)
-        if not validate_only:
-            self._prepare()
         origin = Origin(who, tool, new_change(), message)
-        return self._alter(checked, origin, validate_only=validate_only, at_revision=at_revision)
+        with self._changing(len(alterations)):
+            if not validate_only:
+                self._prepare()
+            return self._alter(
+                checked, origin, validate_only=validate_only, at_revision=at_revision
+            )
 
     def alter_broker_configs(
         self,
@@ -371,11 +371,12 @@ class QuotaStore(abc.ABC):
             ApiError: INVALID_CONFIG or INVALID_REQUEST (``broker_rules``).
         """
         self._check_open()
-        kept = validate_broker_configs(broker, ops, self.broker_configs())
-        if not validate_only:
-            self._prepare()
-            told = partial(broker_event, broker, who, tool, self._clock_ms())
-            self._alter_broker(broker, kept, told)
+        with self._changing(1):
+            kept = validate_broker_configs(broker, ops, self.broker_configs())
+            if not validate_only:
+                self._prepare()
+                told = partial(broker_event, broker, who, tool, self._clock_ms())
+                self._alter_broker(broker, kept, told)
 
     def lease(self, name: str, owner: str, ttl_ms: int) -> Lease | None:
         """
@@ -408,9 +409,12 @@ class QuotaStore(abc.ABC):
             if self._closed:
                 return
             try:
-                self._look()
+                with patient(LOOK_S):
+                    self._look()
                 self._trouble = None
+                self._silence.broken()
             except StoreError as exc:
+                self._silence.found(exc)
                 if not self._trouble and not self._closed:
                     log.warning("watching goes on, but: %s", exc)
                 self._trouble = str(exc)
@@ -420,7 +424,9 @@ class QuotaStore(abc.ABC):
                 self._trouble = repr(exc)
             self._quota_hub.deliver()
             self._broker_hub.deliver()
-            self._after_delivery()
+            if self._silence.looked is None:
+                with patient(LOOK_S):
+                    self._after_delivery()
 
     def close(self) -> None:
         """Stop watches and close the home. May be called twice."""

@@ -283,3 +283,41 @@ def test_a_file_that_would_end_the_process_is_refused(console: Console) -> None:
     answer = console.client("operator").send_form("/plan", files=files)
     assert answer.status_code == 422
     assert "nested more than" in answer.text
+
+
+def test_files_are_read_one_after_the_other(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of 4 MB takes 200 MB of memory while it is read."""
+    at_once, most, counted = 0, 0, threading.Lock()
+
+    def read(text: str, name: str) -> Any:
+        nonlocal at_once, most
+        with counted:
+            at_once += 1
+            most = max(most, at_once)
+        done.wait(0.05)
+        with counted:
+            at_once -= 1
+        return parse_quotas(text, name)
+
+    done = threading.Event()
+    monkeypatch.setattr(plan, "parse_quotas", read)
+    operator = console.client("operator")
+    token = csrf_token(operator.viewer_key)
+
+    async def upload(client: httpx2.AsyncClient) -> int:
+        files = {"file": ("q.yaml", b"quotas: []")}
+        return (await client.post("/plan", headers={HEADER: token}, files=files)).status_code
+
+    async def all_at_once() -> list[int]:
+        cookie = {"cookie": "; ".join(f"{k}={v}" for k, v in operator.cookies.items())}
+        headers = {**cookie, "origin": ORIGIN}
+        transport = httpx2.ASGITransport(console.app)
+        async with httpx2.AsyncClient(
+            transport=transport, base_url=ORIGIN, headers=headers
+        ) as client:
+            return await asyncio.gather(*(upload(client) for _ in range(6)))
+
+    assert asyncio.run(all_at_once()) == [200] * 6
+    assert most == 1

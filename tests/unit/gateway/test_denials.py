@@ -111,7 +111,10 @@ class Desk:
         self.forwarded: list[bytes] = []
         self.closed: list[str] = []
         store = SimpleNamespace(
-            audit=self.audited.append, alter=self._alter, snapshot=lambda: QuotaTable()
+            silent=lambda: None,
+            audit=self.audited.append,
+            alter=self._alter,
+            snapshot=lambda: QuotaTable(),
         )
         settings = Settings.from_properties(
             {

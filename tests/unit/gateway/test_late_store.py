@@ -146,6 +146,9 @@ class SomeStore:
     def broker_configs(self) -> dict[str, dict[str, str]]:
         return {}
 
+    def silent(self) -> None:
+        """It answers."""
+
     def identity(self) -> StoreIdentity:
         return self.here
 

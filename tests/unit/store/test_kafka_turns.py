@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from headgate.errors import StoreError, StoreMovedOn
+from headgate.errors import StoreError, StoreMovedOn, StoreSilent
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_IDS, QuotaKey
 from headgate.quota.table import QuotaTable
 from headgate.store.base import Origin
+from headgate.store.deadline import within
 from headgate.store.identity import StoreIdentity
 from headgate.store.kafka.alter import KafkaAlterer
 from headgate.store.kafka.state import (
@@ -274,6 +275,65 @@ def test_a_broker_that_never_answers_is_an_error_to_try_again_after(
         ),
     )
     for ask, verb in ((topic._end, "read"), (topic._topic_id, "reach")):
-        with pytest.raises(StoreError, match=f"couldn't {verb} topic t in") as raised:
+        with pytest.raises(StoreError, match=f"couldn't {verb} topic t: no answer") as raised:
             ask()
         assert raised.value.retriable
+
+
+@pytest.mark.parametrize(
+    ("where", "key", "said"),
+    [
+        ("read", PRODUCER, "Nothing was changed"),
+        ("read", PRODUCER_IDS, "Nothing was changed"),
+        ("alter", PRODUCER, "it may have been made, or may yet"),
+        ("commit", PRODUCER, "Kafka has made the change"),
+        ("commit", PRODUCER_IDS, "it may have been made, or may yet"),
+    ],
+)
+def test_what_became_of_a_change_is_told_where_kafka_stops_answering(
+    monkeypatch: pytest.MonkeyPatch, where: str, key: QuotaKey, said: str
+) -> None:
+    home = Home()
+
+    def away(*_: Any, **__: Any) -> Any:
+        raise StoreSilent("kafka://x doesn't answer")
+
+    def commit(decide: Callable[[TopicState], list[Record]]) -> None:
+        records = decide(home.state)
+        if any(map(is_change, records)):
+            away()
+        for record in records:
+            home.state.apply(record)
+
+    if where == "commit":
+        monkeypatch.setattr(home, "write", commit)
+    else:
+        monkeypatch.setattr(home, where, away)
+    with pytest.raises(StoreSilent, match=f"doesn't answer. .*{said}"):
+        home.process().set("ops", key, 5.0)
+
+
+def test_another_process_is_waited_for_as_long_as_the_change_may_take() -> None:
+    home = Home()
+    home.state.apply(turn_record(Turn.of("t", 7, Origin("a", "t", "c", ""), [], QuotaTable())))
+    with within(0), pytest.raises(StoreError, match=r"in the middle of a change, by a\."):
+        home.process().set("ops", PRODUCER, 5.0)
+    home.process().set("ops", PRODUCER, 5.0)
+    assert home.told() == [("ops", None, 5.0)]
+
+
+def test_a_leader_that_is_gone_is_asked_for_a_part_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client of librdkafka's may remember it; a new one finds out who leads now."""
+    monkeypatch.setattr("headgate.store.kafka.topic.TRY_S", 0.01)
+    topic = QuotaTopic({"bootstrap.servers": "127.0.0.1:1"}, "t", lambda _expected: None)
+    end: Future[Any] = Future()
+    end.set_result(SimpleNamespace(offset=7))
+
+    def client(found: Future[Any]) -> Any:
+        return SimpleNamespace(list_offsets=lambda asked, **_: dict.fromkeys(asked, found))
+
+    monkeypatch.setattr(topic, "_admin", client(Future()))
+    monkeypatch.setattr("headgate.store.kafka.topic.AdminClient", lambda *_, **__: client(end))
+    assert topic._end() == 7

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -210,3 +211,31 @@ def test_each_renewal_in_sqlite_leaves_another_mark_though_the_clock_stands(
         db.close()
     assert marks == sorted(set(marks))
     store.close()
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "UPDATE lease SET epoch = 'many'",
+        "UPDATE lease SET epoch = -5",  # who saw the holder's would ignore the next ones
+        "UPDATE lease SET epoch = 9223372036854775807",
+        "UPDATE lease SET owner = x'00ff'",
+        "UPDATE lease SET expires_ms = 'x'",
+        "UPDATE state SET value = 9000000000000000000 WHERE name LIKE 'lease_ttl%'",
+    ],
+)
+def test_a_row_that_was_edited_by_hand_and_holds_no_lease_is_given_to_nobody(
+    tmp_path: Path, edit: str
+) -> None:
+    with SqliteStore(tmp_path / "quotas.db") as store:
+        lease = store.lease("x", "one", 10)
+        assert lease is not None
+        with contextlib.closing(sqlite3.connect(tmp_path / "quotas.db")) as db, db:
+            assert db.execute(edit).rowcount == 1
+        for ask in (lease.renew, lease.held, lambda: store.lease("x", "two", 10)):
+            with pytest.raises(StoreError, match=r"holds no lease: .*; delete both"):
+                ask()
+        with contextlib.closing(sqlite3.connect(tmp_path / "quotas.db")) as db, db:
+            db.execute("DELETE FROM lease")
+            db.execute("DELETE FROM state WHERE name LIKE 'lease_ttl%'")
+        assert not lease.held()

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.errors import StoreError, StoreReplaced
+from headgate.errors import StoreError, StoreReplaced, StoreSilent
 from headgate.gateway.kept.guard import StoreGuard
 from headgate.gateway.log import get_logger
+from headgate.store.deadline import patient
 
 if TYPE_CHECKING:
     from headgate.gateway.kept.current import Current
@@ -27,6 +28,9 @@ _SAVE_AFTER_S: Final = 0.2
 _AGAIN_S: Final = 2.0
 _LAST_WORD_S: Final = 5.0
 """How long a store may take to say, at the end, what it holds."""
+
+_SAYING_S: Final = 2.0
+"""How long each answer may take, so that at the end what is in force is kept if none comes."""
 
 QuotasChanged = Callable[["QuotaTable", "TableDelta"], None]
 Reopen = Callable[[], "QuotaStore"]
@@ -176,8 +180,12 @@ class KeptStore:
                 told = why
             if why is not None:
                 with contextlib.suppress(StoreError):
-                    if await self._threads.run(partial(self.guard.reconsider, store)):
+                    if await self._threads.run(partial(self._reconsider, store)):
                         self.save_soon()  # the snapshot names the store, and that has changed
+
+    def _reconsider(self, store: QuotaStore) -> bool:
+        with patient(_SAYING_S):
+            return self.guard.reconsider(store)
 
     # --- the snapshot
 
@@ -216,7 +224,10 @@ class KeptStore:
         """Save what the store says; if it says nothing, what is in force, or a restart lifts it."""
         before = self._what_is_in_force()
         try:
-            self.guard.save(store)
+            if (silent := store.silent()) is not None:
+                raise StoreSilent(silent)
+            with patient(_SAYING_S):
+                self.guard.save(store)
         except StoreError:
             now = self._what_is_in_force()
             # What was saved since is as new as what was in force then, or newer.

@@ -11,11 +11,12 @@ store is asked on threads of its own, never on the event loop.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from headgate.client.quota_messages import component_of, described, entity_steps, op_of
-from headgate.errors import ApiError, KafkaError, RemoteProtocolError, StoreError
+from headgate.errors import ApiError, KafkaError, RemoteProtocolError, StoreError, StoreSilent
 from headgate.gateway.charging.plans import Kind
 from headgate.gateway.kept.limits import static_defaults
 from headgate.gateway.log import get_logger
@@ -30,6 +31,7 @@ from headgate.quota.filter import matches, validate_filter
 from headgate.quota.table import QuotaTable
 from headgate.steps import Work, finish, freeing
 from headgate.store.base import AuditEvent
+from headgate.store.deadline import EACH_S, within
 from headgate.wire import apis
 from headgate.wire.messages import (
     decode_request_steps,
@@ -55,6 +57,11 @@ if TYPE_CHECKING:
 log = get_logger("headgate.gateway")
 
 T = TypeVar("T")
+
+READ_S: Final = 5.0
+"""How long the store may take to say its quotas, or to keep an audit line."""
+CHANGE_S: Final = 25.0
+"""How long a change may take from when it is asked for, waiting for others included."""
 
 
 class Answers:
@@ -167,7 +174,9 @@ class Answers:
         subject, detail = attempted(ask)
         event = AuditEvent(f"User:{ask.principal}", tool, ask.plan.name, "refused", subject, detail)
         try:
-            await self.on_thread(lambda: store.audit(event))
+            if (silent := store.silent()) is not None:
+                raise StoreSilent(silent)
+            await self.on_thread(_in_time(READ_S, lambda: store.audit(event)))
         except StoreError as error:
             log.warning("audit line lost", error=str(error))
 
@@ -230,11 +239,12 @@ class Answers:
     async def table(self) -> QuotaTable:
         """Return the store's quotas as of now; the last known ones while it doesn't answer."""
         store = self.current.store
-        if store is None:
+        if store is None or store.silent():
             return self.current.table
         try:
-            return await self.on_thread(store.snapshot)
-        except StoreError:
+            async with asyncio.timeout(READ_S):  # its threads may all wait
+                return await self.on_thread(_in_time(READ_S, store.snapshot))
+        except (StoreError, TimeoutError):
             return self.current.table
 
     async def explained(self) -> QuotaTable:
@@ -278,16 +288,24 @@ class Answers:
         """Alter in the store. If the store fails, its error becomes the error of every entity."""
         store = self.current.store
         if store is None:
-            return await self._all_failed(alterations, self.no_store())
+            why = self.no_store()
+            return await self._all_failed(alterations, KafkaError.UNKNOWN_SERVER_ERROR, why)
         try:
             return await self.on_thread(
-                lambda: store.alter(alterations, validate_only=validate_only, who=who, tool=tool)
+                _in_time(
+                    CHANGE_S + len(alterations) * EACH_S,
+                    lambda: store.alter(
+                        alterations, validate_only=validate_only, who=who, tool=tool
+                    ),
+                )
             )
         except StoreError as failure:
-            return await self._all_failed(alterations, str(failure))
+            return await self._all_failed(alterations, failure.kafka_code, str(failure))
 
-    async def _all_failed(self, alterations: list[QuotaAlteration], why: str) -> list[AlterResult]:
-        error = ApiError(KafkaError.UNKNOWN_SERVER_ERROR, why)
+    async def _all_failed(
+        self, alterations: list[QuotaAlteration], code: KafkaError, why: str
+    ) -> list[AlterResult]:
+        error = ApiError(code, why)
 
         def results() -> Work[list[AlterResult]]:
             made = []
@@ -312,6 +330,17 @@ class Answers:
                 entries.append(entry(asked.entity, int(error.code), error.message))
             yield
         return tuple(entries)
+
+
+def _in_time(seconds: float, ask: Callable[[], T]) -> Callable[[], T]:
+    """Return a call of the store that ends so long after now, however late it begins."""
+    ends = time.monotonic() + seconds
+
+    def asked() -> T:
+        with within(ends - time.monotonic()):
+            return ask()
+
+    return asked
 
 
 def describe(table: QuotaTable, request: Any) -> Work[tuple[quotas.DescribedEntry, ...]]:

@@ -111,7 +111,7 @@ class Alteration:
             except ApiError as error:
                 self._refused[name] = error
             except StoreError as error:
-                self._refused[name] = ApiError(KafkaError.UNKNOWN_SERVER_ERROR, str(error))
+                self._refused[name] = ApiError(error.kafka_code, str(error))
 
     def _left(self) -> Work[list[configs.AlterResource]]:
         """Return what the broker is asked for, in the order asked."""
@@ -216,7 +216,7 @@ class Alteration:
             )
         except (ApiError, StoreError) as error:
             api = error if isinstance(error, ApiError) else None
-            code = KafkaError.UNKNOWN_SERVER_ERROR if api is None else api.code
+            code = error.code if isinstance(error, ApiError) else error.kafka_code
             text = str(error) if api is None else api.message
             if not part.forwarded:
                 return ApiError(code, text)

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.client.quota_messages import Values, cut, entity_of
-from headgate.errors import ApiError, KafkaError, StoreError
+from headgate.errors import ApiError, KafkaError, StoreError, StoreSilent
 from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import FilterComponent
 from headgate.quota.table import QuotaTable
 from headgate.store.base import FOREIGN, KeyChange, Origin
+from headgate.store.deadline import NOTHING, UNSURE, left_s
 from headgate.store.identity import check_revision
 from headgate.store.kafka.client import CALL_TIMEOUT_S, RETRIABLE, KafkaClient
 from headgate.store.kafka.codec import by_entity
@@ -47,8 +48,14 @@ IMAGE_TIMEOUT_S: Final = 10.0
 SETTLE_S: Final = 1.0
 #: If a turn is neither given back nor renewed for this long, its process is taken for dead.
 TURN_S: Final = 20.0
+#: What a change leaves of its time for giving the turn back, where Kafka didn't make it in time.
+GIVE_UP_S: Final = 3.0
 #: Up to this many entities are looked up one by one after an alteration; more, all at once.
 FEW: Final = 16
+
+MADE: Final = (
+    "Kafka has made the change; the history has it once the next change is made, or has it already"
+)
 
 
 def new_id() -> str:
@@ -58,10 +65,15 @@ def new_id() -> str:
 
 @dataclass
 class _Held:
-    """The turn that one call of ``alter`` has, and since when, by the monotonic clock."""
+    """
+    The turn that one call of ``alter`` has, and since when, by the monotonic clock.
+
+    ``became`` says what became of the change, should Kafka or the topic stop answering.
+    """
 
     turn: Turn
     since: float = 0.0
+    became: str = NOTHING
 
 
 @dataclass(eq=False)
@@ -114,11 +126,27 @@ class KafkaAlterer:
             self._alter_topic(in_topic, origin, at_revision)
             return {}
         turn = _Held(Turn.of(new_id(), self.clock_ms(), origin, in_kafka, known))
+        try:
+            return self._alter_kafka(turn, in_kafka, in_topic, origin, at_revision)
+        except StoreSilent as exc:
+            raise StoreSilent(exc.silence, turn.became) from exc
+
+    def _alter_kafka(
+        self,
+        turn: _Held,
+        in_kafka: Sequence[QuotaAlteration],
+        in_topic: Sequence[QuotaAlteration],
+        origin: Origin,
+        at_revision: int | None,
+    ) -> dict[QuotaEntity, ApiError]:
+        """Make the changes in our turn; return the errors of the controller."""
         self._take_turn(turn, at_revision)
         try:
             values, foreign = self._settled(in_kafka)
             todo = [a for a in (_changing(a, values) for a in in_kafka) if a.ops]
+            turn.became = UNSURE
             errors = self.send(todo, validate_only=False, ready=lambda: self._keep_turn(turn))
+            turn.became = MADE
             done = [a for a in todo if a.entity not in errors]
             self._await_image(done)
         except StoreError:
@@ -148,14 +176,20 @@ class KafkaAlterer:
     ) -> None:
         """Change quotas that the topic keeps."""
         stamp = (self.clock_ms(), origin)
+        became = NOTHING
 
         def decide(state: TopicState) -> list[Record]:
+            nonlocal became
             records = _topic_changes(state, in_topic, stamp)
             if records:
                 check_revision(self.url, at_revision, state.identity)
+                became = UNSURE
             return records
 
-        self.between_turns(decide)
+        try:
+            self.between_turns(decide)
+        except StoreSilent as exc:
+            raise StoreSilent(exc.silence, became) from exc
 
     # --- turns
 
@@ -177,7 +211,13 @@ class KafkaAlterer:
             if held is not None and held.id != seen:
                 seen, since = held.id, now
             if held is not None and now - since < self.turn_s:
-                self.topic.wait_for_turn(seen, self.turn_s - (now - since))
+                if not left_s(self.turn_s):
+                    raise StoreError(
+                        f"{self.url}: another process is in the middle of a change, by "
+                        f"{held.origin.who or 'somebody'}. {NOTHING}; try again",
+                        retriable=True,
+                    )
+                self.topic.wait_for_turn(seen, left_s(self.turn_s - (now - since)))
                 continue
             if held is not None:
                 self._settle(held)
@@ -322,20 +362,20 @@ class KafkaAlterer:
         self, part: Sequence[QuotaAlteration], validate_only: bool, ready: Callable[[], None]
     ) -> Sequence[AlteredEntry]:
         """Return Kafka's answer; each try ends before the turn could be lost."""
-        deadline = time.monotonic() + CALL_TIMEOUT_S
+        deadline = time.monotonic() + left_s(CALL_TIMEOUT_S) - GIVE_UP_S
         while True:
             ready()
+            within_s = min(self.turn_s / 2, max(0.1, deadline - time.monotonic()))
             try:
-                return self.client.alter(
-                    part, validate_only=validate_only, within_s=self.turn_s / 2
-                )
+                return self.client.alter(part, validate_only=validate_only, within_s=within_s)
             except StoreError as exc:
                 if not exc.retriable or time.monotonic() > deadline:
                     raise
 
     def _await_image(self, alterations: Sequence[QuotaAlteration]) -> None:
         """Wait until the broker we ask shows what the controller acknowledged."""
-        deadline = time.monotonic() + IMAGE_TIMEOUT_S
+        # Half of what is left: the history is still to be written.
+        deadline = time.monotonic() + min(IMAGE_TIMEOUT_S, left_s(CALL_TIMEOUT_S) / 2)
         left = list(alterations)
         pause = 0.002
         while left:

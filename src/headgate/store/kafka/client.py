@@ -11,8 +11,8 @@ import asyncio
 import hashlib
 import random
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 from headgate.client.connection import Connection, Unreachable
@@ -22,9 +22,17 @@ from headgate.client.thread import LoopThread
 from headgate.client.tls import client_context
 from headgate.config.listeners import HostPort
 from headgate.config.security import ClientSecurity
-from headgate.errors import ApiError, ConfigError, KafkaError, RemoteProtocolError, StoreError
+from headgate.errors import (
+    ApiError,
+    ConfigError,
+    KafkaError,
+    RemoteProtocolError,
+    StoreError,
+    StoreSilent,
+)
 from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.filter import FilterComponent
+from headgate.store.deadline import left_s
 from headgate.wire.apis import ALTER_CLIENT_QUOTAS, DESCRIBE_CLIENT_QUOTAS
 from headgate.wire.header import response_body_offset
 from headgate.wire.messages import decode_response, encode_request
@@ -89,7 +97,7 @@ class KafkaClient:
         Raises:
             StoreError: refused, or no broker can be reached, or errors that go away didn't.
         """
-        deadline = time.monotonic() + CALL_TIMEOUT_S
+        deadline = time.monotonic() + left_s(CALL_TIMEOUT_S)
         request = describe_request(components, strict=strict)
         while True:
             frame = self._thread.run(self._swap(DESCRIBE_CLIENT_QUOTAS, request, deadline))
@@ -132,7 +140,7 @@ class KafkaClient:
         Returns:
             Kafka's answer, an entry per entity; after errors that go away it was tried again.
         """
-        deadline = time.monotonic() + within_s
+        deadline = time.monotonic() + left_s(within_s)
         request = alter_request(alterations, validate_only=validate_only)
         while True:
             frame = self._thread.run(self._swap(ALTER_CLIENT_QUOTAS, request, deadline))
@@ -164,7 +172,7 @@ class KafkaClient:
             message: the request.
             deadline: the moment of the monotonic clock after which nothing is tried again.
         """
-        async with self._turn:
+        async with self._in_turn(deadline):
             while True:
                 left_s = max(0.1, deadline - time.monotonic())
                 try:
@@ -181,10 +189,26 @@ class KafkaClient:
                     if isinstance(exc, StoreError) and not exc.retriable:
                         raise StoreError(f"Kafka {self.bootstrap}: {exc}") from exc
                     if time.monotonic() > deadline:
-                        raise StoreError(
-                            f"Kafka {self.bootstrap} can't be reached: {exc}", retriable=True
+                        why = str(exc) or "no answer in time"
+                        raise StoreSilent(
+                            f"Kafka {self.bootstrap} can't be reached: {why}"
                         ) from exc
                     await asyncio.sleep(0.1)
+
+    @asynccontextmanager
+    async def _in_turn(self, deadline: float) -> AsyncIterator[None]:
+        """Wait for the calls before this one."""
+        try:
+            async with asyncio.timeout(max(0.1, deadline - time.monotonic())):
+                await self._turn.acquire()
+        except TimeoutError as exc:
+            raise StoreSilent(
+                f"Kafka {self.bootstrap} can't be reached: earlier calls still wait for its answer"
+            ) from exc
+        try:
+            yield
+        finally:
+            self._turn.release()
 
     async def _connect(self) -> Connection:
         failures: list[str] = []

@@ -6,13 +6,43 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-log = logging.getLogger("headgate.store")
+log = logging.getLogger("headgate.store.librdkafka")
+
+
+class FewLines(logging.Filter):
+    """
+    Passes what librdkafka says about a broker once a minute.
+
+    While a broker is away, a consumer says nine times a second that it can't connect.
+    """
+
+    _MINUTE_S = 60.0
+    _MOST_KINDS = 1_000
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a line is written; what comes after "(after 3ms …" doesn't make it another."""
+        kind, now = record.getMessage().partition("(after ")[0], self._clock()
+        if now - self._said.get(kind, -self._MINUTE_S) < self._MINUTE_S:
+            return False
+        if len(self._said) >= self._MOST_KINDS:
+            self._said.clear()
+        self._said[kind] = now
+        return True
+
+
+log.addFilter(FewLines())
 
 
 class TopicReader:

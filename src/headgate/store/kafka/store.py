@@ -8,6 +8,7 @@ when a history entry records a change made through Headgate anywhere.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +18,7 @@ from headgate.client.quota_messages import Values
 from headgate.client.security import librdkafka_config
 from headgate.clock import now_ms
 from headgate.config.security import ClientSecurity
-from headgate.errors import ApiError, StoreError
+from headgate.errors import ApiError, StoreError, StoreSilent
 from headgate.quota.alteration import AlterResult, QuotaAlteration, Validated
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta
@@ -30,6 +31,7 @@ from headgate.store.base import (
     resolvable,
 )
 from headgate.store.broker_rules import Told
+from headgate.store.deadline import NOTHING, UNSURE, LimitedLock
 from headgate.store.identity import StoreIdentity, new_identity
 from headgate.store.kafka.alter import TURN_S, KafkaAlterer, new_id
 from headgate.store.kafka.client import KafkaClient, as_store_error
@@ -86,6 +88,9 @@ class KafkaStore(QuotaStore):
         resolve: whether a host name of an ip entity resolves; Kafka's controller asks too.
     """
 
+    #: A dead process's turn is over after ``TURN_S``, and then there is a change to make.
+    change_s = TURN_S + 5.0
+
     def __init__(
         self,
         bootstrap: str,
@@ -98,7 +103,7 @@ class KafkaStore(QuotaStore):
         resolve: Callable[[str], bool] = resolvable,
     ) -> None:
         super().__init__(f"kafka://{bootstrap}", poll_ms / 1000, clock_ms, resolve)
-        self._alter_lock = threading.Lock()
+        self._alter_lock = LimitedLock(self.url, threading.Lock())
         self._expected: dict[At, tuple[float | None, float]] = {}
         self._suspects: list[_Suspect] = []
         self._described: tuple[DescribedEntry, ...] | None = None
@@ -242,22 +247,31 @@ class KafkaStore(QuotaStore):
             elif in_kafka or in_topic:
                 known = self._refresh()
                 errors |= self._alterer.alter(in_kafka, in_topic, known, origin, at_revision)
-                self._refresh()
+                # Made, whether or not it can be read now; a later snapshot reads it, or fails.
+                with contextlib.suppress(StoreSilent):
+                    self._refresh()
                 self._poke.set()
         # Only accepted alterations were sent, so of two for one entity the first gets the error.
         return [AlterResult(entity, error or errors.get(entity)) for entity, error in results]
 
     def _alter_broker(self, broker: str, ops: Mapping[str, str | None], told: Told) -> None:
+        became = NOTHING
+
         def decide(state: TopicState) -> list[Record]:
+            nonlocal became
             now = state.brokers.get(broker, {})
             changed = {key: value for key, value in ops.items() if now.get(key) != value}
             if not changed:
                 return []
             records = [broker_record(broker, key, value) for key, value in changed.items()]
+            became = UNSURE
             line = audit_record(new_id(), told(now, changed))
             return [*records, line, *state.trimmed(0, 1)]
 
-        self._alterer.between_turns(decide)
+        try:
+            self._alterer.between_turns(decide)
+        except StoreSilent as exc:
+            raise StoreSilent(exc.silence, became) from exc
 
     def _keep_audit(self, event: AuditEvent) -> None:
         line = audit_record(new_id(), event)
@@ -289,6 +303,9 @@ class KafkaStore(QuotaStore):
         if due:
             try:
                 self._record_unknown(due)
+            except StoreSilent:
+                with self._state_lock:  # later
+                    self._suspects = [*due, *self._suspects]
             except StoreError as exc:
                 log.warning("changes made past Headgate aren't in its history: %s", exc)
         if hurry and not self._closed:

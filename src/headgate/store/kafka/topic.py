@@ -28,13 +28,17 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from headgate.errors import StoreError
+from headgate.errors import StoreError, StoreSilent
+from headgate.store.deadline import LimitedLock, left_s
 from headgate.store.kafka.reader import TopicReader
+from headgate.store.kafka.reader import log as librdkafka_log
 from headgate.store.kafka.state import Expected, Record, TopicState
 
 log = logging.getLogger("headgate.store")
 #: Time for one step: making the topic, reaching the end, committing.
 STEP_TIMEOUT_S = 30.0
+#: Time for one try to learn where the topic ends.
+TRY_S = 5.0
 #: A topic that this many looks in a row, 50 ms apart, don't find was deleted.
 GONE_AFTER = 10
 #: Time for a write, over fencing and brokers that come and go.
@@ -86,23 +90,23 @@ class QuotaTopic:
         self.state = TopicState()
         self._moved = threading.Condition()
         self._position = 0
-        self._write_lock = threading.Lock()
+        self._write_lock = LimitedLock(f"topic {topic}", threading.Lock())
         self._producer: Producer | None = None
-        self._admin = AdminClient(self._config, logger=log)
+        self._admin = AdminClient(self._config, logger=librdkafka_log)
         self._partition = TopicPartition(topic, 0)
         # Held while the reader is started, or started again.
-        self._start_lock = threading.Lock()
+        self._start_lock = LimitedLock(f"topic {topic}", threading.Lock())
         self._reader: TopicReader | None = None
 
     # --- whether there is a topic
 
     def make(self) -> None:
         """Make the topic if it is missing, and wait until it has a leader."""
-        deadline = time.monotonic() + STEP_TIMEOUT_S
+        deadline = time.monotonic() + _step_s()
         asked = False
         with self._translated("reach"):
             while True:
-                known = self._admin.list_topics(timeout=STEP_TIMEOUT_S)
+                known = self._admin.list_topics(timeout=_step_s())
                 found = known.topics.get(self._topic)
                 if found is not None and found.partitions and found.partitions[0].leader >= 0:
                     return
@@ -118,7 +122,7 @@ class QuotaTopic:
         config = {"cleanup.policy": "compact", "min.insync.replicas": str(max(1, replicas - 1))}
         new = NewTopic(self._topic, num_partitions=1, replication_factor=replicas, config=config)
         try:
-            self._admin.create_topics([new])[self._topic].result(STEP_TIMEOUT_S)
+            self._admin.create_topics([new])[self._topic].result(_step_s())
         except KafkaException as exc:
             if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
@@ -126,7 +130,7 @@ class QuotaTopic:
     def _exists(self) -> bool:
         with self._translated("reach"):
             # Lists all topics: a broker may create a topic that is asked for by its name.
-            found = self._admin.list_topics(timeout=STEP_TIMEOUT_S).topics.get(self._topic)
+            found = self._admin.list_topics(timeout=_step_s()).topics.get(self._topic)
         return found is not None
 
     def check_same(self) -> None:
@@ -141,7 +145,7 @@ class QuotaTopic:
         with self._translated("reach"):
             try:
                 return str(
-                    self._admin.describe_topics(names)[self._topic].result(STEP_TIMEOUT_S).topic_id
+                    self._admin.describe_topics(names)[self._topic].result(_step_s()).topic_id
                 )
             except KafkaException as exc:
                 if exc.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -171,17 +175,17 @@ class QuotaTopic:
             yield
         except KafkaException as exc:
             error: KafkaError = exc.args[0]
-            raise StoreError(
+            said = (
                 f"Kafka {self._config['bootstrap.servers']}: couldn't {verb} topic {self._topic}: "
-                f"{error.str()}",
-                retriable=bool(error.retriable())
-                or error.code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT),
-            ) from exc
+                f"{error.str()}"
+            )
+            if error.code() in _SILENT:
+                raise StoreSilent(said) from exc
+            raise StoreError(said, retriable=bool(error.retriable())) from exc
         except TimeoutError as exc:
-            raise StoreError(
-                f"Kafka {self._config['bootstrap.servers']}: couldn't {verb} topic {self._topic} "
-                f"in {STEP_TIMEOUT_S:.0f} s",
-                retriable=True,
+            raise StoreSilent(
+                f"Kafka {self._config['bootstrap.servers']}: couldn't {verb} topic {self._topic}: "
+                "no answer in time"
             ) from exc
 
     # --- reading
@@ -230,32 +234,38 @@ class QuotaTopic:
             self._moved.wait_for(lambda: not self.state.has_turn(taken), timeout_s)
 
     def _wait_for(self, end: int) -> None:
+        wait_s = _step_s()
         with self._moved:
-            if not self._moved.wait_for(lambda: self._position >= end, STEP_TIMEOUT_S):
-                raise StoreError(
-                    f"topic {self._topic} couldn't be read to its end in {STEP_TIMEOUT_S:.0f} s "
-                    f"(offset {self._position} of {end})",
-                    retriable=True,
+            if not self._moved.wait_for(lambda: self._position >= end, wait_s):
+                raise StoreSilent(
+                    f"topic {self._topic} couldn't be read to its end in {wait_s:.0f} s "
+                    f"(offset {self._position} of {end})"
                 )
 
     def _end(self) -> int | None:
         """Return the offset after the last record that is committed; None: there is no topic."""
         # Not the consumer's get_watermark_offsets: it never returns while a thread is polling.
         asked = {self._partition: OffsetSpec.latest()}
-        deadline = time.monotonic() + STEP_TIMEOUT_S
+        deadline = time.monotonic() + _step_s()
         missed = 0
         with self._translated("read"):
             while True:
+                # A leader that is gone must not cost all the time: others may lead by now.
+                try_s = min(TRY_S, _step_s())
                 answers = self._admin.list_offsets(
-                    asked,
-                    isolation_level=IsolationLevel.READ_COMMITTED,
-                    request_timeout=STEP_TIMEOUT_S,
+                    asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=try_s
                 )
                 try:
-                    return int(answers[self._partition].result(STEP_TIMEOUT_S).offset)
+                    return int(answers[self._partition].result(try_s).offset)
+                except TimeoutError:
+                    if time.monotonic() > deadline:
+                        raise
+                    self._admin = AdminClient(self._config, logger=librdkafka_log)
                 except KafkaException as exc:
                     error: KafkaError = exc.args[0]
-                    passing = error.retriable() or error.code() in _NOT_YET
+                    passing = (
+                        error.retriable() or error.code() in _NOT_YET or error.code() in _SILENT
+                    )
                     if not passing or time.monotonic() > deadline:
                         raise
                     # Brokers learn about a new topic one after the other.
@@ -264,7 +274,7 @@ class QuotaTopic:
                         return None
                     # A new client, because the old one remembers former leaders.
                     time.sleep(0.05)
-                    self._admin = AdminClient(self._config, logger=log)
+                    self._admin = AdminClient(self._config, logger=librdkafka_log)
 
     @contextmanager
     def read(self) -> Iterator[TopicState]:
@@ -293,7 +303,7 @@ class QuotaTopic:
         Raises:
             StoreError: it couldn't be committed.
         """
-        deadline = time.monotonic() + WRITE_TIMEOUT_S
+        deadline = time.monotonic() + left_s(WRITE_TIMEOUT_S)
         attempts = 0
         decide = once(decide)
         with self._write_lock:
@@ -324,7 +334,7 @@ class QuotaTopic:
                     },
                     logger=_quiet,
                 )
-                self._producer.init_transactions(STEP_TIMEOUT_S)
+                self._producer.init_transactions(_step_s())
                 self.read_to_end()
             with self._moved:
                 records = decide(self.state)
@@ -362,10 +372,10 @@ class QuotaTopic:
         while True:
             try:
                 # Flushes first, and fails when any record wasn't delivered.
-                producer.commit_transaction(STEP_TIMEOUT_S)
+                producer.commit_transaction(_step_s())
                 return max(offsets) + 1
             except KafkaException as exc:
-                if not exc.args[0].retriable():
+                if not exc.args[0].retriable() or not left_s(WRITE_TIMEOUT_S):
                     raise
 
     def close(self) -> None:
@@ -377,6 +387,20 @@ class QuotaTopic:
             self._producer = None
 
 
+def _step_s() -> float:
+    """Return how long one step may take; librdkafka takes no time at all for no limit."""
+    return max(0.001, left_s(STEP_TIMEOUT_S))
+
+
+#: No broker answers, or none did in time.
+_SILENT = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
 #: Errors after a topic was made or a leader moved, until every broker knows.
 _NOT_YET = frozenset(
     {

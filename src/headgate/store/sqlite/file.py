@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from headgate.errors import MALFORMED, StoreError, StoreReplaced
+from headgate.errors import MALFORMED, StoreError, StoreReplaced, StoreSilent
+from headgate.store.deadline import left_s
 
 #: How long a writer waits for another one; they hold the lock for milliseconds.
 BUSY_MS = 10_000
@@ -35,13 +36,10 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as exc:
         code = _code(exc)
-        retriable = code in (
-            sqlite3.SQLITE_BUSY,
-            sqlite3.SQLITE_LOCKED,
-            sqlite3.SQLITE_IOERR,
-            sqlite3.SQLITE_FULL,
-        )
+        retriable = code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL)
         why = f" ({_WHY[code]})" if code in _WHY else ""
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise StoreSilent(f"the quota store {path}: {exc}{why}") from exc
         raise StoreError(f"the quota store {path}: {exc}{why}", retriable=retriable) from exc
     except MALFORMED as exc:  # a row that no Headgate wrote: SQLite checks no types
         said = " ".join(str(exc).split())
@@ -87,7 +85,7 @@ class OpenFile:
 
         SQLite doesn't wait when several processes switch to WAL at once, so this does.
         """
-        deadline = time.monotonic() + BUSY_MS / 1000
+        deadline = time.monotonic() + left_s(BUSY_MS / 1000)
         while True:
             try:
                 self.db.execute("PRAGMA journal_mode=WAL")
@@ -97,6 +95,11 @@ class OpenFile:
                     raise
                 time.sleep(0.01)
         self.db.execute("PRAGMA synchronous=FULL")
+
+    def begin(self) -> None:
+        """Begin a change; wait for another process's as long as the call may take."""
+        self.db.execute(f"PRAGMA busy_timeout={round(left_s(BUSY_MS / 1000) * 1000)}")
+        self.db.execute("BEGIN IMMEDIATE")
 
     @property
     def moved(self) -> bool:

@@ -8,8 +8,13 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Final
 
+from headgate.errors import StoreError
 from headgate.store.leases import NOBODYS, Decide, LeaseRecord
+
+#: An epoch or a time beyond this was written by hand; SQLite's integers end soon after.
+_MOST: Final = 1 << 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +57,18 @@ class SqliteLeases:
             " FROM lease WHERE lease.name = ?",
             (_ttl(name), name),
         ).fetchone()
-        return LeaseRecord(*row) if row else NOBODYS
+        if row is None:
+            return NOBODYS
+        owner, *numbers = row
+        if type(owner) is not str or any(
+            type(number) is not int or not 0 <= number <= _MOST for number in numbers
+        ):
+            # Not treated as a lease that nobody ever had: its epochs would begin at 1 again.
+            raise StoreError(
+                f"the row of the table lease for {name!r}, or its length in the table state, holds "
+                f"no lease: {row!r}; delete both once none of its workers runs"
+            )
+        return LeaseRecord(*row)
 
 
 def _ttl(name: str) -> str:

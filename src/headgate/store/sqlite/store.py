@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from headgate.clock import now_ms
-from headgate.errors import StoreError, StoreMovedOn, StoreReplaced
+from headgate.errors import StoreError, StoreMovedOn, StoreReplaced, StoreSilent
 from headgate.quota.alteration import AlterResult, Validated
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta, table_delta
@@ -30,6 +30,7 @@ from headgate.store.base import (
     resolvable,
 )
 from headgate.store.broker_rules import Told
+from headgate.store.deadline import NOTHING, LimitedLock
 from headgate.store.identity import StoreIdentity, check_revision, replaced
 from headgate.store.leases import LeaseTaker
 from headgate.store.sqlite import rows
@@ -81,7 +82,7 @@ class SqliteStore(QuotaStore):
         refuse_network_file_system(self.path)
         if not self.path.parent.is_dir():
             raise StoreError(f"the quota store {self.path}: there is no folder {self.path.parent}")
-        self._write_lock = threading.Lock()
+        self._write_lock = LimitedLock(self.url, threading.Lock())
         self._create = create
         self._data_version = -1
         # A table's version is this plus the log's number, so that versions grow even when another
@@ -253,14 +254,22 @@ class SqliteStore(QuotaStore):
             )
         if self._full and time.monotonic() >= self._probe_at:
             self._probe_at = time.monotonic() + PROBE_S
+            self._probe()
+        if self._full:
+            raise StoreError(self._full, retriable=True)
+
+    def _probe(self) -> None:
+        """Find out whether changes can be written again; it can be read all the while."""
+        try:
             # 64 KiB: there may be room for a lease's renewal, but not for a change.
             with self._transaction() as db:
                 db.execute("INSERT OR REPLACE INTO state VALUES ('probe', zeroblob(65536))")
             with self._transaction() as db:
                 db.execute("DELETE FROM state WHERE name = 'probe'")
+        except StoreSilent as exc:
+            self._full = exc.silence
+        else:
             self._full = ""
-        if self._full:
-            raise StoreError(self._full, retriable=True)
 
     # --- changing
 
@@ -272,7 +281,7 @@ class SqliteStore(QuotaStore):
                 self._open_writer()
             assert self._writer is not None
             db = self._writer.db
-            db.execute("BEGIN IMMEDIATE")
+            self._writer.begin()
             try:
                 self._check_same_store(self._identity_in(db))
                 yield db
@@ -293,6 +302,9 @@ class SqliteStore(QuotaStore):
             yield
         except (StoreReplaced, StoreMovedOn):
             raise
+        except StoreSilent as exc:
+            self._full = exc.silence
+            raise StoreSilent(exc.silence, NOTHING) from exc
         except StoreError as exc:
             self._full = str(exc)
             raise

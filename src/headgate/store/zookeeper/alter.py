@@ -7,14 +7,16 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from headgate.errors import InvalidQuota, StoreError
+from headgate.errors import InvalidQuota, StoreError, StoreSilent
 from headgate.quota.alteration import QuotaAlteration
+from headgate.quota.entity import QuotaEntity
 from headgate.store.base import Origin
+from headgate.store.deadline import NOTHING, left_s
 from headgate.store.identity import StoreIdentity, moved_on
 from headgate.store.zookeeper.change import decide, reads_of
-from headgate.store.zookeeper.client import Interrupted, Step, ZkClient
+from headgate.store.zookeeper.client import Conflict, Interrupted, Step, ZkClient
 from headgate.store.zookeeper.history import ZkHistory
 from headgate.store.zookeeper.identity import count_step, node_of
 
@@ -29,8 +31,8 @@ _Todo = tuple[QuotaAlteration, list[Step]]
 
 
 def insist(failed: str, check_same: Callable[[], None], tried: Callable[[], bool]) -> None:
-    """Call ``tried`` until it returns True; raise ``failed`` after ``PATIENCE_S``."""
-    deadline = time.monotonic() + PATIENCE_S
+    """Call ``tried`` until it returns True; raise ``failed`` after ``PATIENCE_S`` at most."""
+    deadline = time.monotonic() + left_s(PATIENCE_S)
     while not tried():
         check_same()
         if time.monotonic() > deadline:
@@ -62,6 +64,7 @@ class ZkAlterer:
     origin: Origin
     at_revision: int | None
     _done: int = 0  # transactions that happened
+    _unsure: dict[QuotaEntity, None] = field(default_factory=dict)  # sent and not answered
 
     def alter(self, batch: Sequence[QuotaAlteration]) -> None:
         """
@@ -69,10 +72,31 @@ class ZkAlterer:
 
         Raises:
             StoreMovedOn: the revision is another one.
+            StoreSilent: ZooKeeper doesn't answer; the message says what became of the change.
             StoreError: it couldn't be done in time, or a znode isn't Kafka's.
         """
+        try:
+            self._alter(batch)
+        except StoreSilent as exc:
+            raise StoreSilent(exc.silence, self._became()) from exc
+
+    def _became(self) -> str:
+        """Say what became of a change that couldn't be made to its end."""
+        done = f"{self._done} entities were changed" if self._done else NOTHING
+        if not self._unsure:
+            return done
+        first = next(iter(self._unsure))
+        told = f"{done}, and " if self._done else ""
+        return (
+            f"{told}what was sent for {first}"
+            + (f" and {len(self._unsure) - 1} others" if len(self._unsure) > 1 else "")
+            + " wasn't answered: it may have been made, or may yet; the history tells"
+        )
+
+    def _alter(self, batch: Sequence[QuotaAlteration]) -> None:
         pending = list(batch)
-        deadline = time.monotonic() + PATIENCE_S
+        began = time.monotonic()
+        patience_s = left_s(PATIENCE_S)
         rounds = 0
         while True:
             todo, version = self._decide(pending)
@@ -83,34 +107,39 @@ class ZkAlterer:
                     for (_, steps), version in zip(todo, versions, strict=True)
                 ]
             )
-            pending = [
-                a
-                for (a, _), outcome in zip(todo, outcomes, strict=True)
-                if outcome is not None and not self._happened(a, outcome)
-            ]
-            self._done += len(todo) - len(pending)
+            told = list(zip((a for a, _ in todo), outcomes, strict=True))
+            for alteration, outcome in told:
+                if isinstance(outcome, Interrupted):
+                    self._unsure[alteration.entity] = None
+            pending = [a for a, outcome in told if not self._happened(a, outcome)]
             if not pending:
                 return
-            if time.monotonic() > deadline:
+            if time.monotonic() - began > patience_s:
                 raise StoreError(
                     f"{self.url}: {len(pending)} of {len(batch)} entities couldn't be altered in "
-                    f"{PATIENCE_S:.0f} s, the first is {pending[0].entity}; try again",
+                    f"{patience_s:.0f} s, the first is {pending[0].entity}. {self._became()}; try "
+                    "again",
                     retriable=True,
                 )
             # A random pause, so that two writers that conflicted don't conflict again.
             rounds += 1
             time.sleep(random.uniform(0, min(0.5, 0.005 * 2**rounds)))
 
-    def _happened(self, alteration: QuotaAlteration, outcome: BaseException) -> bool:
+    def _happened(self, alteration: QuotaAlteration, outcome: BaseException | None) -> bool:
         """
-        Whether a transaction whose answer was lost happened: then the history has its entry.
+        Whether a transaction happened; where its answer was lost, the history then has its entry.
 
         The values can't tell. Another writer may have changed them since, and making the change a
         second time would undo that.
         """
-        if not isinstance(outcome, Interrupted):
+        path, change = alteration.entity.path, self.origin.change
+        if isinstance(outcome, Conflict):
             return False
-        return self.history.holds(alteration.entity.path, self.origin.change)
+        if isinstance(outcome, Interrupted) and not self.history.holds(path, change):
+            return False
+        self._done += 1
+        self._unsure.pop(alteration.entity, None)
+        return True
 
     def _decide(self, pending: Sequence[QuotaAlteration]) -> tuple[list[_Todo], int]:
         """Return the transactions still to be made, and the revision when they were decided."""

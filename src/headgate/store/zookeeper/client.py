@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -30,10 +31,12 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Create
+from kazoo.protocol.states import KeeperState
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from headgate.config.security import ZooKeeperSecurity
-from headgate.errors import StoreError
+from headgate.errors import StoreError, StoreSilent
+from headgate.store.deadline import left_s
 
 #: How long one call may take, reconnecting included, before it is an error to try again later.
 CALL_TIMEOUT_S = 30.0
@@ -46,7 +49,12 @@ PIPELINE = 1_000
 SENSITIVE = ("/config/users", "/config/brokers")
 
 _CONFLICTS = (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)
+_ENDED = (KeeperState.AUTH_FAILED, KeeperState.CLOSED)
 _PASSING = (ConnectionLoss, SessionExpiredError, OperationTimeoutError)
+
+
+#: What is said about a change that was sent and not answered.
+UNSURE = "was being changed: that may have happened, or may yet"
 
 
 class Conflict(Exception):
@@ -114,7 +122,18 @@ class ZkClient:
             except BaseException:
                 self.close()
                 raise
-        self._kazoo.add_listener(lambda state: on_state(state == "CONNECTED"))
+        self._connected = threading.Event()
+        self._connected.set()
+
+        def changed(state: str) -> None:
+            # After a refused login or a close no connection comes: kazoo's own error tells why.
+            if state == "CONNECTED" or self._kazoo.client_state in _ENDED:
+                self._connected.set()
+            else:
+                self._connected.clear()
+            on_state(state == "CONNECTED")
+
+        self._kazoo.add_listener(changed)
 
     def make_chroot(self) -> None:
         """Make the znode that the store's URL ends with, where it is missing."""
@@ -147,10 +166,9 @@ class ZkClient:
         except ConnectionClosedError as exc:
             raise StoreError(f"the connection to ZooKeeper {self.hosts} is closed") from exc
         except (*_PASSING, KazooTimeoutError) as exc:
-            raise StoreError(
+            raise StoreSilent(
                 f"ZooKeeper {self.hosts} can't be reached ({type(exc).__name__}); try again when "
-                "it is up",
-                retriable=True,
+                "it is up"
             ) from exc
         except (KazooException, OSError) as exc:
             raise StoreError(f"ZooKeeper {self.hosts}: {type(exc).__name__} {exc}") from exc
@@ -210,22 +228,36 @@ class ZkClient:
 
         Returns:
             For each: None when done, Conflict when another process changed a znode first,
-            Interrupted when the connection broke, so that it may have happened or not.
+            Interrupted when the connection broke or no answer came in time, so that it may have
+            happened or not.
 
         Raises:
-            StoreError: refused, closed, or out of reach for too long.
+            StoreSilent: there is no connection; nothing was sent.
+            StoreError: refused, or closed.
         """
         outcomes: list[BaseException | None] = []
+        deadline = time.monotonic() + left_s(CALL_TIMEOUT_S)
         with self.translated():
+            self._until_connected(deadline)
             answers = [self._send(steps) for steps in transactions]
             for answer in answers:
                 try:
-                    results = answer.get(timeout=CALL_TIMEOUT_S)
-                except _PASSING as exc:
+                    results = _answer(answer, deadline)
+                except (*_PASSING, KazooTimeoutError) as exc:
                     outcomes.append(Interrupted(str(exc)))
                     continue
                 outcomes.append(_outcome(results))
         return outcomes
+
+    def _until_connected(self, deadline: float) -> None:
+        """
+        Wait for a connection: what kazoo is given without one it keeps, and sends long afterwards.
+
+        Raises:
+            KazooTimeoutError: there is none at the deadline.
+        """
+        if not self._connected.wait(max(0.0, deadline - time.monotonic())):
+            raise KazooTimeoutError("no connection")
 
     def _send(self, steps: list[Step]) -> Any:
         transaction = self._kazoo.transaction()
@@ -263,12 +295,13 @@ class ZkClient:
         Returns:
             The answers by path, None where there is no such znode.
         """
-        deadline = time.monotonic() + CALL_TIMEOUT_S
+        deadline = time.monotonic() + left_s(CALL_TIMEOUT_S)
         with self.translated():
             while True:
                 try:
+                    self._until_connected(deadline)
                     asked = [(path, call(path)) for path in paths]
-                    return {path: _answer(answer) for path, answer in asked}
+                    return {path: _found(answer, deadline) for path, answer in asked}
                 except _PASSING:
                     if time.monotonic() > deadline:
                         raise
@@ -299,8 +332,11 @@ def settled(
     [outcome] = client.commit([steps])
     if not isinstance(outcome, Interrupted):
         return outcome
-    client.sync()  # a new connection's server may be behind
-    node = client.nodes([path])[path]
+    try:
+        client.sync()  # a new connection's server may be behind
+        node = client.nodes([path])[path]
+    except StoreSilent as exc:
+        raise StoreSilent(exc.silence, f"{path} {UNSURE}; look what it is then") from exc
     # A step that deletes has no data, and a znode that is gone has none.
     wanted = next(step.data for step in steps if step.path == path)
     if (None if node is None else node.data) == wanted:
@@ -314,9 +350,13 @@ def settled(
     ) from outcome
 
 
-def _answer(answer: Any) -> Any:
+def _answer(answer: Any, deadline: float) -> Any:
+    return answer.get(timeout=max(0.0, deadline - time.monotonic()))
+
+
+def _found(answer: Any, deadline: float) -> Any:
     try:
-        return answer.get(timeout=CALL_TIMEOUT_S)
+        return _answer(answer, deadline)
     except NoNodeError:
         return None
 

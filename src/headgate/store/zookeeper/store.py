@@ -8,13 +8,14 @@ Headgate's). When the connection was lost it reads everything again, so no chang
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from headgate.clock import now_ms
 from headgate.config.security import ZooKeeperSecurity
-from headgate.errors import StoreError
+from headgate.errors import StoreError, StoreSilent
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validated
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta
@@ -358,7 +359,8 @@ class ZooKeeperStore(QuotaStore):
         for first in range(0, len(accepted), BATCH):
             batch = accepted[first : first + BATCH]
             alterer.alter(batch)
-            with self._state_lock:
+            # Made, whether or not it can be read now; a later snapshot reads it again, or fails.
+            with contextlib.suppress(StoreSilent), self._state_lock:
                 table, delta = self._reread(self._refresh(), dict.fromkeys(a.entity for a in batch))
                 if delta.changes:
                     self._publish(table, delta)
@@ -382,7 +384,7 @@ class ZooKeeperStore(QuotaStore):
                 is None
             ),
         )
-        with self._state_lock:
+        with contextlib.suppress(StoreSilent), self._state_lock:
             self._refresh()
             self._publish_brokers(zk_brokers.read(self._client))
         self._poke.set()
@@ -404,6 +406,9 @@ class ZooKeeperStore(QuotaStore):
         try:
             self._history.record_foreign(foreign)
             self._history.purge_notices(CHANGES[OWN_HOME])
+        except StoreSilent:
+            with self._state_lock:  # later; what was written is found then, and not written again
+                self._foreign = [*foreign, *self._foreign]
         except StoreError as exc:
             log.warning("changes made past Headgate aren't in its history: %s", exc)
 
