@@ -20,6 +20,7 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.steps import Work, finish
 from headgate.throttle.java import LONG_MAX, UNLIMITED
+from headgate.throttle.line import Line, Place
 from headgate.throttle.observation import Observation as Observation
 from headgate.throttle.overrides import KAFKA_4, Overrides, Rules, Tags
 from headgate.throttle.registry import (
@@ -60,6 +61,7 @@ class PacedSensor:
         valid_until_ms: when an assigned bound lapses.
         moved: called at every change of the bound, with now; a replay must know the moment.
         rate: units per second over a sampled window, for metrics; never checked.
+        line: the requests that wait for what is owed beyond one throttle.
     """
 
     __slots__ = (
@@ -70,6 +72,7 @@ class PacedSensor:
         "credit",
         "last_ms",
         "last_record_ms",
+        "line",
         "moved",
         "rate",
         "requests",
@@ -96,6 +99,7 @@ class PacedSensor:
         self.burst_s = burst_s
         self.moved = moved
         self.rate = rate
+        self.line = Line()
         self.bound = bound
         self.tokens = self.burst = self.credit = bound * burst_s
         self.last_ms = self.last_record_ms = self.seen_ms = now_ms
@@ -183,7 +187,7 @@ class PacedQuotaManager(SensorRegistry):
         bursts: seconds for single entities, instead of ``burst_ms``.
         period_ms: how often bounds are assigned; None: never. One throttle is at most two periods:
             by then the bound has been replaced. What is owed beyond that, the next request waits
-            for.
+            for (``overdue_ms``).
         rules, static_default, start_ms: as for every manager.
     """
 
@@ -328,8 +332,36 @@ class PacedQuotaManager(SensorRegistry):
         sensor: PacedSensor | None = self.sensor(tags)
         if sensor is None:
             return 0
+        if now_ms > sensor.valid_until_ms:  # those that wait for this charge nothing meanwhile
+            self._lapse(sensor, now_ms)
         tokens = sensor.peek(now_ms)
         return max(token_throttle_time_ms(tokens, sensor.bound), 0) if tokens < 0.0 else 0
+
+    def overdue_ms(self, tags: Tags, place: Place, now_ms: int) -> int:
+        """
+        Return how long a request waits, since more is owed than one throttle may tell.
+
+        Args:
+            tags: the quota-id charged.
+            place: the request's among those that wait; it is taken here.
+            now_ms: epoch ms.
+
+        Returns:
+            Milliseconds by the bound as it is now, no more than one throttle; then ask again. 0:
+            it doesn't wait, and the caller has to leave its place.
+        """
+        most_ms = self.max_throttle_ms
+        owed_ms = self.owed_ms(tags, now_ms)
+        sensor: PacedSensor | None = self.sensor(tags)
+        if most_ms is None or sensor is None:
+            return 0
+        wait_ms = owed_ms - most_ms
+        if ahead := place.ahead(sensor.line):
+            wait_ms += int(ahead / sensor.bound * 1000.0)
+        if wait_ms <= 0:
+            return 0
+        place.take(sensor.line)
+        return min(wait_ms, most_ms)
 
     def _lapse(self, sensor: PacedSensor, now_ms: int) -> None:
         """Go back from an assigned bound that lapsed to the quota itself."""

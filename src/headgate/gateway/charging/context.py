@@ -7,8 +7,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headgate.gateway.charging.fetch_gate import GateKey
     from headgate.gateway.charging.headroom import Headroom
+    from headgate.throttle.line import Place
     from headgate.throttle.manager import RateSensor
 
 
@@ -27,6 +30,9 @@ class Context:
         gates: of the quota-ids that its fetches are charged to; empty under
             ``headgate.fetch=kafka``.
         share_gates: likewise of a share group's fetches, which are delivered under either setting.
+        overdue: of the quotas on what it produces whose throttles are capped: the name of each, and
+            what returns how long a Produce waits for what is owed beyond the cap, ms; it takes the
+            request's place and now.
 
     Attributes:
         fetches_alone: a fetch may be throttled by the size of its answer, which isn't known
@@ -44,6 +50,7 @@ class Context:
         "generation",
         "headroom",
         "limited",
+        "overdue",
         "principal",
         "sensor",
         "share_gates",
@@ -62,6 +69,7 @@ class Context:
         epoch: int,
         gates: tuple[GateKey, ...],
         share_gates: tuple[GateKey, ...],
+        overdue: tuple[tuple[str, Callable[[Place, int], int]], ...] = (),
     ) -> None:
         self.principal = principal
         self.client_id = client_id
@@ -73,5 +81,6 @@ class Context:
         self.epoch = epoch
         self.gates = gates
         self.share_gates = share_gates
+        self.overdue = overdue
         self.sensor: RateSensor | None = None
         self.generation = -1

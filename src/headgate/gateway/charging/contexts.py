@@ -20,7 +20,13 @@ from headgate.gateway.charging.headroom import (
     TimeAllowance,
 )
 from headgate.gateway.charging.managers import FETCHING, PRODUCING, Managers
-from headgate.quota.key import PRODUCER_IDS, REQUEST, QuotaKey
+from headgate.quota.key import (
+    PRODUCER_BPS,
+    PRODUCER_IDS,
+    PRODUCER_SHARES,
+    REQUEST,
+    QuotaKey,
+)
 from headgate.steps import Work, look_at_young, one_by_one
 
 if TYPE_CHECKING:
@@ -41,6 +47,8 @@ _SETTLED_AT_ONCE: Final = 512
 """What is settled in one step, in half a millisecond: requests and connections, and 16 for each
 allowance. The last may have as much as an allowance can have (``headroom``)."""
 _EACH_SETTLED: Final = 16
+_ASSIGNED: Final = frozenset({PRODUCER_BPS, PRODUCER_SHARES})
+"""What is produced under bounds that are assigned from time to time. So one throttle is capped."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
@@ -184,6 +192,11 @@ class Contexts:
             epoch=self.epoch,
             gates=gates if self._delivers else (),
             share_gates=gates,
+            overdue=tuple(
+                (key.name, partial(self._managers.by_key[key].overdue_ms, tags))
+                for key, tags in finite.items()
+                if key in _ASSIGNED
+            ),
         )
 
     def _headroom(self, finite: Mapping[QuotaKey, Tags]) -> Headroom | None:
