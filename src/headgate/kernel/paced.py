@@ -1,8 +1,8 @@
 """
 Pacing buckets over whole arrays, bit for bit :class:`headgate.throttle.pacing.PacedQuotaManager`.
 
-They differ from ``bucket``'s: a bound that moves pays out at the old bound first, a clock that
-steps back takes nothing away, and a bucket begins full of a burst of its own length.
+They differ from ``bucket``'s: a bound that moves pays out at the old bound first, a clock that is
+set back takes nothing away, and a bucket begins full of a burst of its own length.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -18,6 +18,7 @@ from headgate.kernel.bucket import BucketState
 from headgate.kernel.codes import EXPIRY_MS, EXPIRY_PERIOD_MS, LONG_MAX
 from headgate.kernel.compiled import compiled, round_like_java
 from headgate.kernel.rate import Ints, batch
+from headgate.throttle.pacing import SET_BACK_MS
 
 
 class PacedState(BucketState):
@@ -100,6 +101,8 @@ def _replay(state, keys, times, amounts, ops, bounds, cap_ms, throttle):
         if alive and now - all_records[k] > EXPIRY_MS:
             tick = now - (now - start_ms) % EXPIRY_PERIOD_MS
             alive = not tick - all_records[k] > EXPIRY_MS
+        if alive and op != 3 and op != 6 and all_lasts[k] - now > SET_BACK_MS:
+            all_lasts[k] = now
         bound = bounds[i] if len(bounds) else all_bounds[k]
         if op == 4:
             bound = amount

@@ -34,6 +34,9 @@ from headgate.throttle.token_bucket import token_throttle_time_ms
 
 BURST_MS: Final = 1000
 """How much of its quota a bucket holds, unless told otherwise: one second's."""
+SET_BACK_MS: Final = 1000
+"""A clock that is behind a bucket's last charge by more than this was set back: the bucket goes on
+from then. Nothing is repaid meanwhile. By less it only waits until the clock has caught up."""
 _FOREVER: Final = float("inf")
 _BELOW_ROUNDING: Final = 1 - 2**-20
 _MOST_SPARE: Final = 2.0**33
@@ -131,8 +134,16 @@ class PacedSensor:
         if self.moved is not None:
             self.moved((self.user_tag, self.client_tag), bound, now_ms)
 
+    def follow(self, now_ms: int) -> None:
+        """Go on from now if the clock was set back; else it would stand still until then."""
+        if self.last_ms - now_ms > SET_BACK_MS:
+            self.last_ms = now_ms
+            if self.moved is not None:  # a replay must know the moment of this too
+                self.moved((self.user_tag, self.client_tag), self.bound, now_ms)
+
     def refill(self, now_ms: int) -> None:
         """Add the credit since the last refill, and note for how long the bucket was overdrawn."""
+        self.follow(now_ms)
         if now_ms > self.last_ms:
             self._wait(now_ms)
             self.tokens = self.peek(now_ms)
@@ -246,7 +257,7 @@ class PacedQuotaManager(SensorRegistry):
             user: the principal's name, raw.
             client_id: raw; "" for none.
             amount: bytes.
-            now_ms: epoch ms. A clock that steps back finds the bucket as it was.
+            now_ms: epoch ms. A clock that is set back finds the bucket as it was, and goes on.
         """
         if now_ms >= self._next_tick_ms:
             self._tick(now_ms)
@@ -264,7 +275,7 @@ class PacedQuotaManager(SensorRegistry):
             sensor.rate.record(amount, now_ms)
         elapsed = now_ms - sensor.last_ms
         tokens = sensor.tokens
-        if tokens < 0.0:
+        if tokens < 0.0 or elapsed < 0:
             sensor.refill(now_ms)
             tokens = sensor.tokens
         elif elapsed > 0:
@@ -291,6 +302,7 @@ class PacedQuotaManager(SensorRegistry):
         if not self._overrides.flags:
             return UNCHARGED
         sensor: PacedSensor = self._sensor_of_tags(self.tags(user, client_id), now_ms)
+        sensor.follow(now_ms)
         sensor.last_record_ms = now_ms
         sensor.used -= amount
         if sensor.rate is not None:
@@ -334,6 +346,7 @@ class PacedQuotaManager(SensorRegistry):
             return 0
         if now_ms > sensor.valid_until_ms:  # those that wait for this charge nothing meanwhile
             self._lapse(sensor, now_ms)
+        sensor.follow(now_ms)
         tokens = sensor.peek(now_ms)
         return max(token_throttle_time_ms(tokens, sensor.bound), 0) if tokens < 0.0 else 0
 
