@@ -35,8 +35,7 @@ from headgate.throttle.token_bucket import token_throttle_time_ms
 BURST_MS: Final = 1000
 """How much of its quota a bucket holds, unless told otherwise: one second's."""
 SET_BACK_MS: Final = 1000
-"""A clock that is behind a bucket's last charge by more than this was set back: the bucket goes on
-from then. Nothing is repaid meanwhile. By less it only waits until the clock has caught up."""
+"""A clock that is behind a bucket's last charge by more than this was set back."""
 _FOREVER: Final = float("inf")
 _BELOW_ROUNDING: Final = 1 - 2**-20
 _MOST_SPARE: Final = 2.0**33
@@ -360,8 +359,7 @@ class PacedQuotaManager(SensorRegistry):
             now_ms: epoch ms.
 
         Returns:
-            Milliseconds by the bound as it is now, no more than one throttle; then ask again. 0:
-            it doesn't wait, and the caller has to leave its place.
+            Milliseconds, no more than one throttle; then ask again. 0: it has to leave its place.
         """
         most_ms = self.max_throttle_ms
         owed_ms = self.owed_ms(tags, now_ms)
