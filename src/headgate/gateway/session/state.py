@@ -371,7 +371,8 @@ class SessionState:
         What throttles is left behind as debt.
         """
         cut = self._take_cut()
-        self.leave_places()
+        if self.places:
+            self.leave_places()
         self.charge_early(now_ms)
         unanswered = self.unanswered
         while unanswered:
