@@ -1,8 +1,8 @@
 """
 Pacing buckets over whole arrays, bit for bit :class:`headgate.throttle.pacing.PacedQuotaManager`.
 
-They differ from ``bucket``'s: a bound that moves pays out at the old bound first, a clock that
-steps back takes nothing away, and a bucket begins full of a burst of its own length.
+They differ from ``bucket``'s: a bound that moves pays out at the old bound first, a clock that is
+set back takes nothing away, and a bucket begins full of a burst of its own length.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -18,6 +18,7 @@ from headgate.kernel.bucket import BucketState
 from headgate.kernel.codes import OP_BOUND, OP_MEASURE, OP_RECORD, OP_TOUCH, OP_UNRECORD
 from headgate.kernel.compiled import compiled, expired, round_like_java
 from headgate.kernel.states import Ints, batch
+from headgate.throttle.pacing import SET_BACK_MS
 
 
 class PacedState(BucketState):
@@ -86,11 +87,14 @@ def _replay(state, keys, times, amounts, ops, bounds, cap_ms, throttle):
             exists[k] = True
             all_tokens[k] = bound * burst_s
             all_lasts[k] = now
-        elif bound != all_bounds[k]:
-            tokens = _refill(all_tokens[k], all_bounds[k], all_lasts[k], now, burst_s)
-            all_lasts[k] = max(all_lasts[k], now)
-            all_bounds[k] = bound
-            all_tokens[k] = min(tokens, bound * burst_s)
+        else:
+            if op != OP_MEASURE and op != OP_TOUCH and all_lasts[k] - now > SET_BACK_MS:
+                all_lasts[k] = now
+            if bound != all_bounds[k]:
+                tokens = _refill(all_tokens[k], all_bounds[k], all_lasts[k], now, burst_s)
+                all_lasts[k] = max(all_lasts[k], now)
+                all_bounds[k] = bound
+                all_tokens[k] = min(tokens, bound * burst_s)
         if op == OP_MEASURE or op == OP_BOUND:  # noqa: SIM109 - `in` is slower here
             continue
         all_records[k] = now

@@ -5,6 +5,7 @@ A home is what keeps a store's data: a SQLite file, ZooKeeper or a KRaft cluster
 
 - ``base``: the words of the contract: history entries, audit lines, where a change comes from.
 - ``opening``: opens a store by its URL.
+- ``deadline``: how long a call may take altogether, and what is known of a home that is silent.
 - ``identity``: which store it is, and which stores it took over from.
 - ``hub``: calls watches back with each change, once and in order.
 - ``leases``: the rules of leases; a home keeps their records.

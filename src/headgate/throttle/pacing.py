@@ -21,6 +21,7 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.steps import Work, finish
 from headgate.throttle.java import LONG_MAX, UNLIMITED
+from headgate.throttle.line import Line, Place
 from headgate.throttle.overrides import Overrides, Tags
 from headgate.throttle.registry import (
     SENSORS_AT_ONCE,
@@ -34,6 +35,8 @@ from headgate.throttle.token_bucket import token_throttle_time_ms
 
 BURST_MS: Final = 1000
 """How much of its quota a bucket holds, unless told otherwise: one second's."""
+SET_BACK_MS: Final = 1000
+"""A clock that is behind a bucket's last charge by more than this was set back."""
 _FOREVER: Final = float("inf")
 _BELOW_ROUNDING: Final = 1 - 2**-20
 _MOST_SPARE: Final = 2.0**33
@@ -83,6 +86,7 @@ class PacedSensor:
         valid_until_ms: when an assigned bound lapses.
         moved: called at every change of the bound, with now; a replay must know the moment.
         rate: units per second over a sampled window, for metrics; never checked.
+        line: the requests that wait for what is owed beyond one throttle.
     """
 
     user_tag: str
@@ -103,6 +107,7 @@ class PacedSensor:
     requests: int = 0
     throttled: bool = False
     waited_ms: float = 0.0
+    line: Line = field(init=False, default_factory=Line)
 
     def __post_init__(self) -> None:
         self.tokens = self.burst = self.credit = self.bound * self.burst_s
@@ -130,8 +135,16 @@ class PacedSensor:
         if self.moved is not None:
             self.moved((self.user_tag, self.client_tag), bound, now_ms)
 
+    def follow(self, now_ms: int) -> None:
+        """Go on from now if the clock was set back; else it would stand still until then."""
+        if self.last_ms - now_ms > SET_BACK_MS:
+            self.last_ms = now_ms
+            if self.moved is not None:  # a replay must know the moment of this too
+                self.moved((self.user_tag, self.client_tag), self.bound, now_ms)
+
     def refill(self, now_ms: int) -> None:
         """Add the credit since the last refill, and note for how long the bucket was overdrawn."""
+        self.follow(now_ms)
         if now_ms > self.last_ms:
             self._wait(now_ms)
             self.tokens = self.peek(now_ms)
@@ -186,7 +199,7 @@ class PacedQuotaManager(SensorRegistry):
         bursts: seconds for single entities, instead of ``burst_ms``.
         period_ms: how often bounds are assigned; None: never. One throttle is at most two periods:
             by then the bound has been replaced. What is owed beyond that, the next request waits
-            for.
+            for (``overdue_ms``).
         common: as for every manager. Nothing is judged by its windows.
     """
 
@@ -242,7 +255,7 @@ class PacedQuotaManager(SensorRegistry):
             user: the principal's name, raw.
             client_id: raw; "" for none.
             amount: bytes.
-            now_ms: epoch ms. A clock that steps back finds the bucket as it was.
+            now_ms: epoch ms. A clock that is set back finds the bucket as it was, and goes on.
         """
         if now_ms >= self._next_tick_ms:
             self._tick(now_ms)
@@ -260,7 +273,7 @@ class PacedQuotaManager(SensorRegistry):
             sensor.rate.record(amount, now_ms)
         elapsed = now_ms - sensor.last_ms
         tokens = sensor.tokens
-        if tokens < 0.0:
+        if tokens < 0.0 or elapsed < 0:
             sensor.refill(now_ms)
             tokens = sensor.tokens
         elif elapsed > 0:
@@ -286,6 +299,7 @@ class PacedQuotaManager(SensorRegistry):
         if not self._overrides.flags:
             return UNCHARGED
         sensor: PacedSensor = self._sensor_of_tags(self.tags(user, client_id), now_ms)
+        sensor.follow(now_ms)
         sensor.last_record_ms = now_ms
         sensor.used -= amount
         if sensor.rate is not None:
@@ -327,8 +341,36 @@ class PacedQuotaManager(SensorRegistry):
         sensor: PacedSensor | None = self.sensor(tags)
         if sensor is None:
             return 0
+        if now_ms > sensor.valid_until_ms:  # those that wait for this charge nothing meanwhile
+            self._lapse(sensor, now_ms)
+        sensor.follow(now_ms)
         tokens = sensor.peek(now_ms)
         return max(token_throttle_time_ms(tokens, sensor.bound), 0) if tokens < 0.0 else 0
+
+    def overdue_ms(self, tags: Tags, place: Place, now_ms: int) -> int:
+        """
+        Return how long a request waits, since more is owed than one throttle may tell.
+
+        Args:
+            tags: the quota-id charged.
+            place: the request's among those that wait; it is taken here.
+            now_ms: epoch ms.
+
+        Returns:
+            Milliseconds, no more than one throttle; then ask again. 0: it has to leave its place.
+        """
+        most_ms = self.max_throttle_ms
+        owed_ms = self.owed_ms(tags, now_ms)
+        sensor: PacedSensor | None = self.sensor(tags)
+        if most_ms is None or sensor is None:
+            return 0
+        wait_ms = owed_ms - most_ms
+        if ahead := place.ahead(sensor.line):
+            wait_ms += int(ahead / sensor.bound * 1000.0)
+        if wait_ms <= 0:
+            return 0
+        place.take(sensor.line)
+        return min(wait_ms, most_ms)
 
     def _lapse(self, sensor: PacedSensor, now_ms: int) -> None:
         """Go back from an assigned bound that lapsed to the quota itself."""

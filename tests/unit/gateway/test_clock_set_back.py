@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,17 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER
 from kit.playbook import START_MS
 
-from .conftest import Nobody, StillFace, StillIdentity, fetch, fetched, produce, produced
+from .conftest import (
+    Nobody,
+    StillFace,
+    StillIdentity,
+    fetch,
+    fetched,
+    produce,
+    produced,
+    request,
+    string,
+)
 
 SLOW = {QuotaEntity.of(user="alice"): {PRODUCER: 1_000.0}}
 SLOW_FETCH = {QuotaEntity.of(user="alice"): {CONSUMER: 10_000.0}}
@@ -160,3 +171,34 @@ async def test_a_link_goes_by_the_loops_clock(gateway: Callable[..., Any]) -> No
     )  # a timer that is a little early isn't a step
     link._wake(session.state.throttled_until_ms)
     assert session.state.throttled_until_ms == 0
+
+
+def test_a_smooth_fetch_waits_no_longer_because_the_clock_is_set_back(
+    gateway: Callable[..., Any],
+) -> None:
+    smooth = {"headgate.pacing": "smooth"}
+    skew_ms = 0
+    rules = gateway(SLOW_FETCH, smooth, skew=lambda: skew_ms).rules
+    first, second = (
+        Session(rules, build_plans(), StillIdentity("alice"), StillFace()) for _ in range(2)
+    )
+    for session in (first, second):
+        session.upstream_ready(START_MS)
+    first.client_data(memoryview(bytearray(fetch())), START_MS)
+    first.broker_data(memoryview(bytearray(fetched(40_000))), START_MS)
+    asks = struct.pack(">iiiibii", -1, 500, 1, 52_428_800, 0, 0, -1) + struct.pack(">i", 1)
+    asks += string("t") + struct.pack(">iiiqqi", 1, 0, -1, 0, -1, 1_048_576)
+    asks = request(1, 11, 1, asks + struct.pack(">i", 0) + string(""))
+    second.client_data(memoryview(bytearray(asks)), START_MS + 1)
+    assert not second.to_broker
+    skew_ms = -HOUR_MS
+    back_ms = START_MS + 2 - HOUR_MS
+    looked_ms = back_ms
+    for _ in range(10):
+        second.wake(looked_ms)
+        if second.to_broker:
+            break
+        assert second.state.hold is not None
+        looked_ms = second.state.hold.wake_ms
+    assert second.to_broker
+    assert looked_ms - back_ms < 4_000  # the debt of some three seconds, and no hour

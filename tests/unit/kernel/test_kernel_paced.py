@@ -17,10 +17,19 @@ T0 = 1_700_000_000_000
 USERS = ("a", "b", "c")
 
 
+STEPS = {
+    "goes": (0, 0, 1, 9, 120, 900, -5, 2),
+    "is idle": (0, 0, 1, 9, 120, 900, -5, *[2] * 800, 4_000_000),
+    "is set back": (0, 0, 1, 9, 120, 900, -5, *[2] * 80, -600_000),
+}
+"""What a clock does between two events, ms."""
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("pieces", [1, 7])
+@pytest.mark.parametrize("clock", STEPS)
 def test_replayed_events_of_moving_bounds_give_the_managers_throttles(
-    seed: int, pieces: int
+    seed: int, pieces: int, clock: str
 ) -> None:
     rng = random.Random(seed)
     manager = PacedQuotaManager(
@@ -38,7 +47,7 @@ def test_replayed_events_of_moving_bounds_give_the_managers_throttles(
         manager.update_quota(QuotaEntity.of(user=user), 4000.0, T0)
     now = T0
     for _ in range(3000):
-        now += rng.choice([0, 0, 1, 9, 120, 900, -5, 4_000_000 if rng.random() < 0.01 else 2])
+        now += rng.choice(STEPS[clock])
         user = rng.choice(USERS)
         dice = rng.random()
         if dice < 0.1:

@@ -287,6 +287,23 @@ def test_what_a_bucket_owes_is_told_whole() -> None:
     assert m.owed_ms(TAGS, T0 + 1) == 0
 
 
+def test_a_bucket_goes_on_when_its_clock_is_set_back() -> None:
+    hour_ms = 3_600_000
+    m = PacedQuotaManager(PRODUCE, start_ms=T0)
+    m.update_quota(USER, 1000.0, T0)
+    assert m.record("u", "c", 5_000, T0).throttle_time_ms == 4_000
+    assert m.owed_ms(TAGS, T0 - 900) == 4_000  # the next charge waits until it has caught up
+    assert m.owed_ms(TAGS, T0) == 4_000
+    back = T0 - hour_ms
+    assert m.owed_ms(TAGS, back) == 4_000  # what it owed it owes
+    assert m.owed_ms(TAGS, back + 3_000) == 1_000
+    assert m.record("u", "c", 1_000, back + 4_000).throttle_time_ms == 1_000
+    # Set back again, by a charge: nothing is gained, and nothing stands still.
+    for n in range(1, 6):
+        assert m.record("u", "c", 500, back - n * hour_ms).throttle_time_ms == 1_000 + n * 500
+    assert m.owed_ms(TAGS, back - 5 * hour_ms + 3_500) == 0
+
+
 def test_what_is_taken_back_was_not_used() -> None:
     m = PacedQuotaManager(PRODUCE, period_ms=1000, num_samples=2, window_ms=30_000, start_ms=T0)
     m.shows_rates = True

@@ -20,11 +20,18 @@ from headgate.gateway.charging.headroom import (
     TimeAllowance,
 )
 from headgate.gateway.charging.managers import FETCHING, PRODUCING, Managers
-from headgate.quota.key import PRODUCER_IDS, REQUEST, QuotaKey
+from headgate.quota.key import (
+    PRODUCER_BPS,
+    PRODUCER_IDS,
+    PRODUCER_SHARES,
+    REQUEST,
+    QuotaKey,
+)
 from headgate.steps import Work, look_at_young, one_by_one
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
+    from headgate.throttle.line import Place
     from headgate.throttle.manager import RateSensor
     from headgate.throttle.overrides import Tags
 
@@ -42,6 +49,8 @@ _SETTLED_AT_ONCE: Final = 512
 """What is settled in one step, in half a millisecond: requests and connections, and 16 for each
 allowance. The last may have as much as an allowance can have (``headroom``)."""
 _EACH_SETTLED: Final = 16
+_ASSIGNED: Final = frozenset({PRODUCER_BPS, PRODUCER_SHARES})
+"""What is produced under bounds that are assigned from time to time. So one throttle is capped."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
@@ -62,6 +71,9 @@ class Context:
         gates: of the quota-ids that its fetches are charged to; empty under
             ``headgate.fetch=kafka``.
         share_gates: likewise of a share group's fetches, which are delivered under either setting.
+        overdue: of the quotas on what it produces whose throttles are capped: the name of each, and
+            what returns how long a Produce waits for what is owed beyond the cap, ms; it takes the
+            request's place and now.
 
     Attributes:
         fetches_alone: a fetch may be throttled by the size of its answer, which isn't known
@@ -79,6 +91,7 @@ class Context:
     epoch: int
     gates: tuple[GateKey, ...]
     share_gates: tuple[GateKey, ...]
+    overdue: tuple[tuple[str, Callable[[Place, int], int]], ...]
     fetches_alone: bool = field(init=False)
     sensor: RateSensor | None = None
     generation: int = -1
@@ -226,6 +239,11 @@ class Contexts:
             epoch=self.epoch,
             gates=gates if self._delivers else (),
             share_gates=gates,
+            overdue=tuple(
+                (key.name, partial(self._managers.by_key[key].overdue_ms, tags))
+                for key, tags in finite.items()
+                if key in _ASSIGNED
+            ),
         )
 
     def _headroom(self, finite: Mapping[QuotaKey, Tags]) -> Headroom | None:

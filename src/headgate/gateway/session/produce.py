@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import RemoteProtocolError
 from headgate.gateway.session.in_flight import told_before
+from headgate.gateway.session.mute import RESPONSE_SENT
 from headgate.gateway.session.relay import (
     INCOMPLETE,
     PASSED,
+    WAITS,
     pass_limited,
     pass_part,
     pass_silent,
     wait_for_answers,
 )
+from headgate.throttle.line import Place
 from headgate.wire.header import parse_request_header
 from headgate.wire.messages import produce
 
@@ -51,6 +54,8 @@ def on_request(
     """Pass a Produce on; arguments and result as for ``relay.on_request``."""
     version = plan.version
     left = pos + 4 + size - len(data)
+    if state.context.overdue and _waits_for_rest(state, 4 + size - max(left, 0), now_ms):
+        return WAITS
     acks: int | None = None
     if header <= size:
         # Without a transactional id, and without tags in a flexible header, acks come next.
@@ -92,6 +97,26 @@ def on_request(
     else:
         pass_limited(state, asked, now_ms)
     return PASSED
+
+
+def _waits_for_rest(state: SessionState, bytes_here: int, now_ms: int) -> bool:
+    """Whether the client waits for what its quota-id owes beyond one throttle; if so, mute it."""
+    # Differs: by bps or shares a Produce waits while more is owed than one throttle may tell.
+    # Else connections that stay would each pass a request per throttle, however much is owed.
+    longest_ms = 0
+    places = state.places
+    for name, overdue_ms in state.context.overdue:
+        place = places.get(name) or places.setdefault(name, Place(bytes_here))
+        wait_ms = overdue_ms(place, now_ms)
+        if wait_ms > longest_ms:
+            longest_ms, state.muted_by = wait_ms, name
+    if not longest_ms:
+        state.leave_places()
+        return False
+    state.start_throttle(longest_ms, now_ms)
+    if not state.unanswered:
+        state.mute.apply(RESPONSE_SENT)
+    return True
 
 
 def _late_acks(view: memoryview, version: int, header: int) -> int | None:

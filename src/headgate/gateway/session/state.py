@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from headgate.gateway.session.in_flight import Collecting, InFlight
     from headgate.gateway.session.interfaces import Identity
     from headgate.throttle.controller_mutation import MutationQuota
+    from headgate.throttle.line import Place
 
 # In Python 3.11 looking up an enum's member costs more than all that is done with it.
 _KIND_PRODUCE: Final = Kind.PRODUCE
@@ -78,6 +79,7 @@ class SessionState:
         stalled: the client doesn't take its answers.
         gone: the client has hung up, and some of its charges aren't known yet.
         throttled_until_ms: when the throttle in force ends, epoch ms; 0: there is none.
+        places: where the next Produce waits for what throttles didn't tell, by quota key.
         hold: what the connection's fetches wait for; None before the first wait.
         fetch_session: of the client, where fetches are answered empty.
         debts: what the connection owes if it closes now.
@@ -124,6 +126,7 @@ class SessionState:
     stalled: bool = False
     gone: bool = False
     throttled_until_ms: int = 0
+    places: dict[str, Place] = field(default_factory=dict)
     hold: FetchHold | None = None
     fetch_session: FetchSession | None = None
     debts: Debts | None = None
@@ -209,6 +212,12 @@ class SessionState:
             self.mute.apply(THROTTLE_STARTED)
         self.throttled_until_ms = until_ms
         self.commands.append(WakeAt(until_ms))
+
+    def leave_places(self) -> None:
+        """A Produce waits no more, or has gone."""
+        for place in self.places.values():
+            place.leave()
+        self.places.clear()
 
     def debts_end_ms(self, plan: Plan, now_ms: int) -> int:
         """Return when closed connections' debts let the first request of a kind pass, epoch ms."""
@@ -320,6 +329,8 @@ class SessionState:
         What throttles is left behind as debt.
         """
         cut = self._take_cut()
+        if self.places:
+            self.leave_places()
         self.charge_early(now_ms)
         unanswered = self.unanswered
         while unanswered:

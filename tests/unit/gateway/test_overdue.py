@@ -1,0 +1,168 @@
+"""What many connections take under a quota whose throttles are capped (`bps`, `shares`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headgate.gateway.charging.enforcement import Enforcement
+from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.session.session import Session
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import PRODUCER_BPS, PRODUCER_SHARES, QuotaKey
+from kit.playbook import START_MS
+
+from .conftest import Setup, StillFace, StillIdentity, produce, produced
+
+Make = Callable[..., Setup]
+ALICE = QuotaEntity.of(user="alice")
+QUOTA = 100_000
+SIZE = 90_000
+CONNECTIONS = 50
+SECONDS = 300
+LOOKS = 2
+"""By a connection and second, at most."""
+CAP_MS = {PRODUCER_BPS: 10_000, PRODUCER_SHARES: 2_000}
+
+
+class Client:
+    """Asks again as soon as it may, by the connection it has or by a new one each time."""
+
+    def __init__(self, rules: Enforcement, *, stays: bool, acks: int) -> None:
+        self.rules, self.stays, self.acks = rules, stays, acks
+        self.now_ms = START_MS
+        self.armed = 0  # of clients whose time has come, who waits for longest is the first
+        self.passed = 0
+        self.held = False
+        self._connect()
+
+    def _connect(self) -> None:
+        self.session = Session(self.rules, build_plans(), StillIdentity("alice"), StillFace())
+        self.session.upstream_ready(self.now_ms)
+
+    def turn(self) -> None:
+        session, now = self.session, self.now_ms
+        session.wake(now)
+        if not self.held:
+            session.client_data(memoryview(bytearray(produce(SIZE, acks=self.acks))), now)
+        self.held = not session.to_broker
+        if not self.held:
+            self.passed += sum(map(len, session.to_broker))
+            if self.acks:
+                session.broker_data(memoryview(bytearray(produced())), now)
+        session.to_broker.clear()
+        session.to_client.clear()
+        session.commands.clear()
+        until_ms = session.state.throttled_until_ms
+        if not self.held and not self.stays:
+            session.close("client-gone", "", now)
+            self._connect()
+            until_ms = 0
+        self.now_ms = max(now + 1, until_ms)
+
+
+def setup_of(gateway: Make, key: QuotaKey) -> Enforcement:
+    """Rules under a cluster-wide quota, or under a share of a contested capacity."""
+    value = float(QUOTA) if key is PRODUCER_BPS else 1.0
+    capacity = {"headgate.capacity.producer_byte_rate": str(QUOTA)}
+    rules: Enforcement = gateway({ALICE: {key: value}}, capacity).rules
+    if key is PRODUCER_SHARES:
+        until_ms = START_MS + SECONDS * 1000
+        bounds = {("alice", ""): float(QUOTA)}
+        rules.managers.produce_shares.assign(bounds, START_MS, until_ms)
+    return rules
+
+
+@pytest.mark.parametrize("acks", [-1, 0])
+@pytest.mark.parametrize("stays", [True, False])
+@pytest.mark.parametrize("key", [PRODUCER_BPS, PRODUCER_SHARES])
+def test_connections_that_obey_a_capped_throttle_get_the_quota(
+    gateway: Make, key: QuotaKey, stays: bool, acks: int
+) -> None:
+    rules = setup_of(gateway, key)
+    clients = [Client(rules, stays=stays, acks=acks) for _ in range(CONNECTIONS)]
+    end_ms = START_MS + SECONDS * 1000
+    for turn in range(1_000_000):
+        client = min(clients, key=lambda c: (c.now_ms, c.armed))
+        if client.now_ms >= end_ms:
+            break
+        client.turn()
+        client.armed = turn
+    passed = sum(client.passed for client in clients)
+    most_s = SECONDS + 1 + CAP_MS[key] / 1000  # the burst, and what a throttle may tell
+    assert passed <= QUOTA * most_s + CONNECTIONS * (SIZE + 4)
+    assert passed >= QUOTA * (SECONDS - 1)
+    assert turn < LOOKS * SECONDS * CONNECTIONS  # who waits doesn't look all the time
+    turns = [client.passed // SIZE for client in clients]
+    assert max(turns) - min(turns) <= 2
+
+
+def owing(rules: Enforcement) -> Client:
+    """A client that has sent 45 s worth of its quota, and whose next request waits."""
+    client = Client(rules, stays=True, acks=-1)
+    session: Any = client.session
+    session.client_data(memoryview(bytearray(produce(50 * SIZE))), START_MS)
+    session.broker_data(memoryview(bytearray(produced())), START_MS)
+    session.to_broker.clear()
+    client.now_ms = session.state.throttled_until_ms
+    assert client.now_ms == START_MS + CAP_MS[PRODUCER_BPS]
+    client.turn()
+    assert client.held
+    assert session.state.muted_by == PRODUCER_BPS.name
+    return client
+
+
+def test_a_bound_that_rises_ends_the_wait_within_a_throttle(gateway: Make) -> None:
+    rules = setup_of(gateway, PRODUCER_BPS)
+    client = owing(rules)
+    assert client.now_ms == START_MS + 20_000
+    rules.managers.produce_bps.assign({("alice", ""): 9e6}, START_MS + 10_001, START_MS + 30_000)
+    client.turn()
+    assert not client.held
+
+
+def test_who_leaves_keeps_no_place(gateway: Make) -> None:
+    rules = setup_of(gateway, PRODUCER_BPS)
+    client = owing(rules)
+    others = [Client(rules, stays=True, acks=-1) for _ in range(20)]
+    for other in others:
+        other.now_ms = client.now_ms
+        other.turn()
+        assert other.held
+    sensor = rules.managers.produce_bps.sensor(("alice", ""))
+    assert sensor.line.came - sensor.line.gone == 21 * (SIZE + 4)
+    for other in others:
+        other.session.close("client-gone", "", other.now_ms)
+    assert sensor.line.came - sensor.line.gone == SIZE + 4
+    client.now_ms = START_MS + 35_000  # all but the last ten seconds' worth is repaid
+    client.turn()
+    assert not client.held
+    assert sensor.line.came == sensor.line.gone
+
+
+def test_announced_bytes_keep_nobody_waiting(gateway: Make) -> None:
+    rules = setup_of(gateway, PRODUCER_BPS)
+    client = owing(rules)
+    other = Client(rules, stays=True, acks=-1)
+    other.session.client_data(memoryview(bytearray(produce(1_000 * SIZE)[:200])), START_MS + 10_000)
+    sensor = rules.managers.produce_bps.sensor(("alice", ""))
+    assert sensor.line.came - sensor.line.gone == SIZE + 4 + 200
+    client.now_ms = START_MS + 35_000
+    client.turn()
+    assert not client.held
+
+
+def test_a_split_that_lapsed_keeps_nobody_waiting(gateway: Make) -> None:
+    rules = setup_of(gateway, PRODUCER_BPS)
+    bps = rules.managers.produce_bps
+    bps.assign({("alice", ""): 100.0}, START_MS, START_MS + 15_000)
+    client = Client(rules, stays=True, acks=-1)
+    for _ in range(2):  # owes a quarter of an hour by the split, and a second by the quota
+        client.turn()
+    assert client.held
+    assert client.now_ms == START_MS + 20_000
+    client.turn()
+    assert not client.held
+    assert bps.split(("alice", ""), client.now_ms) == QUOTA
