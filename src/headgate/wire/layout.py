@@ -26,14 +26,17 @@ class Skipper:
     Args:
         frame: the message.
         flexible: whether its version is flexible.
+
+    Attributes:
+        seen: counts elements; a caller that reads elements itself counts them here too.
     """
 
-    __slots__ = ("_flexible", "_frame", "_seen")
+    __slots__ = ("_flexible", "_frame", "seen")
 
     def __init__(self, frame: Buffer, flexible: bool = True) -> None:
         self._frame = frame
         self._flexible = flexible
-        self._seen = count(1)
+        self.seen = count(1)
 
     def array(self, at: int, layout: Layout) -> Work[int]:
         """
@@ -43,7 +46,7 @@ class Skipper:
             RemoteProtocolError: it doesn't parse. That its last element ends within the message
                 isn't checked here.
         """
-        frame, flexible, seen = self._frame, self._flexible, self._seen
+        frame, flexible, seen = self._frame, self._flexible, self.seen
         elements, at = read_array_length(frame, at, flexible)
         try:
             for _ in range(elements):

@@ -180,7 +180,8 @@ def test_a_smooth_fetch_waits_no_longer_because_the_clock_is_set_back(
     skew_ms = 0
     rules = gateway(SLOW_FETCH, smooth, skew=lambda: skew_ms).rules
     first, second = (
-        Session(rules, build_plans(), StillIdentity("alice"), StillFace()) for _ in range(2)
+        Session(SessionState(rules, StillIdentity("alice")), build_plans(), StillFace())
+        for _ in range(2)
     )
     for session in (first, second):
         session.upstream_ready(START_MS)

@@ -10,6 +10,7 @@ import pytest
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.session import Session
+from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_BPS, PRODUCER_SHARES, QuotaKey
 from kit.playbook import START_MS
@@ -39,7 +40,8 @@ class Client:
         self._connect()
 
     def _connect(self) -> None:
-        self.session = Session(self.rules, build_plans(), StillIdentity("alice"), StillFace())
+        state = SessionState(self.rules, StillIdentity("alice"))
+        self.session = Session(state, build_plans(), StillFace())
         self.session.upstream_ready(self.now_ms)
 
     def turn(self) -> None:
