@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -92,9 +92,7 @@ def lines() -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize(("place", "words"), list(lines()))
 def test_command_lines_are_understood(place: str, words: list[str]) -> None:
-    module, _, function = COMMANDS[words[0]].target.partition(":")
-    suffix = function.removeprefix("main").lstrip("_")
-    parser = getattr(import_module(module), f"{suffix}_parser" if suffix else "parser")()
+    parser = resolve_name(f"headgate.{COMMANDS[words[0]].target}")()
     assert parser.parse_args(words[1:])
 
 
