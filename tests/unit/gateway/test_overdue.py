@@ -11,11 +11,13 @@ from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.session import Session
 from headgate.gateway.session.state import SessionState
+from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_BPS, PRODUCER_SHARES, QuotaKey
+from headgate.quota.table import QuotaTable
 from kit.playbook import START_MS
 
-from .conftest import Setup, StillFace, StillIdentity, produce, produced
+from .conftest import Setup, StillFace, StillIdentity, heartbeat, produce, produced
 
 Make = Callable[..., Setup]
 ALICE = QuotaEntity.of(user="alice")
@@ -142,6 +144,37 @@ def test_who_leaves_keeps_no_place(gateway: Make) -> None:
     client.turn()
     assert not client.held
     assert sensor.line.came == sensor.line.gone
+
+
+def test_who_waits_for_an_answer_keeps_nobody_waiting(gateway: Make) -> None:
+    """Its answer may come from a broker that hangs, or wait for a client that reads nothing."""
+    rules = setup_of(gateway, PRODUCER_BPS)
+    client = owing(rules)
+    stuck = Client(rules, stays=True, acks=-1)
+    stuck.now_ms = START_MS + 10_000
+    data = heartbeat(0) + produce(SIZE)
+    stuck.session.client_data(memoryview(bytearray(data)), stuck.now_ms)
+    assert stuck.session.state.unanswered
+    sensor = rules.managers.produce_bps.sensor(("alice", ""))
+    assert sensor.line.came - sensor.line.gone == 2 * (SIZE + 4)
+    stuck.session.wake(stuck.session.state.throttled_until_ms)
+    assert sensor.line.came - sensor.line.gone == SIZE + 4
+    client.now_ms = START_MS + 35_000
+    client.turn()
+    assert not client.held
+
+
+def test_who_waited_for_a_quota_that_is_gone_keeps_no_place(gateway: Make) -> None:
+    rules = setup_of(gateway, PRODUCER_BPS)
+    client = owing(rules)
+    line = rules.managers.produce_bps.sensor(("alice", "")).line
+    assert line.came - line.gone == SIZE + 4
+    lifted = QuotaAlteration(ALICE, (Op(PRODUCER_BPS, None),))
+    _, delta = QuotaTable({ALICE: {PRODUCER_BPS: float(QUOTA)}}).apply([lifted])
+    rules.update(delta, client.now_ms)
+    client.turn()
+    assert not client.held
+    assert line.came == line.gone
 
 
 def test_announced_bytes_keep_nobody_waiting(gateway: Make) -> None:

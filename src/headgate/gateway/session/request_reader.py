@@ -116,9 +116,16 @@ class RequestReader:
         """Take held bytes if nothing keeps the client waiting any more."""
         state, held = self._state, self.held
         while state.closed is None:
-            if not self.opened or state.question is not None or state.throttled_until_ms:
+            if state.throttled_until_ms:
                 return
-            if state.unanswered and (state.until_answered or state.mute.state is not NOT_MUTED):
+            if (
+                not self.opened
+                or state.question is not None
+                or (
+                    state.unanswered and (state.until_answered or state.mute.state is not NOT_MUTED)
+                )
+            ):
+                state.leave_places()  # else others would wait for an answer that nobody reads
                 return
             state.until_answered = state.alone = False
             if not state.mute.try_unmute():

@@ -183,6 +183,9 @@ class SessionState:
         """Ask the rules who is charged, by the principal and the client id as they are now."""
         self.entered = 0
         self.context = self.rules.context(self.identity.principal, self.client_id)
+        names = {name for name, _ in self.context.overdue}
+        for name in self.places.keys() - names:
+            self.places.pop(name).leave()
 
     # --- why the client waits ---------------------------------------------------------------
 
@@ -214,7 +217,7 @@ class SessionState:
         self.commands.append(WakeAt(until_ms))
 
     def leave_places(self) -> None:
-        """A Produce waits no more, or has gone."""
+        """A Produce doesn't wait for its turn any more: it passes, or something else keeps it."""
         for place in self.places.values():
             place.leave()
         self.places.clear()
