@@ -231,6 +231,7 @@ class Threading:
     RLock = RLock
     Thread = Thread
     Timer = threading.Timer
+    TIMEOUT_MAX = threading.TIMEOUT_MAX
 
     @staticmethod
     def current_thread() -> Any:

@@ -35,8 +35,42 @@ OWN: Final = frozenset({"sockets", "tasks"})
 """What it asks with; nothing else may be left when it is looked at again for the first time."""
 
 
+CAPS_NS: Final = {f"{PRODUCED}:bps": 10_000 * NS_PER_MS, f"{PRODUCED}:shares": 2_000 * NS_PER_MS}
+"""Longest throttle by quotas whose bounds move: two of their periods."""
+
+
+class Owed:
+    """What a quota-id owes by a bound that moves, told by the journal; a second's worth is free."""
+
+    def __init__(self, now_ns: int) -> None:
+        self.tokens = self.bound = math.inf
+        self.then_ns = now_ns
+        self.over_ns = -1  # when more was owed for the last time than a throttle may tell
+
+    def told(self, row: Row) -> None:
+        """Take a charge, or another bound."""
+        self.refill(row.now_ns)
+        self.bound = row.bound
+        self.tokens = min(self.tokens, self.bound)
+        if row.kind != "bound":
+            self.tokens -= row.amount if row.kind == "record" else -row.amount
+
+    def refill(self, now_ns: int) -> None:
+        if self.bound < math.inf:
+            paid = self.bound * (now_ns - self.then_ns) / 1e9
+            self.tokens = min(self.tokens + paid, max(self.bound, self.tokens))
+        self.then_ns = now_ns
+
+    def ns(self, ahead: int) -> float:
+        """How long it takes until what is owed, and what waits, is paid."""
+        return (ahead - self.tokens) / self.bound * 1e9 if 0 < self.bound < math.inf else 0.0
+
+
 class Waits(Law):
-    """A whole request passes at once, unless Kafka would have it wait, or a newcomer owes."""
+    """
+    A whole request passes at once, unless Kafka would have it wait, or a newcomer owes, or more is
+    owed by a bound that moves than one throttle may tell.
+    """
 
     name = "waiting"
 
@@ -48,10 +82,17 @@ class Waits(Law):
         keys = (key for _, key, _ in life.story.quotas)
         self._fetching = sorted({CONSUMED, *(key for key in keys if key.startswith(CONSUMED))})
         self._before: list[tuple[int, Quotas]] = []  # until when quotas were in force, and which
+        self._owed: dict[tuple[int, str, tuple[str, str]], Owed] = {}
 
     def charged(self, row: Row) -> None:
         if row.kind == "quota":
             self._known.clear()  # another level may apply now: everybody is a newcomer to it
+            for (_, quota_type, _), owed in self._owed.items():
+                if quota_type == row.quota_type:
+                    owed.over_ns = row.now_ns
+        if row.quota_type in CAPS_NS and row.kind in ("record", "unrecord", "bound"):
+            key = row.broker, row.quota_type, row.tags
+            self._owed.setdefault(key, Owed(row.now_ns)).told(row)
         if row.view is None or row.kind != "record":
             return
         if row.throttle_ms > 0:
@@ -80,7 +121,32 @@ class Waits(Law):
             latest = max(latest, since_ns + left_ns)
         return latest
 
+    def _overdue_until(self, view: View, asked: Asked) -> int:
+        """Return until when a Produce waits for what is owed and waits before it, and looks."""
+        life, latest = self.life, 0
+        who, now_ns = (view_principal(view), asked.client), life.loop.now_ns
+        ahead = sum(
+            one.size + 4
+            for other in life.watch.open.values()
+            if other is not view
+            for one in other.waiting.values()
+            if one.key == say.PRODUCE
+        )
+        for (broker, quota_type, tags), owed in self._owed.items():
+            mine = all(tag in ("", name) for tag, name in zip(tags, who, strict=True))
+            if not mine or broker != life.broker_of(view.number):
+                continue
+            owed.refill(now_ns)
+            cap_ns = CAPS_NS[quota_type]
+            if owed.ns(ahead) > cap_ns - SLACK_NS:
+                owed.over_ns = now_ns
+            if owed.over_ns >= 0:
+                latest = max(latest, owed.over_ns + cap_ns)
+        return latest
+
     def clock_set(self, by_ms: int) -> None:
+        for owed in self._owed.values():
+            owed.over_ns = self.life.loop.now_ns
         # What a closed connection owes follows the wall clock: set back, it lasts as much longer,
         # and for a newcomer at most as long as was told.
         by_ns = max(-by_ms, 0) * NS_PER_MS
@@ -93,6 +159,7 @@ class Waits(Law):
 
     def crashed(self) -> None:
         self._lanes.clear()
+        self._owed.clear()
 
     def _held_until(self, view: View, asked: Asked, since_ns: int) -> int:
         """Return until when a fetch may be held: as long as a quota charges it."""
@@ -127,6 +194,8 @@ class Waits(Law):
         if self._is_refused(view, asked):
             return since + REFUSED_NS
         fetches = asked.key in FETCHES
+        if asked.key == say.PRODUCE and self._owed:
+            since = max(since, self._overdue_until(view, asked))
         # A newcomer to a quota-id waits for what others left.
         if (asked.client, fetches) not in self._known.get(view.number, ()):
             since = max(since, self._owes_until(view, asked, since))
