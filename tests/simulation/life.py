@@ -194,6 +194,8 @@ class Life:
 
     def _charged(self, event: tuple[Any, ...]) -> None:
         origin, t_ms, amount, bound, throttle_ms, told_ms, *_ = event
+        if origin.kind == "bound":
+            bound = origin.value
         number = 0
         if origin.client_ip and origin.client_ip.startswith("10."):
             _, high, middle, low = map(int, origin.client_ip.split("."))
