@@ -189,7 +189,9 @@ class Life:
         else:
             self.quotas[level, key] = value
         after = self.table()
-        self.requoted_ns = self.loop.now_ns + 200 * NS_PER_MS
+        # A gateway that stands still hears of it when it goes on.
+        heard_ns = max(self.loop.now_ns, self.gateway.process.frozen_until_ns)
+        self.requoted_ns = heard_ns + 200 * NS_PER_MS
         self.gateway.requoted(after, table_delta(before, after))
 
     def _charged(self, event: tuple[Any, ...]) -> None:
