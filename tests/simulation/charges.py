@@ -53,8 +53,9 @@ class Charges:
         return found
 
     def is_late(self, asked: Asked | None) -> bool:
-        """Whether a request was passed on before the quotas that are in force."""
-        return asked is not None and asked.begun_ns <= self._life.requoted_ns
+        """Whether a request was passed on before the quotas that are in force; None: now."""
+        begun_ns = self._life.loop.now_ns if asked is None else asked.begun_ns
+        return begun_ns <= self._life.requoted_ns
 
     def _choose(self, view: View, size: int, uncharged: list[Asked]) -> Asked | None:
         """Return the one of this size that is charged now; None: it hasn't been passed on yet."""
