@@ -135,7 +135,9 @@ def test_prometheus_sees_the_gateway_and_raises_the_alert_on_a_client_that_is_th
         assert set(loaded.values()) == {"ok"}
         used = f'kafka_server_produce_quota_utilization{{client_id="{client}"}}'
         # By the moment: while the client is muted, the window empties.
-        wait_for(lambda: max(_value(prometheus, used), default=0.0) > 50, "a quota that is used", 180)
+        wait_for(
+            lambda: max(_value(prometheus, used), default=0.0) > 50, "a quota that is used", 180
+        )
         asked = _panels(tmp_path / "monitoring")
         answered = {title for title, query in asked if _value(prometheus, query)}
         assert {title for title, _ in asked if title.startswith("headgate-now: ")} <= answered
