@@ -213,11 +213,16 @@ def test_who_hangs_up_while_the_broker_reads_nothing_is_let_go(
             upstream._loop.call_soon_threadsafe(hangs.wait)
             client.setblocking(False)
             left = memoryview(produce(60_000_000))
-            with contextlib.suppress(BlockingIOError):
-                while left:
-                    left = left[client.send(left) :]
             (link,) = gateway.gateway.brokers[1].links
-            wait_for(lambda: gateway.call(lambda: link.broker.full), "a full side")
+
+            def fills() -> bool:
+                nonlocal left
+                with contextlib.suppress(BlockingIOError):
+                    while left:
+                        left = left[client.send(left) :]
+                return bool(gateway.call(lambda: link.broker.full))
+
+            wait_for(fills, "a full side")
             # A reset, since an end waits behind what isn't read in the client's own kernel.
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         wait_for(lambda: gateway.call(lambda: links(gateway)) == 0, "the link's end")
