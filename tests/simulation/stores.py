@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
@@ -117,6 +118,7 @@ class Home:
     """
 
     def __init__(self, flavour: Flavour, new_id: Callable[[], str]) -> None:
+        self.lock = threading.RLock()
         self.flavour = flavour
         self._new_id = new_id
         self.contents: Contents | None = None
@@ -307,8 +309,12 @@ class SimStore(QuotaStore):
             self.home.committed()
             return result
 
+        def at_once() -> Any:  # where threads are real, other stores of this home have theirs
+            with self.home.lock:
+                return inside()
+
         with self._write_lock:
-            result = self._call(kind, inside)
+            result = self._call(kind, at_once)
         self._poke.set()
         return result
 
