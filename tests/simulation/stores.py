@@ -299,22 +299,19 @@ class SimStore(QuotaStore):
         self._prepare()
 
         def inside() -> Any:
-            held = self.home.contents
-            if held is None:
-                raise self._missing()
-            known, found = self._identity, held.identity
-            if known is not None and not found.follows(known._replace(revision=0)):
-                raise replaced(self.url, known, found)
-            result = work(held)
-            self.home.committed()
-            return result
-
-        def at_once() -> Any:  # where threads are real, other stores of this home have theirs
-            with self.home.lock:
-                return inside()
+            with self.home.lock:  # where threads are real, other stores of this home have theirs
+                held = self.home.contents
+                if held is None:
+                    raise self._missing()
+                known, found = self._identity, held.identity
+                if known is not None and not found.follows(known._replace(revision=0)):
+                    raise replaced(self.url, known, found)
+                result = work(held)
+                self.home.committed()
+                return result
 
         with self._write_lock:
-            result = self._call(kind, at_once)
+            result = self._call(kind, inside)
         self._poke.set()
         return result
 

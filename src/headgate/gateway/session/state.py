@@ -183,9 +183,10 @@ class SessionState:
         """Ask the rules who is charged, by the principal and the client id as they are now."""
         self.entered = 0
         self.context = self.rules.context(self.identity.principal, self.client_id)
-        names = {name for name, _ in self.context.overdue}
-        for name in self.places.keys() - names:
-            self.places.pop(name).leave()
+        if self.places:
+            names = {name for name, _ in self.context.overdue}
+            for name in self.places.keys() - names:
+                self.places.pop(name).leave()
 
     # --- why the client waits ---------------------------------------------------------------
 
