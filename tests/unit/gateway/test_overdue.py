@@ -24,7 +24,7 @@ ALICE = QuotaEntity.of(user="alice")
 QUOTA = 100_000
 SIZE = 90_000
 CONNECTIONS = 50
-SECONDS = 300
+SECONDS = 100
 LOOKS = 2
 """By a connection and second, at most."""
 CAP_MS = {PRODUCER_BPS: 10_000, PRODUCER_SHARES: 2_000}
