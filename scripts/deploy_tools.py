@@ -71,17 +71,17 @@ def helm() -> Path:
     return program
 
 
-def containers() -> None:
+def programs(names: tuple[str, ...] = PACKAGES) -> None:
     """
-    See that there are programs that build and run an image.
+    See that there are the programs of some of Debian's packages; by default, what makes an image.
 
     Raises:
         Missing: they aren't there, and this isn't root on a Debian.
     """
     path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-    missing = [name for name in PACKAGES if shutil.which(name, path=path) is None]
+    missing = [name for name in names if shutil.which(name, path=path) is None]
     if os.geteuid() != 0:
-        raise Missing("images are built and run as root here: run this as root")
+        raise Missing("root folders and images are made as root here: run this as root")
     if not missing:
         return
     say(f"installing Debian's {', '.join(missing)} …")
@@ -93,17 +93,23 @@ def containers() -> None:
         raise Missing(f"install {', '.join(missing)} (Debian: apt-get install)")
 
 
-def base() -> Path:
-    """Return a Debian with Python as a tar file, made the first time: some minutes, 170 MB."""
-    made = folder() / f"{SUITE}.tar"
+def base(suite: str = SUITE, packages: tuple[str, ...] = ("python3", "python3-venv")) -> Path:
+    """
+    Return a Debian with some packages as a tar file, made the first time: some minutes, 170 MB.
+
+    Args:
+        suite: the release's name.
+        packages: what it has beside what every Debian has.
+    """
+    made = folder() / f"{'-'.join((suite, *packages))}.tar"
     with locked("deploy-base"):
         if made.exists():
             return made
-        say(f"debootstrap {SUITE} …")
-        command = ["debootstrap", "--variant=minbase", "--include=python3,python3-venv"]
+        say(f"debootstrap {suite} …")
+        command = ["debootstrap", "--variant=minbase", f"--include={','.join(packages)}"]
         unfinished = made.with_suffix(".part")
         shutil.rmtree(unfinished, ignore_errors=True)  # of a run that was killed
-        command += [SUITE, str(unfinished)]  # from debootstrap's own mirror
+        command += [suite, str(unfinished)]  # from debootstrap's own mirror
         path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
         log = folder() / "debootstrap.log"
         try:

@@ -2,7 +2,7 @@
 See that there is a Prometheus, and its promtool, for the tests of rules: `make prometheus`.
 
 They are looked for in the folder that HEADGATE_PROMETHEUS names, else on PATH, and linked into the
-cache, where tests look. Where there is none, Debian's package is unpacked into the cache: apt
+cache, where tests look. Where there is none, Debian's packages are unpacked into the cache: apt
 checks signed lists and hashes, and no service is installed or started.
 """
 
@@ -20,8 +20,9 @@ from headgate.embedded.cache import cache_dir, locked
 
 NAMES = ("prometheus", "promtool")
 WAY_OUT = (
-    "Tests of the alerts need both: install them (Debian: apt-get install prometheus), or name the "
-    "folder that holds them in HEADGATE_PROMETHEUS"
+    "Tests of the alerts need prometheus and promtool: install them (Debian 12: apt-get install "
+    "prometheus; newer: apt-get install prometheus promtool), or name the folder that holds them "
+    "in HEADGATE_PROMETHEUS"
 )
 
 
@@ -35,9 +36,9 @@ def folder() -> Path:
     return cache_dir() / "prometheus"
 
 
-def there() -> bool:
-    """Tell whether both are in the cache and print their version."""
-    return all(chromium.runs(str(folder() / name)) for name in NAMES)
+def missing() -> list[str]:
+    """Return the programs that aren't in the cache or don't print their version."""
+    return [name for name in NAMES if not chromium.runs(str(folder() / name))]
 
 
 def link() -> None:
@@ -50,34 +51,49 @@ def link() -> None:
             (folder() / name).symlink_to(found)
 
 
+def fetch(package: str, into: Path) -> bool:
+    """Fetch a package of Debian's; a new machine has no lists of packages yet."""
+    return chromium.apt("download", package, cwd=into) or (
+        chromium.apt("update") and chromium.apt("download", package, cwd=into)
+    )
+
+
 def unpack() -> None:
-    """Unpack Debian's package into the cache."""
+    """
+    Unpack Debian's packages into the cache.
+
+    Debian 12 has both programs in the package prometheus. Since Debian 13 promtool is a package of
+    its own.
+    """
     say("unpacking Debian's prometheus, 20 MB …")
     packages = folder() / "packages"
-    packages.mkdir(exist_ok=True)
-    # A new machine has no lists of packages yet.
-    if not chromium.apt("download", "prometheus", cwd=packages):
-        chromium.apt("update")
-        chromium.apt("download", "prometheus", cwd=packages)
-    for package in packages.glob("*.deb"):
-        unpacked = packages / "root"
-        subprocess.run(["dpkg-deb", "--extract", package, unpacked], check=True)
-        for name in NAMES:
-            (folder() / name).unlink(missing_ok=True)
-            shutil.move(unpacked / "usr" / "bin" / name, folder() / name)
-    shutil.rmtree(packages)
+    unpacked = packages / "root"
+    for name in NAMES:
+        if chromium.runs(str(folder() / name)):
+            continue
+        shutil.rmtree(packages, ignore_errors=True)
+        packages.mkdir()
+        if not fetch(name, packages):
+            continue  # main says what is missing
+        for package in packages.glob("*.deb"):
+            subprocess.run(["dpkg-deb", "--extract", package, unpacked], check=True)
+        for program in NAMES:
+            if (found := unpacked / "usr" / "bin" / program).is_file():
+                (folder() / program).unlink(missing_ok=True)
+                shutil.move(found, folder() / program)
+    shutil.rmtree(packages, ignore_errors=True)
 
 
 def main() -> int:
     """Find or bring both; 1 where that can't be done."""
     with locked("prometheus"):
         folder().mkdir(exist_ok=True)
-        if os.environ.get("HEADGATE_PROMETHEUS") or not there():
+        if os.environ.get("HEADGATE_PROMETHEUS") or missing():
             link()
-        if not there() and shutil.which("apt-get"):
+        if missing() and shutil.which("apt-get"):
             unpack()
-        if not there():
-            print(f"error: no Prometheus was found. {WAY_OUT}", file=sys.stderr)
+        if lacking := missing():
+            print(f"error: no {' and no '.join(lacking)}. {WAY_OUT}", file=sys.stderr)
             return 1
     say(str(folder()))
     return 0

@@ -40,7 +40,7 @@ def containers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]
     sys.path.insert(0, str(ROOT / "scripts"))
     import deploy_tools
 
-    deploy_tools.containers()
+    deploy_tools.programs()
     base = deploy_tools.base()
     context = tmp_path_factory.mktemp("context")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", context / "dist"]

@@ -97,6 +97,7 @@ def test_what_a_broker_offers_is_in_the_table(broker: Connection, version: int) 
     assert set(narrowed.ranges) == set(answer.ranges)
 
 
+@pytest.mark.mount
 def test_brokers_say_what_their_disks_hold(
     kafka4: EmbeddedKafka, unique: Callable[[str], str]
 ) -> None:
@@ -116,6 +117,7 @@ def test_brokers_say_what_their_disks_hold(
     assert {r.broker_id for r in found} <= {1, 2}
 
 
+@pytest.mark.mount
 @pytest.mark.parametrize("version", range(1, 5))
 def test_every_version_of_log_dirs_is_read(
     kafka4: EmbeddedKafka, broker: Connection, unique: Callable[[str], str], version: int

@@ -82,6 +82,22 @@ def test_every_program_runs_with_its_defaults_or_is_a_part_of_others(folder: str
     assert {name for name in run_each.ARGUMENTS if name.startswith(folder)} <= set(programs)
 
 
+def test_log_dirs_are_left_out_only_in_a_chroot_without_a_mount(
+    run_tests: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert "mount" not in run_tests.expression("kafka4", slow=False)
+    assert run_tests.expression("kafka4", slow=False, mounted=False).count("not mount") == 1
+    mounts = tmp_path / "mounts"
+    monkeypatch.setattr(run_tests, "Path", lambda _: mounts)
+    monkeypatch.delenv("CI", raising=False)
+    for text, mounted in (("proc /proc proc rw 0 0\n", False), ("/dev/vda / ext4 rw 0 0\n", True)):
+        mounts.write_text(text)
+        assert run_tests.root_is_mounted() == mounted
+    mounts.write_text("")
+    monkeypatch.setenv("CI", "true")  # which fails rather than leaving a test out
+    assert run_tests.root_is_mounted()
+
+
 def test_one_closing_line_sums_all_groups(run_tests: ModuleType) -> None:
     fast = run_tests.Result("fast", 10, 0, 0, 0, 61.5, 90.0, 0)
     spark = run_tests.Result("spark", 5, 1, 0, 0, 10.0, 8.0, 1)
