@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	&& { echo $$p; break; }; done)
 VENV := .venv/bin
 
-.PHONY: help setup demo test test-all bench fuzz simulate mutants package release bounds site notebook lint pins browser prometheus chart clean
+.PHONY: help setup demo test test-all bench fuzz simulate mutants package release bounds docs site notebook lint pins browser prometheus chart clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile
@@ -51,6 +51,11 @@ release: setup  ## all that a release needs except uploading; DRY=1 says what is
 
 bounds: setup  ## unit tests with both ends of the declared versions, and on other Pythons; END=lowest for one
 	@$(VENV)/python scripts/bounds.py $(END)
+
+docs: setup  ## write the pages that are made from tables of the source; then look at the difference
+	@PYTHONPATH=tests $(VENV)/python -m kit.settings_page docs/reference/settings.md
+	@PYTHONPATH=tests $(VENV)/python -m kit.metrics_page docs/reference/metrics.md
+	@HEADGATE_GOLDEN=write $(VENV)/pytest tests/docs/test_commands_page.py
 
 site: setup  ## build the documentation site in build/site; warnings and dead links are errors
 	@$(VENV)/python scripts/doc_site.py

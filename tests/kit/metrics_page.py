@@ -34,7 +34,7 @@ of a millisecond, traffic in between.
 
 [Dashboards and alerts](../howto/monitoring.md) over them come with the package.
 
-This page is generated from `headgate.metrics.table` (`python tests/kit/metrics_page.py docs/reference/metrics.md`).
+This page is generated from `headgate.metrics.table` (`make docs`).
 """
 
 

@@ -25,7 +25,7 @@ SIGHUP has the file read again and puts those marked **R** in force, for new con
 the files that they name (certificates, credentials) are read again too. Of the others the log says which have changed and
 need a restart.
 
-This page is generated from `headgate.config.settings` (`python tests/kit/settings_page.py docs/reference/settings.md`).
+This page is generated from `headgate.config.settings` (`make docs`).
 """
 
 

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from headgate.config.listeners import Endpoint, HostPort, SecurityProtocol
 from headgate.errors import BAD_PATTERN
@@ -225,8 +225,22 @@ def _upstream(text: str) -> tuple[HostPort, ...] | None:
     return found
 
 
+_STORE_PLACES: Final = {
+    "sqlite": "PATH",
+}
+"""Stores whose URL is SCHEME:PLACE: what stands for the place in messages, by scheme."""
+_STORE_FORMS: Final = ", ".join(
+    (
+        *(f"{scheme}:{place}" for scheme, place in _STORE_PLACES.items()),
+        "zookeeper://HOST:PORT/CHROOT",
+        "kafka://HOST:PORT",
+    )
+)
+
+
 def _store(text: str) -> str:
-    if text.startswith("sqlite:") and len(text) > len("sqlite:"):
+    scheme, _, place = text.partition(":")
+    if scheme in _STORE_PLACES and place:
         return text
     if "@" in text:  # what stands before it may be a password, so it isn't quoted
         raise ValueError(
@@ -239,9 +253,7 @@ def _store(text: str) -> str:
             for part in items(hosts) or [""]:
                 HostPort.parse(part)
             return text
-    raise ValueError(
-        f"{text!r} isn't sqlite:PATH, zookeeper://HOST:PORT/CHROOT or kafka://HOST:PORT"
-    )
+    raise ValueError(f"{text!r} isn't {' or '.join(_STORE_FORMS.rsplit(', ', 1))}")
 
 
 def _usage(text: str) -> UsageTarget:
@@ -296,7 +308,7 @@ COUNTS = Kind("list", _counts, "host:count,…")
 BROKER_PORTS = Kind("list", _broker_ports, "broker-id:port,…")
 PRINCIPALS = Kind("list", _principals, "User:name;User:name;…")
 UPSTREAM = Kind("list", _upstream, "embedded, or host:port,…")
-STORE = Kind("string", _store, "sqlite:PATH, zookeeper://HOST:PORT/CHROOT, kafka://HOST:PORT")
+STORE = Kind("string", _store, _STORE_FORMS)
 USAGE = Kind("string", _usage, "files:DIR, kafka:TOPIC, none")
 CLASS = Kind("class", _python_class, "module:Class")
 RULES = Kind("list", _mapping_rules, "DEFAULT, RULE:pattern/replacement/[LU],…")
