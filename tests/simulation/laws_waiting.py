@@ -8,6 +8,7 @@ import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.gateway.connection.link import Link
 from kit.claims import allowances
 from simulation import speech as say
 from simulation.conversations import LOGIN
@@ -261,9 +262,15 @@ class Memory(Law):
 
 
 class AtRest(Law):
-    """When load has ended, nothing is left of it."""
+    """When load has ended, nothing is left of it; of a closed connection no timer is, ever."""
 
     name = "at rest"
+
+    def tick(self) -> None:
+        for timer in self.life.loop.timers(self.life.gateway.process):
+            link = getattr(timer._callback, "__self__", None)
+            if isinstance(link, Link) and link.closed is not None:
+                self.broken(f"{link.session.state.connection} is closed and has a timer")
 
     def end(self) -> None:
         life = self.life

@@ -332,6 +332,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         if not handle._cancelled:
             self.arrive(handle._context.get(PROCESS, self.world), handle)
 
+    def timers(self, process: Process) -> list[asyncio.TimerHandle]:
+        """Return a process's timers that are neither due nor cancelled."""
+        handles = (args[0] for *_, what, args in self._heap if what == self._timer_due)
+        return [one for one in handles if not one._cancelled and one._context[PROCESS] is process]
+
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         pass
 

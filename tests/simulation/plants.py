@@ -312,6 +312,18 @@ def way_to_the_broker_stays_open_over_tls(patch: Patch) -> None:
     patch.setattr(transports.BrokerSide, "abort", close)
 
 
+def closed_connection_keeps_its_timers(patch: Patch) -> None:
+    """As it was: a muted client that hung up was kept until its mute would have ended."""
+    whole = link.Link.close
+
+    def close(self: Any, *args: Any) -> None:
+        timers, self._timers = self._timers, {}
+        whole(self, *args)
+        self._timers = timers
+
+    patch.setattr(link.Link, "close", close)
+
+
 def _handler(patch: Patch, before: Any, after: Any) -> None:
     """Have the request reader call another handler."""
     from headgate.gateway.session import request_reader
@@ -336,6 +348,7 @@ PLANTS: Final[tuple[tuple[Plant, frozenset[str]], ...]] = tuple(
         (early_requests_charged_late, ("alone", "ending never gains")),
         (headroom_waits_on_a_silent_peer, ("waiting",)),
         (half_sent_request_reserves, ("at rest",)),
+        (closed_connection_keeps_its_timers, ("at rest",)),
         (answer_swallowed_at_a_hang_up, ("answers",)),
         (acknowledgement_invented, ("acknowledged",)),
         (held_answer_charged_by_its_deadline, ("Kafka's decisions", "gates")),

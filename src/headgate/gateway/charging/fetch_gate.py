@@ -17,7 +17,7 @@ new connection of its principal gets the place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from heapq import heappop, heappush, heapreplace, nlargest
+from heapq import heapify, heappop, heappush, heapreplace, nlargest
 from itertools import count
 from typing import Final, NamedTuple
 
@@ -40,6 +40,8 @@ _LOOKED_AT_ONCE: Final = 128
 """Gates that are looked at in one step, in a quarter of a millisecond."""
 SET_BACK_MS: Final = 10
 """A wall clock that moves by more than this against one that is never set has been set."""
+MOST_GONE: Final = 64
+"""Turns of closed connections in a gate's queues; more, and more than wait, are dropped at once."""
 KEPT_BYTES: Final = 32 << 20
 """Bytes of answers that wait, all connections of a broker together; beyond it an answer is emptied
 at once. A hundred connections with a read buffer each."""
@@ -94,7 +96,7 @@ class Gate:
         self._bound = 0.0
         self._opened_ms: int | None = None  # when the first went, after it had been closed
         self._abroad = 0  # let through since, and not charged yet
-        self._waiting = 0
+        self._waiting = self._gone = 0
         self._queues: dict[str, list[tuple[int, int, Turn]]] = {}  # heaps by principal
         # A heap of the principals that wait: when each last had a turn, its first place, its name.
         self._order: list[tuple[int, int, str]] = []
@@ -181,6 +183,9 @@ class Gate:
             self.stand_aside(turn)
             return
         self.stand_aside(turn)
+        self._gone += turn.queued
+        if self._gone > max(MOST_GONE, self._waiting):
+            self._drop_gone()
         left = self._left.get(turn.principal)
         if left is None:
             if len(self._left) >= MOST_PRINCIPALS:
@@ -188,6 +193,15 @@ class Gate:
             left = self._left[turn.principal] = []
         if len(left) < MOST_LEFT:
             heappush(left, turn.number)
+
+    def _drop_gone(self) -> None:
+        """Keep only turns that wait in the queues; ``_first`` would keep all behind one of them."""
+        self._gone = 0
+        for queue in self._queues.values():
+            for _, _, turn in queue:
+                turn.queued = turn.waiting
+            queue[:] = [place for place in queue if place[2].queued]
+            heapify(queue)
 
     def done(self, turn: Turn, now_ms: int) -> None:
         """A turn was charged: its place ends, and the next may go if the gate is still open."""

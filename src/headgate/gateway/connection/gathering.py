@@ -39,11 +39,12 @@ class Gathering:
         read_ms: when something was last read while many were unanswered.
     """
 
-    __slots__ = ("_raw", "_reads", "active", "read_ms")
+    __slots__ = ("_raw", "_reads", "_timer", "active", "read_ms")
 
     def __init__(self, raw: socket.socket) -> None:
         self._raw: socket.socket | None = raw
         self._reads = 0
+        self._timer: asyncio.TimerHandle | None = None
         self.active = False
         self.read_ms = 0
 
@@ -95,7 +96,8 @@ class Gathering:
         self.active = bool(answers)
 
     def _look_later(self) -> None:
-        asyncio.get_running_loop().call_later(GATHER_S, self._look, self._reads)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(GATHER_S, self._look, self._reads)
 
     def _look(self, reads: int) -> None:
         """Let nothing wait below the mark for longer than a moment."""
@@ -109,6 +111,8 @@ class Gathering:
     def close(self) -> None:
         """Close the copy of the socket."""
         self.active = False
+        if self._timer is not None:
+            self._timer.cancel()
         if self._raw is not None:
             self._raw.close()
             self._raw = None

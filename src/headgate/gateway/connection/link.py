@@ -94,6 +94,8 @@ class Link:
         "_paused",
         "_refusals",
         "_starved",
+        "_timed",
+        "_timers",
         "_waits",
         "address",
         "broker",
@@ -137,6 +139,8 @@ class Link:
         self._refusals = refusals
         self._waits = False  # it was refused, and isn't told yet
         self._left: str | None = None  # the client hung up before its broker was reached
+        self._timers: dict[int, asyncio.TimerHandle] = {}  # a closed link has none
+        self._timed = 0  # how many there have been
         self._hangup = hangup
         self._on_ask = on_ask
         self._on_closed = on_closed
@@ -374,7 +378,19 @@ class Link:
     def _wake_at(self, t_ms: int) -> None:
         delay_ms = t_ms - now_ms()
         # The loop's timers have whole milliseconds and may be early by one; the session asks again.
-        asyncio.get_running_loop().call_later(max(delay_ms, 1) / 1000, self._wake, t_ms)
+        self._after(max(delay_ms, 1) / 1000, self._wake, t_ms)
+
+    def _after(self, delay_s: float, do: Callable[..., None], *more: Any) -> None:
+        """Do something later, unless this link closes before."""
+        if self.closed is not None:
+            return
+        self._timed += 1
+        loop = asyncio.get_running_loop()
+        self._timers[self._timed] = loop.call_later(delay_s, self._due, self._timed, do, *more)
+
+    def _due(self, timer: int, do: Callable[..., None], *more: Any) -> None:
+        del self._timers[timer]
+        do(*more)
 
     def _wake(self, t_ms: int) -> None:
         # The loop's own clock is never set and has counted the whole delay.
@@ -414,7 +430,7 @@ class Link:
         self.client.abort()
         self.client.full = False
         self.broker_reading(True)
-        asyncio.get_running_loop().call_later(LATE_ANSWER_S, self.close, "client-gone", detail)
+        self._after(LATE_ANSWER_S, self.close, "client-gone", detail)
         self.settle()
 
     def close(self, reason: str, detail: str = "") -> None:
@@ -426,6 +442,9 @@ class Link:
             return
         self.closed = reason
         self.session.close(reason, detail, now_ms())
+        for timer in self._timers.values():
+            timer.cancel()  # it would keep this link, for as long as the client was muted
+        self._timers.clear()
         if self._paused or self._starved or self._hangup.full:
             self._hangup.forget(self)
         if self._account is not None:

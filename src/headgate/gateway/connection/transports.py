@@ -274,7 +274,7 @@ class _Side(asyncio.BufferedProtocol):
             return
         transport.resume_reading()
         transport.write_eof()
-        asyncio.get_running_loop().call_later(GOODBYE_S, transport.abort)
+        self.linger = asyncio.get_running_loop().call_later(GOODBYE_S, transport.abort)
 
     def abort(self) -> None:
         """Close at once."""

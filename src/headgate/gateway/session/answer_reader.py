@@ -111,12 +111,18 @@ class AnswerReader:
         Raises:
             RemoteProtocolError: the broker breaks the protocol.
         """
-        kept = self.drop_kept()
+        kept = self._take_kept()
         self.feed(memoryview(kept), now_ms)
         return self._kept is None and self._rewriter.pending is None
 
-    def drop_kept(self) -> bytearray:
-        """Forget the answer that waits; return its bytes."""
+    def drop(self) -> None:
+        """Forget what is kept and collected: the conversation is over."""
+        self._take_kept()
+        self._head = bytearray()
+        self._collected = self._rewriter.pending = None
+
+    def _take_kept(self) -> bytearray:
+        """Stop keeping the answer that waits; return its bytes."""
         kept, self._kept = self._kept or bytearray(), None
         self._state.rules.gates.kept_bytes -= len(kept)
         return kept

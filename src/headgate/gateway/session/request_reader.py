@@ -107,6 +107,11 @@ class RequestReader:
         """Whether no request is half read."""
         return self._state.begun is None and not self._head
 
+    def drop(self) -> None:
+        """Forget what is held: the conversation is over."""
+        self.held.clear()
+        self._head = bytearray()
+
     def open(self, now_ms: int) -> None:
         """Begin: the upstream connection is up."""
         self.opened = True

@@ -337,8 +337,8 @@ class Session:
 
         Of a Produce that was passed on in part, that part is charged; as in a whole one, the length
         prefix doesn't count. Afterwards ``throttled_until_ms`` says when the client would have been
-        read again if it had stayed.
+        read again if it had stayed. Nothing that was held or collected is kept.
         """
         self.state.charge_unanswered(first_is_charged=self._answers.passing, now_ms=now_ms)
-        if self._answers.keeps:
-            self._answers.drop_kept()
+        self.requests.drop()
+        self._answers.drop()
