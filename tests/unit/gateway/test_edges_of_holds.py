@@ -6,7 +6,12 @@ from collections.abc import Callable
 
 from headgate.gateway.charging.fetch_gate import GateKey, Gates
 from headgate.gateway.charging.fetch_hold import HELD, LITTLE, PASS, FetchHold
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import CONSUMER_BPS
 
+from .enforcement_kit import made
+
+ALICE = QuotaEntity.of(user="alice")
 T0 = 1_700_000_000_000
 ONE, TWO = (GateKey(name, "alice", "") for name in ("consumer_byte_rate", "other"))
 
@@ -88,3 +93,44 @@ def test_who_changes_its_quota_id_or_leaves_waits_at_the_old_gate_no_more() -> N
     assert two.idle(T0 + 500)
     assert two.place("alice") is not None
     assert after.admit((ONE,), "alice", T0, 9_000, T0 + 1_000) == PASS
+
+
+def test_who_waits_at_another_gate_keeps_nobody_waiting_where_it_had_its_turn() -> None:
+    gates = closed(two=1_000)
+    nudged: list[str] = []
+    both, after = FetchHold(gates), FetchHold(gates)
+    both.nudge, after.nudge = (lambda: nudged.append("both")), (lambda: nudged.append("after"))
+    assert both.admit((ONE, TWO), "alice", T0, 10_000, T0 + 1) == HELD
+    assert after.admit((TWO,), "alice", T0, 10_000, T0 + 2) == HELD
+    gates.charged(ONE, 8_000, 100.0, T0 + 500)
+    assert both.admit((ONE, TWO), "alice", T0, 10_000, T0 + 1_000) == HELD
+    assert both.wake_ms == T0 + 8_500
+    assert set(nudged) == {"after"}
+    assert after.admit((TWO,), "alice", T0, 10_000, T0 + 1_000) == PASS
+    gates.charged(TWO, 9_000, 100.0, T0 + 1_010)  # where it had its turn, it isn't asked again
+    assert both.admit((ONE, TWO), "alice", T0, 10_000, T0 + 8_500) == PASS
+
+
+def test_the_gate_that_opens_last_is_waited_at_first() -> None:
+    gates = closed(one=500, two=1_000)
+    both, after = FetchHold(gates), FetchHold(gates)
+    assert both.admit((ONE, TWO), "alice", T0, 10_000, T0 + 1) == HELD
+    assert both.wake_ms == T0 + 1_000
+    assert after.admit((ONE,), "alice", T0, 10_000, T0 + 2) == HELD
+    assert after.wake_ms == T0 + 500  # nobody stands before it there
+
+
+def test_who_waits_at_a_bucket_is_woken_when_its_bound_moves_or_lapses() -> None:
+    rules, _ = made({ALICE: {CONSUMER_BPS: 1_000.0}})
+    manager, tags = rules.managers.fetch_bps, ("alice", "")
+    keys = rules.context("alice", "app").share_gates
+    throttle = manager.record("alice", "app", 9_000, T0)
+    rules.gates.charged(keys[0], throttle.throttle_time_ms, throttle.bound, T0)
+    hold, woken = FetchHold(rules.gates), []
+    hold.nudge = lambda: woken.append("hold")
+    assert hold.admit(keys, "alice", T0, 60_000, T0) == HELD
+    assert hold.wake_ms == T0 + 1_000  # its bound may lapse before all is repaid
+    manager.assign({tags: 8_000.0}, T0 + 500, T0 + 60_000)
+    assert woken == ["hold"]
+    assert hold.admit(keys, "alice", T0, 60_000, T0 + 500) == HELD
+    assert hold.wake_ms == T0 + 500 + 938  # 7,500 bytes at 8,000 a second

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from headgate.quota.table import QuotaTable, TableDelta
     from headgate.steps import Work
     from headgate.throttle.controller_mutation import MutationQuota
+    from headgate.throttle.overrides import Tags
 
 _LOADED_AT_ONCE: Final = 16
 """Entities whose quotas a new broker takes in one step: a quarter of a millisecond."""
@@ -125,7 +126,7 @@ class Enforcement:
         journal.start(broker_id, start_ms, sensors_of(self.managers.by_key))
         for key, manager in self.managers.by_key.items():
             if isinstance(manager, PacedQuotaManager):
-                manager.moved = partial(journal.bound, broker_id, key)
+                manager.moved = partial(self._moved, key)
                 manager.moving, manager.changing = self.contexts.settle, self.contexts.changing
         self.managers.set_exempt(self.contexts.exempt)
         self._changed()
@@ -170,6 +171,13 @@ class Enforcement:
         self._note(taken, clock())
         if any(entity.has_default for entity, _, _ in changes):
             yield from self.gates.requoting(self.managers.gate_bound, clock)
+
+    def _moved(self, key: QuotaKey, tags: Tags, bound: float, now_ms: int) -> None:
+        """Write down a bucket's new bound, and have who waits at its gate look again."""
+        self.journal.bound(self.broker_id, key, tags, bound, now_ms)
+        gate = self.gates.get(GateKey(key.name, *tags))
+        if gate is not None:
+            gate.requoted(bound, self.gates.time(now_ms))
 
     def _note(self, taken: Changes, now_ms: int) -> None:
         """Write down the changes that have taken effect, and have sessions ask again."""

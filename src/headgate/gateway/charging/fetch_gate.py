@@ -26,6 +26,8 @@ from headgate.steps import one_by_one
 SLOT_MS: Final = 20
 """How long a gate waits for the fetches it let through, before it lets more pass. A broker that has
 records answers sooner."""
+LOOK_AGAIN_MS: Final = 1_000
+"""After so long at most a bucket is asked again: its bound may have lapsed to a higher one."""
 MOST_DOUBLED: Final = 20
 """Most doublings: a million fetches may then be on their way."""
 MOST_PRINCIPALS: Final = 4_096
@@ -117,7 +119,7 @@ class Gate:
         """Return when the turn that is next (``Turn.appointed``) has to look again, epoch ms."""
         opens_ms = self.opens_ms(now_ms)
         if opens_ms > now_ms:
-            return opens_ms
+            return opens_ms if self._owed_ms is None else min(opens_ms, now_ms + LOOK_AGAIN_MS)
         opened_ms = now_ms if self._opened_ms is None else self._opened_ms
         return now_ms + SLOT_MS - max(now_ms - opened_ms, 0) % SLOT_MS
 

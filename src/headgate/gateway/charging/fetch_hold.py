@@ -60,6 +60,7 @@ class FetchHold:
     wake_ms: int = 0
     waited_ms: int = 0
     _turns: dict[GateKey, Turn] = field(default_factory=dict)
+    _had: set[GateKey] = field(default_factory=set)  # where this request or answer had its turn
     _keys: tuple[GateKey, ...] = ()
     _since_ms: int | None = None  # when the fetch came
     _held_ms: int | None = None  # when it began to be held
@@ -106,8 +107,7 @@ class FetchHold:
         self.waiting = True
         if self._held_ms is None:
             self._held_ms = now_ms
-        turn = self._turns[closed]
-        due_ms = min(until_ms, turn.gate.next_ms(now_ms)) if turn.appointed else until_ms
+        due_ms = min(until_ms, closed.gate.next_ms(now_ms)) if closed.appointed else until_ms
         self.wake_ms = due_ms - gates.ahead_ms
         return HELD
 
@@ -174,27 +174,63 @@ class FetchHold:
             turn.gate.left(turn)
         self._turns.clear()
 
-    def _closed(self, principal: str, now_ms: int) -> GateKey | None:
-        """Return the first quota-id whose gate doesn't let this one pass, and wait there."""
+    def _closed(self, principal: str, now_ms: int) -> Turn | None:
+        """
+        Wait at one gate at a time; return the place it has there, None: all have let it pass.
+
+        The gate that opens last comes first. Where it had its turn it isn't asked again: with
+        several gates asked each time, who pays several quotas would hardly ever find all open.
+        """
+        while (key := self._next_gate(now_ms)) is not None:
+            turn = self._turn_at(key, principal)
+            if not turn.gate.admit(turn, now_ms):
+                self._hold_nothing_but(turn, now_ms)
+                return turn
+            self._had.add(key)
+        return None
+
+    def _next_gate(self, now_ms: int) -> GateKey | None:
+        """Return where it waits already, or else the gate that opens last; None: it had all."""
+        found: GateKey | None = None
+        last_ms = 0
         for key in self._keys:
             gate = self._gates.get(key)
-            if gate is None:
+            if gate is None or key in self._had:
                 continue
             turn = self._turns.get(key)
-            if turn is None or turn.gate is not gate:
-                if gate.idle(now_ms):
-                    continue
-                number = gate.place(principal) if turn is None else turn.number
-                if number is None:
-                    number = next(self._gates.numbers)
-                turn = self._turns[key] = Turn(gate, principal, number, self._wake)
-            if not gate.admit(turn, now_ms):
-                return key
-        return None
+            if turn is not None and turn.gate is gate:
+                if turn.waiting:
+                    return key
+            elif gate.idle(now_ms):
+                continue
+            opens_ms = gate.opens_ms(now_ms)
+            if turn is not None and turn.granted and opens_ms <= now_ms:
+                self._had.add(key)  # since its request passed
+            elif found is None or opens_ms > last_ms:
+                found, last_ms = key, opens_ms
+        return found
+
+    def _turn_at(self, key: GateKey, principal: str) -> Turn:
+        """Return its place at a gate; it takes one if it has none."""
+        turn, gate = self._turns.get(key), self._gates.get(key)
+        assert gate is not None
+        if turn is None or turn.gate is not gate:
+            number = gate.place(principal) if turn is None else turn.number
+            if number is None:
+                number = next(self._gates.numbers)
+            turn = self._turns[key] = Turn(gate, principal, number, self._wake)
+        return turn
+
+    def _hold_nothing_but(self, waiting: Turn, now_ms: int) -> None:
+        """Have the next pass wherever it had its turn: it waits elsewhere now."""
+        for turn in self._turns.values():
+            if turn is not waiting and (turn.granted or turn.waiting):
+                turn.gate.done(turn, now_ms)
 
     def _stop(self, now_ms: int) -> None:
         """Note that the request or answer isn't held any more."""
         self.waiting = False
+        self._had.clear()
         if self._held_ms is not None:
             self.waited_ms += max(now_ms - self._held_ms, 0)
             self._held_ms = None
