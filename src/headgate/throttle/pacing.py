@@ -54,7 +54,8 @@ class Observation(NamedTuple):
 
     Attributes:
         used_per_s: units charged, per second of the period.
-        throttled: whether a charge was told to wait.
+        throttled: whether a charge was told to wait, or the bucket was overdrawn when the period
+            ended: while a large request is repaid nothing may be charged, and more is wanted.
         waited: part of the period, 0 to 1, in which the bucket was overdrawn.
         requests: how many charges there were; 0: not known.
         credit: units the bucket held when the period began; None: not known.
@@ -171,7 +172,7 @@ class PacedSensor:
         waited = self.waited_ms / (seconds * 1000.0)
         seen = Observation(
             max(self.used, 0.0) / seconds,
-            self.throttled,
+            self.throttled or tokens < 0.0,
             min(waited, 1.0),
             self.requests,
             max(self.credit, 0.0),

@@ -139,6 +139,19 @@ def test_waits_go_on_over_periods_and_overlap_between_messages_counts_once() -> 
     assert seen[3:] == [None, None]
 
 
+def test_what_a_large_request_took_is_repaid_for_longer_than_one_throttle_tells() -> None:
+    origin = Origin(
+        "record", BPS, 1, "L", "alice", "", "alice:", "alice", "c", api_key=0,
+        window_ms=1000, max_throttle_ms=2000,
+    )  # fmt: skip
+    sight = Sight()
+    for row in reduced([Event(origin, 1000.0, 6000.0, 1000.0, 2000, 2000)]):
+        sight.take(row)
+    seen = [sight.show(start, start + 1000) for start in range(1000, 8000, 1000)]
+    assert [s.throttled for s in seen if s] == [True] * 5  # 6,000 less the burst, 1,000 a second
+    assert seen[5:] == [None, None]
+
+
 def test_splits_never_exceed_the_quota_and_follow_the_demand() -> None:
     rounds = Rounds(2000, (1, 2, 3))
     now = 100_000

@@ -104,15 +104,18 @@ def directly(rows: list[dict[str, Any]], weights: dict[str, float]) -> dict[str,
     return {who: (n, ms) for who, (n, ms) in out.items()}
 
 
-@pytest.mark.parametrize("pieces", [1, 4])
-def test_shares_divide_a_brokers_capacity_as_its_gateway_does(pieces: int) -> None:
+@pytest.mark.parametrize(("pieces", "most"), [(1, 1500), (4, 1500), (1, 60_000), (4, 60_000)])
+def test_shares_divide_a_brokers_capacity_as_its_gateway_does(pieces: int, most: int) -> None:
     rng = random.Random(4)
+    weights = {"alice": 1.0, "bob": 3.0}
     rows, now = [], T0
     for _ in range(3000):
         now += rng.choice([0, 3, 40, 150]) + (20_000 if rng.random() < 0.002 else 0)
         who = rng.choice(["alice", "alice", "bob", "nobody"])
         rows.append(produce(now, who, rng.randrange(50, 1500)))
-    weights = {"alice": 1.0, "bob": 3.0}
+        if most > 1500 and rng.random() < 0.01:  # both want more than there is, then nothing comes
+            rows += [produce(now, who, rng.randrange(30_000, most)) for who in weights]
+            now += rng.randrange(20_000)
     shares = {QuotaEntity.of(user=u): {PRODUCER_SHARES: w} for u, w in weights.items()}
     options = options_of(
         [plan({ALL: {PRODUCER: 1e9}}, "now"), plan(shares, "shares")], capacities={P: 6000.0}

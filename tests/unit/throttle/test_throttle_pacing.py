@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import random
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.throttle.java import UNLIMITED
+from headgate.throttle.line import Place
 from headgate.throttle.pacing import PacedQuotaManager
 from headgate.throttle.registry import UNCHARGED, Throttle
 from headgate.throttle.shares import SharesQuotaManager, fair_shares
@@ -265,6 +267,45 @@ def test_what_others_use_leaves_less_to_share_but_never_less_than_a_tenth() -> N
         assert sum(allocation.values()) == pytest.approx(room)
         assert allocation[("gold", "")] == pytest.approx(2 * allocation[("lead", "")])
         assert m.record("nobody", "c", 10**9, T0 + 1000).throttle_time_ms == 0
+
+
+@pytest.mark.parametrize(("clients", "size"), [(1, 10_000_000), (4, 10_000_000), (4, 5_000_000)])
+def test_546_9_large_requests_get_as_much_of_equal_shares_as_small_ones(
+    clients: int, size: int
+) -> None:
+    """A period in which a tenant only repays what a large request took shows that it wants more."""
+    m = SharesQuotaManager(PRODUCE, 10e6, start_ms=T0)
+    for user in "ab":
+        m.update_quota(QuotaEntity.of(user=user), 1, T0)
+    got = dict.fromkeys("ab", 0)
+    asks = [("a", size)] * clients + [("b", 100_000)] * 10
+    due = [(T0 + at, at) for at in range(len(asks))]
+    places: list[Place | None] = [None] * len(asks)
+    divide_ms = T0 + 1000
+    while due[0][0] < T0 + 120_000:
+        now, at = heapq.heappop(due)
+        while now >= divide_ms:
+            m.rebalance(divide_ms)
+            divide_ms += 1000
+        user, amount = asks[at]
+        place = places[at] or Place(amount)
+        wait_ms = m.overdue_ms((user, ""), place, now)
+        places[at] = place if wait_ms else None
+        if not wait_ms:
+            place.leave()
+            wait_ms = m.record(user, "c", amount, now).throttle_time_ms
+            got[user] += amount if now >= T0 + 20_000 else 0
+        heapq.heappush(due, (now + max(wait_ms, 1), at))
+    assert got["a"] / 100 == pytest.approx(5e6, rel=0.1)
+    assert got["b"] / 100 == pytest.approx(5e6, rel=0.1)
+
+
+def test_a_period_that_ends_overdrawn_was_throttled_whatever_was_charged_in_it() -> None:
+    m = paced(period_ms=1000)
+    m.record("u", "c", 4_000, T0)
+    shown = [m.observe(T0 + at)[TAGS] for at in (1000, 2000, 3000, 4000)]
+    assert [seen.throttled for seen in shown] == [True, True, False, False]
+    assert [seen.used_per_s for seen in shown] == [4000.0, 0.0, 0.0, 0.0]
 
 
 def test_one_throttle_is_at_most_two_periods() -> None:

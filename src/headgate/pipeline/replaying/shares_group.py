@@ -20,7 +20,7 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.throttle.shares import PERIOD_MS, SharesQuotaManager
 
-# After this many periods without a charge nothing is assigned to anybody any more.
+# After this many periods without a charge nothing is assigned, unless somebody still repays.
 _LAPSED = 4
 
 
@@ -64,10 +64,11 @@ class _Plan:
 
     def _divide(self, manager: SharesQuotaManager, t_ms: int) -> None:
         last = t_ms - t_ms % PERIOD_MS
-        periods = range(self._next_ms, last + 1, PERIOD_MS)
+        for count, at in enumerate(range(self._next_ms, last, PERIOD_MS), 1):
+            if not manager.rebalance(at) and count >= _LAPSED:
+                break  # nobody has anything to repay
         # The last one is looked at too: the next period's use is counted from there.
-        for at in (*periods[:_LAPSED], *periods[_LAPSED:][-1:]):
-            manager.rebalance(at)
+        manager.rebalance(last)
         self._next_ms = last + PERIOD_MS
 
 

@@ -79,7 +79,8 @@ def reduce_events(events: Any) -> list[dict[str, Any]]:
     kind, quota_type = events["kind"].cast(pa.string()), events["quota_type"].cast(pa.string())
     charges = pc.is_in(kind, pa.array(["record", "unrecord"]))
     wanted = pc.and_(charges, pc.is_in(quota_type, pa.array(list(KEYS))))
-    names = [*_WHERE, "t_ms", "amount", "throttle_time_ms", "kind"]
+    names = [*_WHERE, "t_ms", "amount", "bound", "throttle_time_ms", "kind"]
+    names += ["window_ms", "max_throttle_ms"]
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in events.filter(wanted).select(names).to_pylist():
         slot = int(row["t_ms"]) // SLOT_MS * SLOT_MS
@@ -96,13 +97,21 @@ def reduce_events(events: Any) -> list[dict[str, Any]]:
         wait = row["throttle_time_ms"] or 0
         if wait > 0:
             sums["throttled"] += 1
-            end = row["t_ms"] + wait
+            end = row["t_ms"] + max(wait, _repaying_ms(row))
             # Waits of several connections overlap; the bucket was overdrawn in their union.
             begin = max(row["t_ms"], sums["waits_until_ms"])
             sums["waits_from_ms"] = sums["waits_from_ms"] or row["t_ms"]
             sums["waited_ms"] += max(end - begin, 0.0)
             sums["waits_until_ms"] = max(end, sums["waits_until_ms"])
     return list(rows.values())
+
+
+def _repaying_ms(row: Mapping[str, Any]) -> float:
+    """Return how long a charge is repaid at least, where what was told is capped, ms; else 0."""
+    told_ms, cap_ms, bound = row["throttle_time_ms"], row["max_throttle_ms"], row["bound"]
+    if cap_ms is None or told_ms < cap_ms or not bound:
+        return 0.0
+    return float(row["amount"] / bound * 1000.0 - (row["window_ms"] or 0))
 
 
 @dataclass(frozen=True)
