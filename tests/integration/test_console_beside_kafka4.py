@@ -202,7 +202,7 @@ def test_the_console_says_who_is_held_and_changes_it_and_takes_it_back(
         )
         assert "alice" in first_event(ada)
         why = ada.text("/why", **about)
-        assert "because users/alice allows 30 kB/s and it produces" in why
+        assert "because users/alice allows 30 kB/s and it produced" in why
         assert re.search("Use against quota .*alice throttled", ada.text("/tenant", user="alice"))
         assert sam.get("/why", params=about).status_code == 404
 

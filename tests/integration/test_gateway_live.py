@@ -6,6 +6,7 @@ No Kafka is needed.
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,13 +24,27 @@ from headgate.gateway.own_answers import live as own_live
 from headgate.live.past import Past
 from headgate.live.picture import EffectiveQuotaOf, Picture, decode
 from headgate.live.why import why
+from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
-from headgate.quota.key import PRODUCER, REQUEST
+from headgate.quota.key import CONSUMER, PRODUCER, REQUEST
+from headgate.store import open_store
 from headgate.store.base import AuditEvent
+from headgate.store.watched import QuotaStore
 from headgate.usage.reader import read_until
 from headgate.wire.messages import live
 
-from .scripted_upstream import SLOW, Start, Upstream, connect, produce, read_answer, start, upstream
+from .gateway_kit import wait_for
+from .scripted_upstream import (
+    SLOW,
+    Start,
+    Upstream,
+    connect,
+    fetch,
+    produce,
+    read_answer,
+    start,
+    upstream,
+)
 
 __all__ = ["start", "upstream"]
 
@@ -172,6 +187,75 @@ def test_the_admin_client_joins_what_every_broker_says(start: Start) -> None:
                 assert client.describe_live("ANONYMOUS").brokers[0].quotas[0].rate > 1_000
 
 
+def altered(store: QuotaStore, user: str, value: float | None, **pair: str) -> None:
+    change = QuotaAlteration(QuotaEntity.of(user=user, **pair), (Op(PRODUCER, value),))
+    assert store.alter([change], who="ops", tool="test")[0].error is None
+
+
+def test_a_wait_that_outlasts_its_quota_is_told_by_the_quota_that_was(
+    start: Start, tmp_path: Path
+) -> None:
+    with closing(open_store(f"sqlite:{tmp_path / 'quotas.db'}")) as store:
+        altered(store, "ANONYMOUS", 1_000.0)
+        gateway = start(store=open_store(store.url), **ADMIN)
+
+        def said() -> str:
+            return why(picture(port(gateway), "ANONYMOUS", "app"), "ANONYMOUS", "app").sentence
+
+        wait_for(lambda: picture(port(gateway), "ANONYMOUS", "app").effective, "the quota")
+        with connect(gateway) as sock:
+            sock.sendall(produce(60_000))
+            read_answer(sock)
+            told = "because users/ANONYMOUS allows 1 kB/s and the quota-id produced 6 kB/s when the"
+            wait_for(lambda: told in said(), "a look at the connections")
+            altered(store, "ANONYMOUS", 50_000.0)
+            wait_for(
+                lambda: "users/ANONYMOUS allowed 1 kB/s (50 kB/s now, raised 20" in said(), "it"
+            )
+            assert "UTC by ops) and the quota-id produced 6 kB/s when the wait was told" in said()
+            altered(store, "ANONYMOUS", None)
+            gone = "under a quota that is gone (users/ANONYMOUS: 1 kB/s, raised 20"
+            wait_for(lambda: gone in said(), "the removal")
+            assert "a removal doesn't end it, as in Kafka" in said()
+            altered(store, "ANONYMOUS", 1e6, client_id="app")  # by now another quota-id is charged
+            wait_for(lambda: "users/ANONYMOUS/clients/app" in str(
+                picture(port(gateway), "ANONYMOUS", "app").effective), "the other")  # fmt: skip
+            found = why(picture(port(gateway), "ANONYMOUS", "app"), "ANONYMOUS", "app")
+            assert found.state == "held" and gone in found.sentence
+            assert [(q.client_id, q.held) for q in found.quotas] == [("", 1), ("app", 0)]
+
+
+def test_who_connects_again_is_told_of_the_wait_that_the_closed_connection_left(
+    start: Start,
+) -> None:
+    gateway = start(SLOW, **ADMIN)
+    with connect(gateway) as sock:
+        sock.sendall(produce(60_000))
+        read_answer(sock)
+    with connect(gateway) as sock:
+        sock.sendall(produce(100))
+
+        def told() -> object:
+            return why(picture(port(gateway), "ANONYMOUS", "app"), "ANONYMOUS", "app").sentence
+
+        wait_for(lambda: "waits" in str(told()), "the debt")
+        assert "produced 6 kB/s when a connection that has closed since was told" in str(told())
+
+
+def test_a_fetch_that_waits_is_told_by_the_fetch_that_closed_the_gate(start: Start) -> None:
+    gateway = start({QuotaEntity.of(user="ANONYMOUS"): {CONSUMER: 1_000.0}}, **ADMIN)
+    with connect(gateway) as sock:
+        sock.sendall(fetch())
+        read_answer(sock)
+        found = why(picture(port(gateway), "ANONYMOUS", "app"), "ANONYMOUS", "app")
+        assert "and the quota-id fetched 10.01 kB/s when the wait was told" in found.sentence
+    with connect(gateway) as sock:
+        sock.sendall(fetch())
+        look = (port(gateway), "ANONYMOUS", "app")
+        held = "fetched 10.01 kB/s with its last fetch"
+        wait_for(lambda: held in why(picture(*look), *look[1:]).sentence, "the gate")
+
+
 def test_a_broker_without_a_gateway_is_told_so(upstream: Upstream) -> None:
     upstream.refuses = {live.LIVE}
     told = f"127.0.0.1:{upstream.port} isn't a Headgate gateway"
@@ -236,8 +320,8 @@ def test_questions_about_everybody_share_one_look(
 ) -> None:
     gateway = start(SLOW, **ADMIN)
     monkeypatch.setattr(own_live, "FRESH_MS", 3_600_000)
-    first = picture(port(gateway), None)
     monkeypatch.setattr(own_live, "_PAUSES", 1_000_000)
+    first = picture(port(gateway), None)
     second = picture(port(gateway), None)
     with connect(gateway) as sock:
         sock.sendall(produce(60_000))

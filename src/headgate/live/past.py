@@ -8,11 +8,12 @@ waited as long as it was told to. It was open if it was charged within a minute 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from headgate.live.effective import effective_of
 from headgate.live.picture import (
@@ -22,12 +23,14 @@ from headgate.live.picture import (
     BrokerPicture,
     ClientUse,
     Picture,
+    QuotaChange,
     QuotaUse,
+    WaitTold,
 )
 from headgate.quota.alteration import Op, QuotaAlteration
-from headgate.quota.entity import entity_from_path
+from headgate.quota.entity import DEFAULT, entity_from_path
 from headgate.quota.key import CONSUMER, QuotaKey
-from headgate.quota.precedence import resolve
+from headgate.quota.precedence import resolve, select_limit
 from headgate.quota.table import QuotaTable
 from headgate.throttle.sensor import SampledRate
 
@@ -35,6 +38,8 @@ LOOK_BACK_MS: Final = 3_600_000
 """Events older than this don't count: a gateway forgets the sensors of idle clients, too."""
 SEEN_MS: Final = 60_000
 """A connection that was charged at most this long before counts as open."""
+MOST_CHANGES: Final = 1_000
+"""Changes of quotas that are remembered, the latest."""
 _COLUMNS: Final = (
     "kind", "t_ms", "broker_id", "quota_type", "quota_user", "quota_client_id", "amount", "bound",
     "principal", "client_id", "client_ip", "connection", "throttle_time_ms",
@@ -47,10 +52,11 @@ _Pair = tuple[str, str]
 class _Connection:
     """What a connection did under one quota-id."""
 
-    __slots__ = ("address", "held_from_ms", "held_until_ms", "last_ms")
+    __slots__ = ("address", "held_from_ms", "held_until_ms", "last_ms", "told")
 
     def __init__(self, address: str) -> None:
         self.address = address
+        self.told: WaitTold | None = None
         self.last_ms = self.held_from_ms = self.held_until_ms = 0
 
 
@@ -64,6 +70,8 @@ class _Bucket:
         self.bound = math.inf
         self.throttled = self.throttled_ms = self.since_ms = self.until_ms = 0
         self.clients: dict[_Pair, dict[str, _Connection]] = {}
+        self.told: WaitTold | None = None
+        self._is_sampled = sampled
 
     def take(self, row: dict[str, Any]) -> None:
         """Count an event."""
@@ -76,6 +84,8 @@ class _Bucket:
         link.last_ms = t_ms
         if kind == "held":
             link.held_from_ms, link.held_until_ms = t_ms - int(amount), t_ms
+            last = self.told if self.told and self.told.at_ms <= link.held_from_ms else None
+            link.told = last and replace(last, told_to="gate")
             return
         if row["bound"] is not None:
             self.bound = row["bound"]
@@ -85,11 +95,24 @@ class _Bucket:
             self.rate.record(-amount, t_ms)
         if waits > 0 and told == waits:  # it decided, and no other quota
             link.held_from_ms, link.held_until_ms = t_ms, t_ms + told
+            link.told = self.told = self._why(waits, t_ms)
             if t_ms - self.until_ms > PAUSE_MS:
                 self.since_ms = t_ms
             self.until_ms = max(self.until_ms, t_ms + told)
             self.throttled += 1
             self.throttled_ms += told
+
+    def _why(self, throttle_ms: int, t_ms: int) -> WaitTold:
+        """Return what a wait was told for: the rate by the charges, at least by the wait."""
+        bound = self.bound if self.bound < math.inf else None
+        if bound is None:
+            return WaitTold(t_ms)
+        if not self._is_sampled:
+            return WaitTold(t_ms, bound, bound, owed=bound * throttle_ms / 1000)
+        # The journal may begin after what is still in the window.
+        most_ms = self.rate.num_samples * self.rate.window_ms
+        least = bound * (1 + throttle_ms / most_ms)
+        return WaitTold(t_ms, bound, bound, rate=max(self.rate.peek(t_ms)[0], least))
 
 
 class Past:
@@ -112,6 +135,9 @@ class Past:
         self._buckets: dict[tuple[int, str, str, str], _Bucket] = {}
         # By worker and broker: when the gateway began, and its quotas since.
         self._quotas: dict[tuple[str, int], tuple[float, QuotaTable]] = {}
+        # Of the quotas that may be the principal's: the values, and the latest changes.
+        self._values: dict[tuple[str, str], float | None] = {}
+        self._changed: deque[QuotaChange] = deque(maxlen=MOST_CHANGES)
         self.first_ms: float | None = None
         self.last_ms: float | None = None
 
@@ -154,10 +180,21 @@ class Past:
                 continue
             value = None if math.isnan(row["value"]) else row["value"]
             op = Op(QuotaKey.parse(row["quota_type"]), value)
-            ops[whose].append(QuotaAlteration(entity_from_path(row["entity"]), (op,)))
+            entity = entity_from_path(row["entity"])
+            ops[whose].append(QuotaAlteration(entity, (op,)))
+            if entity.user in (self._user, DEFAULT, None):
+                self._note(op.key.name, entity.path, value, int(row["t_ms"]))
         for whose, alterations in ops.items():
             began_ms, table = self._quotas.get(whose, (-math.inf, QuotaTable()))
             self._quotas[whose] = (began_ms, table.apply(alterations)[0])
+
+    def _note(self, key: str, entity: str, value: float | None, t_ms: int) -> None:
+        """Note a quota's value; every broker writes its changes down, the first one counts."""
+        before = self._values.get((key, entity))
+        if value == before:
+            return
+        self._values[key, entity] = value
+        self._changed.append(QuotaChange(key, entity, t_ms, before, value))
 
     def _charge(self, row: dict[str, Any]) -> None:
         tags = (row["quota_user"], row["quota_client_id"])
@@ -203,37 +240,56 @@ class Past:
             self._client_id,
             effective=effective_of(table, self._user, self._client_id),
             note=note,
+            changes=tuple(self._changed),
         )
 
     def _asked(self, pair: _Pair) -> bool:
         return pair[0] == self._user and self._client_id in (None, pair[1])
+
+    def _quota_now(
+        self, key: QuotaKey, tags: _Pair, bucket: _Bucket, table: QuotaTable
+    ) -> tuple[float | None, float | None]:
+        """Return a quota-id's quota and the broker's part, by its last charge or later changes."""
+        bound = bucket.bound if bucket.bound < math.inf else None
+        if key.is_divided:
+            return resolve(table, self._user, self._client_id or tags[1], key).value, bound
+        last_ms = max(link.last_ms for links in bucket.clients.values() for link in links.values())
+        ended = any(
+            change.key == key.name and change.at_ms >= last_ms and change.before == bound
+            for change in self._changed
+        )
+        if not ended:
+            return bound, None
+        quotas = table.for_key(key)
+        source = select_limit(quotas, *tags)
+        return (None if source is None else quotas[source]), None
 
     def _use(
         self, key: QuotaKey, user: str, client_id: str, bucket: _Bucket, table: QuotaTable
     ) -> QuotaUse:
         at_ms = self.at_ms
         clients = []
+        quota, split = self._quota_now(key, (user, client_id), bucket, table)
         for pair, links in bucket.clients.items():
             open_ = [link for link in links.values() if at_ms - link.last_ms <= SEEN_MS]
             held = [x for x in links.values() if x.held_from_ms <= at_ms < x.held_until_ms]
             if open_ or held:
-                until_ms = max((link.held_until_ms for link in held), default=0)
+                last = max(held, key=lambda link: link.held_until_ms, default=None)
+                told = None if last is None else last.told
+                if told is not None and key.is_divided:  # journals hold the broker's part only
+                    told = replace(told, quota=quota)
                 addresses = Counter(link.address for link in open_)
                 clients.append(
                     ClientUse(
                         *pair,
                         len(open_),
                         len(held),
-                        until_ms,
+                        0 if last is None else last.held_until_ms,
                         tuple(addresses.most_common(MOST_ADDRESSES)),
+                        told=told,
                     )
                 )
         clients.sort(key=lambda client: (client.held, client.connections), reverse=True)
-        bound = bucket.bound if bucket.bound < math.inf else None
-        quota, split = bound, None
-        if key.is_divided:
-            quota = resolve(table, self._user, self._client_id or client_id, key).value
-            split = bound
         rate, window_ms = bucket.rate.peek(at_ms)
         throttled = at_ms - bucket.until_ms <= PAUSE_MS
         return QuotaUse(

@@ -8,7 +8,7 @@ Times are epoch ms, rates are per second in the unit of the quota key.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -24,6 +24,51 @@ FORMAT: Final = 1
 """Raised when a reader of the previous format would misread a picture."""
 
 
+class WaitTold(msgspec.Struct, frozen=True, omit_defaults=True):
+    """
+    What was true when a wait was told. The use and the quota of this moment may be others.
+
+    Attributes:
+        at_ms: when it was told.
+        limit: what the use was compared with at the broker; None: not known.
+        quota: the quota then; it is more than ``limit`` where the broker had a part of it.
+        rate: the use then; None: not known, or a bucket decided.
+        owed: what the bucket was overdrawn by, in units; None: not known, or a rate decided.
+        told_to: ``client``: its connection was told; ``closed``: one that has closed since was,
+            and the next one waits in its place; ``gate``: a fetch waits until the quota-id's last
+            one is paid for.
+        replaced: the client is charged to another quota-id by now.
+    """
+
+    at_ms: int
+    limit: float | None = None
+    quota: float | None = None
+    rate: float | None = None
+    owed: float | None = None
+    told_to: Literal["client", "closed", "gate"] = "client"
+    replaced: bool = False
+
+
+class QuotaChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """
+    A change of a quota while a client waits by it.
+
+    Attributes:
+        key: of the quota.
+        entity: its path.
+        at_ms: when it was made.
+        before, after: the values; None: not set.
+        who: the principal that made it; "": not known, or not told to the asker.
+    """
+
+    key: str
+    entity: str
+    at_ms: int
+    before: float | None = None
+    after: float | None = None
+    who: str = ""
+
+
 class ClientUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """
     A principal with one client-id that is connected now.
@@ -36,6 +81,7 @@ class ClientUse(msgspec.Struct, frozen=True, omit_defaults=True):
         held_until_ms: when the last of these goes on; 0: none waits.
         addresses: where they come from, with the number of connections; the most frequent ones.
         other_addresses: how many addresses aren't named.
+        told: why it waits until ``held_until_ms``; None: it doesn't, or that isn't known.
     """
 
     principal: str
@@ -45,6 +91,7 @@ class ClientUse(msgspec.Struct, frozen=True, omit_defaults=True):
     held_until_ms: int = 0
     addresses: tuple[tuple[str, int], ...] = ()
     other_addresses: int = 0
+    told: WaitTold | None = None
 
 
 class QuotaUse(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -68,6 +115,7 @@ class QuotaUse(msgspec.Struct, frozen=True, omit_defaults=True):
         window_ms: what the rate is measured over.
         clients: who is charged to it and connected now, the busiest first; bounded.
         other_clients: how many more there are.
+        owed: what its bucket is overdrawn by, in units; None: a rate decides, or that isn't known.
         coarse: it is shared with clients that the asker may not see: ``rate`` is rounded up to a
             quarter of the limit, and everything about those clients is left out.
     """
@@ -87,6 +135,7 @@ class QuotaUse(msgspec.Struct, frozen=True, omit_defaults=True):
     window_ms: int = 0
     clients: tuple[ClientUse, ...] = ()
     other_clients: int = 0
+    owed: float | None = None
     coarse: bool = False
 
     @property
@@ -200,6 +249,7 @@ class Picture(msgspec.Struct, frozen=True, omit_defaults=True):
         version: of the quota table in force.
         format: see ``FORMAT``.
         note: what isn't known, and why; one sentence.
+        changes: of the quotas by which the client asked about waits, since the waits were told.
     """
 
     at_ms: int
@@ -212,6 +262,7 @@ class Picture(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int = 0
     format: int = FORMAT
     note: str = ""
+    changes: tuple[QuotaChange, ...] = ()
 
 
 def encode(picture: Picture) -> bytes:
@@ -270,6 +321,7 @@ def joined(pictures: Sequence[Picture], note: str = "") -> Picture:
     return msgspec.structs.replace(
         first,
         at_ms=min(picture.at_ms for picture in pictures),
+        changes=tuple(dict.fromkeys(c for picture in pictures for c in picture.changes)),
         brokers=tuple(brokers[broker_id] for broker_id in sorted(brokers)),
         note=" ".join(filter(None, (min(picture.note for picture in pictures), note))),
     )

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from headgate.live.picture import (
     BrokerPicture,
+    ClientUse,
     EffectiveQuotaEntry,
     EffectiveQuotaOf,
     Picture,
@@ -57,6 +58,7 @@ def as_seen_by(picture: Picture, principals: frozenset[str]) -> Picture:
         ),
         effective=effective,
         version=0,
+        changes=tuple(replace(change, who="") for change in picture.changes),
         note="" if known else UNUSED,
     )
 
@@ -91,9 +93,21 @@ def _use(use: QuotaUse, principals: Collection[str]) -> QuotaUse | None:
         rate=rate,
         held=sum(client.held for client in own),
         held_until_ms=max(client.held_until_ms for client in own),
-        clients=own,
+        clients=tuple(_rounded(client) for client in own),
         coarse=True,
     )
+
+
+def _rounded(client: ClientUse) -> ClientUse:
+    """Return a client whose wait is told by quarters of the quota: others may have caused it."""
+    told = client.told
+    if told is None:
+        return client
+    rate = None
+    if told.rate is not None and told.limit:
+        rate = in_steps(told.rate / told.limit) * (told.quota or told.limit)
+    limit = told.quota  # a broker's part of it tells what others use
+    return replace(client, told=replace(told, limit=limit, rate=rate, owed=None))
 
 
 def in_steps(utilisation: float) -> float:

@@ -4,7 +4,7 @@ Why a principal with a client-id waits, or how much room it has: one sentence, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -15,12 +15,14 @@ from headgate.live.picture import (
     EffectiveQuotaEntry,
     EffectiveQuotaOf,
     Picture,
+    QuotaChange,
     QuotaUse,
+    WaitTold,
 )
 from headgate.quota.human import human
-from headgate.quota.key import CONNECTION, KEYS, QuotaKey, QuotaType, QuotaUnit
+from headgate.quota.key import CONNECTION, KEYS, QuotaKey, QuotaType, QuotaUnit, format_value
 from headgate.quota.precedence import PRECEDENCE
-from headgate.words import duration, moment
+from headgate.words import amount, duration, figures, moment, unit_of
 
 State = Literal["held", "over", "free", "unlimited", "exempt", "unenforced"]
 """
@@ -28,14 +30,26 @@ State = Literal["held", "over", "free", "unlimited", "exempt", "unenforced"]
 
 ``unenforced``: quotas apply, but the gateway throttles by none of them (``headgate.enforce``).
 """
+
+
+class _Verb(NamedTuple):
+    """What a client does with a quota, now and before, and what a bucket's debt is counted in."""
+
+    now: str
+    before: str
+    unit: str
+
+
 NEARLY: Final = 0.9
 """From this share of its limit on an address counts as limited: refusals aren't in its rate."""
 _WORDS: Final = {
-    QuotaType.PRODUCER_BYTE_RATE: "produces",
-    QuotaType.CONSUMER_BYTE_RATE: "fetches",
-    QuotaType.REQUEST_PERCENTAGE: "uses",
-    QuotaType.CONTROLLER_MUTATION_RATE: "changes partitions at",
-    QuotaType.PRODUCER_IDS_RATE: "takes producer ids at",
+    QuotaType.PRODUCER_BYTE_RATE: _Verb("produces", "produced", "B"),
+    QuotaType.CONSUMER_BYTE_RATE: _Verb("fetches", "fetched", "B"),
+    QuotaType.REQUEST_PERCENTAGE: _Verb("uses", "used", "%"),
+    QuotaType.CONTROLLER_MUTATION_RATE: _Verb(
+        "changes partitions at", "changed partitions at", "partitions"
+    ),
+    QuotaType.PRODUCER_IDS_RATE: _Verb("takes producer ids at", "took producer ids at", "ids"),
 }
 MOST_NAMED: Final = 5
 """Other clients of a quota-id that the sentence about them names."""
@@ -53,6 +67,8 @@ class QuotaWhy(msgspec.Struct, frozen=True, omit_defaults=True):
         use: the quota-id at that broker; None: nothing was charged to it there.
         held: how many connections of the client asked about wait because of it.
         wait_ms: for how much longer.
+        told: what was true when that was told; None: not known, or nobody waits.
+        change: the change of the quota since then, if the gateway knows it.
         enforced: whether the gateway throttles by it.
         note: where Kafka departs from plain precedence.
     """
@@ -65,6 +81,8 @@ class QuotaWhy(msgspec.Struct, frozen=True, omit_defaults=True):
     use: QuotaUse | None = None
     held: int = 0
     wait_ms: int = 0
+    told: WaitTold | None = None
+    change: QuotaChange | None = None
     enforced: bool = True
     note: str = ""
 
@@ -85,7 +103,16 @@ class QuotaWhy(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def over(self) -> bool:
         """Whether what is charged next is throttled."""
+        if self.use is not None and self.use.owed is not None:
+            return self.use.owed > 0  # a bucket forgives a burst sooner than the rate does
         return self.headroom is not None and self.headroom < 0
+
+    @property
+    def outlived(self) -> bool:
+        """Whether a connection waits by a quota that was changed since, or is gone."""
+        if self.told is None or self.use is None:
+            return False
+        return self.told.replaced or self.told.quota != self.use.quota
 
 
 class Why(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -159,7 +186,7 @@ def why(picture: Picture, user: str, client_id: str | None, key: str | None = No
         client_id,
         picture.at_ms,
         state,
-        _exempt(name) if state == "exempt" else _sentence(name, first, state, len(picture.brokers)),
+        _sentence(name, first, state, picture),
         _because(first),
         _others(first, user, client_id),
         _since(first, picture.at_ms),
@@ -207,7 +234,8 @@ def _quotas(
                 continue
             made = _quota(picture, broker, use, effective.get(use.key), user, client_id)
             at = (use.key, use.user, use.client_id)
-            if made.limit is not None and (at not in found or _weight(made) > _weight(found[at])):
+            counts = made.limit is not None or made.held
+            if counts and (at not in found or _weight(made) > _weight(found[at])):
                 found[at] = made
     yield from found.values()
     told = {quota.key for quota in found.values()}
@@ -232,8 +260,10 @@ def _quota(
     # Without a client-id, ``effective`` is about the user alone, not about its pairs' quota-ids.
     if effective is not None and (effective.user, effective.client_id) != (use.user, use.client_id):
         effective = None
-    until_ms = max((client.held_until_ms for client in own), default=0)
+    last = max(own, key=lambda client: (client.held_until_ms, client.held), default=None)
+    until_ms = 0 if last is None else last.held_until_ms
     held = sum(client.held for client in own)
+    told = last.told if last is not None and held else None
     return QuotaWhy(
         use.key,
         broker.broker_id,
@@ -243,9 +273,48 @@ def _quota(
         use,
         held,
         max(until_ms - picture.at_ms, 0) if held else 0,
+        told,
+        None if told is None else _change(picture, use, told),
         _enforced(broker, use.key) and not picture.exempt,
         effective.note if effective is not None else "",
     )
+
+
+def _change(picture: Picture, use: QuotaUse, told: WaitTold) -> QuotaChange | None:
+    """Return the first change that ended the quota by which a wait was told, if it is known."""
+    if told.quota == use.quota:
+        return None
+    since = [c for c in picture.changes if c.key == use.key and c.at_ms >= told.at_ms]
+    ended = (change for change in since if change.before == told.quota)
+    made = (change for change in since if change.before is None and change.after == use.quota)
+    return next(ended, None) or next(made, None)
+
+
+def outlived(
+    brokers: Iterable[BrokerPicture], user: str, client_id: str | None
+) -> tuple[ClientUse, str, int] | None:
+    """
+    Return the client that waits longest by a quota that was changed since; None: there is none.
+
+    Args:
+        brokers: as pictured for the user.
+        user: the principal asked about, raw.
+        client_id: its client-id; None: any.
+
+    Returns:
+        The client, the quota's key, and when the wait was told, epoch ms.
+    """
+    waits = [
+        (client, use.key, client.told.at_ms)
+        for broker in brokers
+        for use in broker.quotas
+        for client in use.clients
+        if _is(client, user, client_id)
+        and client.held
+        and client.told is not None
+        and client.told.quota != use.quota
+    ]
+    return max(waits, key=lambda wait: wait[0].held_until_ms, default=None)
 
 
 def _is(client: ClientUse, user: str, client_id: str | None) -> bool:
@@ -282,29 +351,150 @@ def _exempt(name: str) -> str:
     return f"{name} is exempt (headgate.exempt.principals): it is measured and never throttled."
 
 
-def _sentence(name: str, quota: QuotaWhy, state: State, brokers: int) -> str:
-    source = f"{quota.key} of {'/'.join(filter(None, (quota.user, quota.client_id)))}"
-    if quota.entries:
-        source = quota.entries[0].entity
-    allows = f"{source} allows {_allowed(quota)}"
-    where = f" at broker {quota.broker_id}" if brokers > 1 and quota.use is not None else ""
+def _sentence(name: str, quota: QuotaWhy, state: State, picture: Picture) -> str:
+    if state == "exempt":
+        return _exempt(name)
     use = quota.use
-    does = f"{_doer(quota)} {_WORDS[QuotaType(QuotaKey.parse(quota.key).type)]}"
+    where = f" at broker {quota.broker_id}" if len(picture.brokers) > 1 and use is not None else ""
+    if state == "held":
+        return f"{name} {_waiting(quota, where, picture.at_ms)}."
+    key = QuotaKey.parse(quota.key)
+    allows = f"{_source(quota)} allows {_allowed(quota)}"
+    verb = _WORDS[QuotaType(key.type)]
+    does = f"{_doer(quota)} {verb.now}"
     rate = "nothing" if use is None or not use.rate else _rate(quota, use.rate)
     if use is not None and use.coarse:
         rate = f"up to {_rate(quota, use.rate)}"
-    if state == "held":
-        how_long = (
-            f"waits {duration(quota.wait_ms)} more" if quota.wait_ms else "waits for its turn"
-        )
-        return f"{name} {how_long}{where}, because {allows} and {does} {rate}."
     if state == "over":
-        return f"{name} waits with what it sends next{where}, because {allows} and {does} {rate}."
+        beyond = f"{does} {rate}"
+        if use is not None and use.owed:
+            beyond = f"{_doer(quota)} owes {_debt(quota, use.owed)}"
+        elif use is not None and not use.coarse:
+            beyond = _beyond(quota, f"{does} ", use.rate, quota.limit)
+        return f"{name} waits with what it sends next{where}, because {allows} and {beyond}."
     if state == "unenforced":
         return f"{name} isn't throttled by the gateway, though {allows}{where}; {does} {rate}."
     left = quota.headroom or 0.0
+    if left < 0:  # a bucket has forgiven what is still in the rate
+        return f"{name} isn't held{where}: {allows}, and {_doer(quota)} owes nothing."
     room = f"{_rate(quota, left)} are left" if left else "nothing is left"
     return f"{name} isn't held{where}: {allows}, {does} {rate}, and {room}."
+
+
+def _source(quota: QuotaWhy) -> str:
+    """Return the entity whose quota it is, or what it is called where that isn't known."""
+    if quota.entries:
+        return quota.entries[0].entity
+    return f"{quota.key} of {'/'.join(filter(None, (quota.user, quota.client_id)))}"
+
+
+def _waiting(quota: QuotaWhy, where: str, at_ms: int) -> str:
+    """Say how long a client waits and what was true when that was told: never mix two moments."""
+    told, use = quota.told, quota.use
+    if not quota.wait_ms:
+        limited = f", and {_source(quota)} allows {_allowed(quota)}" if quota.limit else ""
+        return f"waits for its turn{where}: other fetches came first{limited}".removesuffix(",")
+    how_long = f"waits {duration(quota.wait_ms)} more{where}"
+    if told is None or told.limit is None or use is None:
+        limited = f", which allows {_allowed(quota)}" if quota.limit is not None else ""
+        return f"{how_long} by {_source(quota)}{limited}".removesuffix(",")
+    used = _used(quota, told, at_ms)
+    if not quota.outlived:
+        because = f"{_source(quota)} allows {_limited(quota, told)}{used}"
+        return f"{how_long}, because {because}".removesuffix(",")
+    as_in_kafka = ", as in Kafka" if told.told_to == "client" else ""
+    change = quota.change
+    by = f", {_made(change)}" if change is not None else ""
+    before, now = _apart(quota, told.quota, use.quota)
+    whose = f"{change.entity}: " if change is not None and change.before is not None else ""
+    if use.quota is None:
+        used = f", because {used.removeprefix(' and ')}" if used else ""
+        return (
+            f"{how_long} under a quota that is gone ({whose}{before}{by}){used}; a removal doesn't "
+            f"end it{as_in_kafka}"
+        )
+    if told.quota == use.quota:  # and another quota-id is charged
+        return (
+            f"{how_long}, because {_source(quota)} allowed {_limited(quota, told)}{used}; another "
+            f"quota applies to it now, and that doesn't end the wait{as_in_kafka}"
+        )
+    source = change.entity if whose and change is not None else "the quota"
+    if change is not None and change.after is None:
+        by = f"{by.removeprefix(', ')}; {_source(quota)} allows {now} now"
+    else:
+        by = f"{now} now{by}"
+    return (
+        f"{how_long}, because {source} allowed {before} ({by}){used}; a change doesn't end a wait"
+        f"{as_in_kafka}"
+    )
+
+
+def _made(change: QuotaChange) -> str:
+    """Return what was done to a quota, when and by whom: ``raised 2026-11-22 03:12:04 UTC``."""
+    before, after = change.before, change.after
+    if after is None:
+        done = "removed"
+    elif before is None:
+        done = "set"
+    else:
+        done = "raised" if after > before else "lowered"
+    return f"{done} {moment(change.at_ms)}" + (f" by {change.who}" if change.who else "")
+
+
+def _used(quota: QuotaWhy, told: WaitTold, at_ms: int) -> str:
+    """Return the use that was beyond the quota when a wait was told, and when; "": not known."""
+    verb = _WORDS[QuotaType(QuotaKey.parse(quota.key).type)]
+    if told.owed:
+        did = f"owed {_debt(quota, told.owed)}"
+    elif told.rate is not None and told.limit is not None and told.rate > told.limit:
+        coarse = "up to " if quota.use is not None and quota.use.coarse else ""
+        did = _beyond(quota, f"{verb.before} {coarse}", told.rate, told.limit)
+    else:
+        return ""
+    when = {
+        "client": "when the wait was told",
+        "closed": "when a connection that has closed since was told to wait",
+        "gate": "with its last fetch",
+    }[told.told_to]
+    ago_ms = at_ms - told.at_ms
+    return f" and {_doer(quota)} {did} {when}" + (
+        f", {duration(ago_ms)} before" if ago_ms > 0 else ""
+    )
+
+
+def _limited(quota: QuotaWhy, told: WaitTold) -> str:
+    """Return the limit by which a wait was told."""
+    key = QuotaKey.parse(quota.key)
+    if key.is_divided and told.limit is not None and told.limit != told.quota:
+        return f"{human(key, told.quota)}, {_rate(quota, told.limit)} of it here,"
+    return human(key, told.limit)
+
+
+def _apart(quota: QuotaWhy, before: float | None, after: float | None) -> tuple[str, str]:
+    """Return two values of a quota in words; in full where the words are the same."""
+    key = QuotaKey.parse(quota.key)
+    texts = human(key, before), human(key, after)
+    if texts[0] == texts[1] and before is not None and after is not None:
+        unit = unit_of(quota.key)
+        return f"{format_value(before)} {unit}", f"{format_value(after)} {unit}"
+    return texts
+
+
+def _beyond(quota: QuotaWhy, does: str, rate: float, limit: float | None) -> str:
+    """Return a rate that is beyond a limit: in figures, unless rounding makes them the same."""
+    if limit is not None and _figure(quota, rate) <= float(f"{limit:.6g}"):
+        return f"{does.removesuffix(' ').removesuffix(' at')} a little more"
+    return f"{does}{_rate(quota, rate)}"
+
+
+def _figure(quota: QuotaWhy, rate: float) -> float:
+    """Return a rate as ``_rate`` rounds it."""
+    return float(f"{rate:.4g}" if unit_of(quota.key) in ("B/s", "shares") else f"{rate:.3g}")
+
+
+def _debt(quota: QuotaWhy, owed: float) -> str:
+    unit = _WORDS[QuotaType(QuotaKey.parse(quota.key).type)].unit
+    return amount(owed, unit) if unit == "B" else f"{figures(max(owed, 0.01))} {unit}"
 
 
 def _doer(quota: QuotaWhy) -> str:
@@ -356,21 +546,24 @@ def _since(quota: QuotaWhy, at_ms: int) -> str:
     return (
         f"The quota-id has been throttled since {moment(use.held_since_ms)}, "
         f"for {duration(at_ms - use.held_since_ms)}; in all it was told to wait {use.throttled} "
-        f"times, {duration(use.throttled_ms)} together."
+        f"time{'s' if use.throttled != 1 else ''}, {duration(use.throttled_ms)} together."
     )
 
 
 def _free(quota: QuotaWhy, state: State) -> str:
     use, limit = quota.use, quota.limit
-    if use is None or limit is None or state in ("exempt", "unenforced"):
+    if use is None or state in ("exempt", "unenforced"):
         return ""
+    if limit is None or (quota.told is not None and quota.told.replaced):  # it limits nobody now
+        return f"It goes on in {duration(quota.wait_ms)}." if quota.wait_ms else ""
     stays = f"it stays free at {_rate(quota, limit)} or less"
     if state == "free":
         return f"{stays[0].upper()}{stays[1:]}."
     parts = [f"It goes on in {duration(quota.wait_ms)}"] if quota.wait_ms else []
     parts.append(stays if parts else f"{stays[0].upper()}{stays[1:]}")
-    if use.rate > limit and not use.coarse:
-        parts.append(f"what it sent needs a quota of {_rate(quota, use.rate)}")
+    rate = max(use.rate, (quota.told and quota.told.rate) or 0.0)
+    if rate > limit and not use.coarse:
+        parts.append(f"what it sent needs a quota of {_rate(quota, rate)}")
     return "; ".join(parts) + "."
 
 

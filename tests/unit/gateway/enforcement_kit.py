@@ -54,7 +54,7 @@ class Client:
 
     def __init__(self) -> None:
         self.spent_ns = self.asked_ms = 0
-        self.muted_by = ""
+        self.told: Any = None
         self.early_in: Headroom | None = None
         self.hold = None
         self.debts: list[str] = []

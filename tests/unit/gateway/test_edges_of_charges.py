@@ -314,7 +314,8 @@ def test_a_debt_ends_for_a_newcomer_when_it_would_have_for_who_left_it() -> None
     for expected in (500, 1000, 0):
         newcomer = Debts(book)
         assert newcomer.enter([(key, 100.0)], T0) == T0 + expected
-        assert newcomer.waits_by == (key.quota_type if expected else "")
+        told = newcomer.waits_by
+        assert (told and (told.key, told.closed)) == ((key.quota_type, True) if expected else None)
         assert newcomer.enter([(key, 100.0)], T0) == T0  # once
     late = Debts(book)
     late.leave(T0)

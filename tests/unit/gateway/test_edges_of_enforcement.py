@@ -153,7 +153,7 @@ def test_a_charge_is_written_down_with_the_larger_throttle(
     rows = {row[1]: row[4:7] for row in kept.rows}
     assert rows[PRODUCER.name][1:] == (told_ms, upstream_ms)
     assert set(rows) == {key.name for key in limits}
-    assert (client.muted_by, client.owes_until_ms) == (PRODUCER.name, T0 + 9_000)
+    assert (client.told.key, client.owes_until_ms) == (PRODUCER.name, T0 + 9_000)
 
 
 @pytest.mark.parametrize("limits", [[PRODUCER], [PRODUCER, REQUEST]])

@@ -194,7 +194,7 @@ def test_a_topic_change_is_asked_about_where_mutations_are_charged(
         told = answer(1, struct.pack(">ii", 9_000, 0))
         play << ToClient(told) << Mute(9_000)
         assert play.session.state.mutation_quota is None
-        assert play.session.state.muted_by == MUTATION.name
+        assert play.session.state.muted_by.key == MUTATION.name
     else:
         play << ToClient(created)
     play << NOTHING

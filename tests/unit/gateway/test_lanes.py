@@ -50,7 +50,8 @@ def test_who_waits_for_a_debt_knows_which_quota_left_it() -> None:
     book.leave(later, lane(700), 0)
     newcomer = Debts(book)
     assert newcomer.enter([(later, 100.0), (KEY, 100.0)], 10) == 700
-    assert newcomer.waits_by == "request_percentage"
+    assert newcomer.waits_by is not None
+    assert newcomer.waits_by.key == "request_percentage"
 
 
 def test_there_are_never_more_lanes_than_connections_at_once() -> None:

@@ -114,7 +114,7 @@ def owing(rules: Enforcement) -> Client:
     assert client.now_ms == START_MS + CAP_MS[PRODUCER_BPS]
     client.turn()
     assert client.held
-    assert session.state.muted_by == PRODUCER_BPS.name
+    assert session.state.muted_by.key == PRODUCER_BPS.name
     return client
 
 

@@ -398,7 +398,7 @@ def test_ties_go_to_the_request_quota(gateway: Make) -> None:
     play >> FromClient(produce(11_000, 1)) << ToBroker()
     play.session.account_client(1_000_000_000)
     play >> FromBroker(produced(1)) << ToClient(produced(1, 1_000)) << Mute(1_000)
-    assert play.session.state.muted_by == "request_percentage"
+    assert play.session.state.muted_by.key == "request_percentage"
     assert list(setup.rules.meters.throttled) == ["request_percentage"]
 
 

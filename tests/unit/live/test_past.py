@@ -108,3 +108,26 @@ def test_a_part_of_a_cluster_wide_quota_is_told_as_a_part() -> None:
         "clients/etl allows 9 MB/s in all, 3 MB/s of it here,"
         in why(picture, "alice", "etl").sentence
     )
+
+
+def test_a_wait_is_told_by_its_own_moment_and_by_changes_since() -> None:
+    events = (
+        quota(T - 900, 0, kind="start"),
+        quota(T - 899, 5_000.0),
+        Event(CONSUMED, T, 90_000.0, 5_000.0, 8_000, 8_000),
+    )
+    when = "when the wait was told, 6 s before"
+    assert why(seen(T + 6_000, *events), "alice", "etl").sentence == (
+        f"alice/etl waits 2 s more, because clients/etl allows 5 kB/s and it fetched 9 kB/s {when}."
+    )
+    raised = why(seen(T + 6_000, *events, quota(T + 1_000, 20_000.0)), "alice", "etl")
+    assert (
+        "because clients/etl allowed 5 kB/s (20 kB/s now, raised 2023-11-14 22" in raised.sentence
+    )
+    gone = why(seen(T + 6_000, *events, quota(T + 1_000, float("nan"))), "alice", "etl")
+    assert "under a quota that is gone (clients/etl: 5 kB/s, removed 2023-11-14 22" in gone.sentence
+    later = why(seen(T + 900, *events, quota(T + 1_000, 20_000.0)), "alice", "etl")
+    assert "allows 5 kB/s and it fetched" in later.sentence  # at that moment it wasn't changed yet
+    # A journal that begins too late holds less than the wait was for.
+    late = Event(CONSUMED, T, 10.0, 5_000.0, 2_200, 2_200)
+    assert "allows 5 kB/s and it fetched 6 kB/s" in why(seen(T + 1, late), "alice", "etl").sentence

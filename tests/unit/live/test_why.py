@@ -8,7 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.live.effective import effective_of
-from headgate.live.picture import BrokerPicture, ClientUse, ListenerUse, Picture, QuotaUse
+from headgate.live.picture import (
+    BrokerPicture,
+    ClientUse,
+    ListenerUse,
+    Picture,
+    QuotaChange,
+    QuotaUse,
+    WaitTold,
+)
 from headgate.live.seen import as_seen_by
 from headgate.live.why import ladder, why
 from headgate.quota.entity import DEFAULT, QuotaEntity
@@ -23,7 +31,8 @@ TABLE = QuotaTable.of(
         QuotaEntity.of(client_id="etl"): {PRODUCER: 7.0},
     }
 )
-ETL = ClientUse("alice", "etl", 2, held=1, held_until_ms=NOW_MS + 1_200)
+TOLD = WaitTold(NOW_MS - 3_800, 1e6, 1e6, rate=1.5e6)
+ETL = ClientUse("alice", "etl", 2, held=1, held_until_ms=NOW_MS + 1_200, told=TOLD)
 HELD = QuotaUse(
     "producer_byte_rate",
     user="alice",
@@ -52,8 +61,8 @@ def test_a_held_client_is_told_which_quota_why_that_one_who_shares_it_and_what_f
     found = why(picture(HELD), "alice", "etl")
     assert found.state == "held"
     assert found.sentence == (
-        "alice/etl waits 1.2 s more, because users/alice allows 1 MB/s and the quota-id produces "
-        "2.1 MB/s."
+        "alice/etl waits 1.2 s more, because users/alice allows 1 MB/s and the quota-id produced "
+        "1.5 MB/s when the wait was told, 3.8 s before."
     )
     assert found.because == (
         "users/alice is the most specific quota of producer_byte_rate that matches; it overrides "
@@ -76,11 +85,12 @@ def test_a_held_client_is_told_which_quota_why_that_one_who_shares_it_and_what_f
 
 
 def test_asked_about_any_client_id_a_pairs_limit_is_not_said_to_be_the_users() -> None:
-    pair = replace(HELD, client_id="etl", quota=20_000.0, clients=(ETL,))
+    told = replace(TOLD, limit=20_000.0, quota=20_000.0)
+    pair = replace(HELD, client_id="etl", quota=20_000.0, clients=(replace(ETL, told=told),))
     asked = replace(picture(pair), client_id=None, effective=effective_of(TABLE, "alice", None))
     found = why(asked, "alice", None)
     assert (
-        "because producer_byte_rate of alice/etl allows 20 kB/s and it produces" in found.sentence
+        "because producer_byte_rate of alice/etl allows 20 kB/s and it produced" in found.sentence
     )
     assert found.because == ""
 
@@ -161,3 +171,77 @@ def test_a_shared_quota_next_to_nothing_is_told_too() -> None:
     found = as_seen_by(picture(shared), frozenset({"alice"})).brokers[0].quotas[0]
     assert found.quota == 1e-310
     assert found.rate > found.quota
+
+
+def waits(told: WaitTold, *changes: QuotaChange, quota: float | None = 1e6, **more: Any) -> str:
+    """The sentence of a client that was told to wait, by a quota that is ``quota`` by now."""
+    client = replace(ETL, told=told, held_until_ms=NOW_MS + 534_000)
+    use = replace(HELD, clients=(client,), quota=quota, rate=1.0, **more)
+    asked = replace(picture(use), changes=changes)
+    return why(asked, "alice", "etl").sentence.removeprefix("alice/etl waits 8 min 54 s more")
+
+
+def test_a_wait_is_told_by_the_quota_and_the_use_of_its_own_moment() -> None:
+    told = WaitTold(NOW_MS - 6_000, 3e3, 3e3, rate=1.6e5)
+    change = QuotaChange("producer_byte_rate", "users/alice", NOW_MS - 1_000, 3e3, None, "ops")
+    assert waits(told, change, quota=None) == (
+        " under a quota that is gone (users/alice: 3 kB/s, removed 2023-11-14 22:13:19 UTC by ops),"
+        " because it produced 160 kB/s when the wait was told, 6 s before; a removal doesn't end "
+        "it, as in Kafka."
+    )
+    assert waits(told, quota=None).startswith(" under a quota that is gone (3 kB/s), because it ")
+    raised = replace(change, after=1e6, who="")
+    assert waits(told, raised) == (
+        ", because users/alice allowed 3 kB/s (1 MB/s now, raised 2023-11-14 22:13:19 UTC) and it "
+        "produced 160 kB/s when the wait was told, 6 s before; a change doesn't end a wait, as in "
+        "Kafka."
+    )
+    # Removed, and a less specific quota applies under the same quota-id.
+    assert "allowed 3 kB/s (removed 2023-11-14 22:13:19 UTC by ops; users/alice allows 1 MB/s" in (
+        waits(told, change)
+    )
+    added = replace(change, before=None, after=1e6)
+    assert "because the quota allowed 3 kB/s (1 MB/s now, set 2023" in waits(told, added)
+    earlier = replace(raised, at_ms=told.at_ms - 1)
+    assert "(1 MB/s now) and it" in waits(told, earlier)
+    other = replace(told, limit=1e6, quota=1e6, rate=2e6, replaced=True)
+    assert waits(other).endswith("another quota applies to it now, and that doesn't end the wait, "
+                                 "as in Kafka.")  # fmt: skip
+
+
+def test_a_debt_and_a_rate_that_rounds_to_its_limit_are_told_as_such() -> None:
+    told = WaitTold(NOW_MS, 1e6, 1e6, owed=2.5e8)
+    assert waits(told) == (
+        ", because users/alice allows 1 MB/s and it owed 250 MB when the wait was told."
+    )
+    little = replace(told, owed=None, rate=1_000_010.0)
+    assert "allows 1 MB/s and it produced a little more when the wait was told." in waits(little)
+    within = replace(told, owed=None, rate=9e5)  # nothing that could be said of it is true
+    assert waits(within) == ", because users/alice allows 1 MB/s."
+    unknown = replace(HELD, clients=(replace(ETL, told=None),))
+    assert why(picture(unknown), "alice", "etl").sentence == (
+        "alice/etl waits 1.2 s more by users/alice, which allows 1 MB/s."
+    )
+
+
+def test_a_bucket_decides_by_what_is_owed_and_not_by_the_rate() -> None:
+    client = (ClientUse("alice", "etl", 1),)
+    use = replace(HELD, held=0, clients=client, owed=300.0)
+    assert why(picture(use), "alice", "etl").sentence == (
+        "alice/etl waits with what it sends next, because users/alice allows 1 MB/s and it owes "
+        "300 B."
+    )
+    paid = why(picture(replace(use, owed=0.0)), "alice", "etl")
+    assert (paid.state, paid.sentence) == (
+        "free", "alice/etl isn't held: users/alice allows 1 MB/s, and it owes nothing."
+    )  # fmt: skip
+
+
+def test_a_tenant_is_not_told_who_changed_the_quota_nor_what_others_used() -> None:
+    told = WaitTold(NOW_MS - 6_000, 1e6, 1e6, rate=3.21e6)
+    shared = replace(HELD, user="", client_id="etl", quota=2e6, clients=(replace(ETL, told=told),))
+    change = QuotaChange("producer_byte_rate", "clients/etl", NOW_MS - 1_000, 1e6, 2e6, "ops")
+    asked = replace(picture(shared), changes=(change,))
+    found = why(as_seen_by(asked, frozenset({"alice"})), "alice", "etl").sentence
+    assert "ops" not in found and "raised 2023-11-14 22:13:19 UTC)" in found
+    assert "produced up to 1.25 MB/s" in found

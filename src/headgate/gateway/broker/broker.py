@@ -231,9 +231,9 @@ class Broker:
             self.clients.count_traffic(link)
             if link.session.state.throttled_until_ms:
                 muted[link.listener.name] += 1
-                kind = TYPES.get(link.session.state.muted_by)
-                if kind is not None:
-                    queue[kind] += 1
+                told = link.session.state.muted_by
+                if told is not None:
+                    queue[TYPES[told.key]] += 1
         for name, count in muted.items():
             self.meters.listeners[name].muted = count
         self.meters.queue = queue

@@ -10,9 +10,13 @@ from __future__ import annotations
 import heapq
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from msgspec.structs import replace
 
 from headgate.gateway.charging.decisions import TYPES
+from headgate.gateway.charging.told import Used
 from headgate.live.picture import (
     MOST_ADDRESSES,
     MOST_CLIENTS,
@@ -21,14 +25,17 @@ from headgate.live.picture import (
     ClientUse,
     ListenerUse,
     QuotaUse,
+    WaitTold,
 )
 from headgate.metrics.samples import rate_of
 from headgate.quota.key import CONNECTION, QuotaKey
 from headgate.throttle.java import INT_MAX, UNLIMITED
 from headgate.throttle.overrides import Tags
+from headgate.throttle.sensor import SampledRate
 
 if TYPE_CHECKING:
     from headgate.gateway.broker.broker import Broker
+    from headgate.gateway.charging.told import Told
     from headgate.gateway.session.state import SessionState
     from headgate.steps import Work
 
@@ -47,6 +54,17 @@ class QuotaId(NamedTuple):
     tags: Tags
 
 
+class _Held(NamedTuple):
+    """How many connections of a client wait by a quota-id, until when, and why the last does."""
+
+    connections: int
+    until_ms: int
+    told: WaitTold | None
+
+
+_NOT_HELD: Final = _Held(0, 0, None)
+
+
 class _Client:
     """The connections of one principal with one client-id."""
 
@@ -55,19 +73,29 @@ class _Client:
     def __init__(self) -> None:
         self.connections = 0
         self.addresses: Counter[str] = Counter()
-        self.held: dict[str, tuple[int, int]] = {}  # by key's name: connections, until when
+        self.held: dict[QuotaId, _Held] = {}
 
-    def waits(self, name: str, until_ms: int) -> None:
-        """Note a connection that waits by a quota key until then, epoch ms."""
-        count, latest = self.held.get(name, (0, 0))
-        self.held[name] = (count + 1, max(latest, until_ms))
+    def waits(self, quota_id: QuotaId, until_ms: int, told: WaitTold | None) -> None:
+        """Note a connection that waits by a quota-id until then, epoch ms."""
+        count, latest_ms, why = self.held.get(quota_id, _NOT_HELD)
+        if until_ms >= latest_ms:
+            latest_ms, why = until_ms, told
+        self.held[quota_id] = _Held(count + 1, latest_ms, why)
 
-    def use(self, pair: Pair, key: QuotaKey) -> ClientUse:
-        """Return what a picture says about it under one quota key."""
-        held, until_ms = self.held.get(key.name, (0, 0))
+    def outlives(self, charged: set[QuotaId]) -> None:
+        """Mark the waits of quota-ids that it isn't charged to any more: a wait outlasts them."""
+        for quota_id in self.held.keys() - charged:
+            held = self.held[quota_id]
+            if held.told is not None:
+                told = replace(held.told, replaced=True)
+                self.held[quota_id] = held._replace(told=told)
+
+    def use(self, pair: Pair, quota_id: QuotaId) -> ClientUse:
+        """Return what a picture says about it under one quota-id."""
+        held, until_ms, told = self.held.get(quota_id, _NOT_HELD)
         addresses = tuple(self.addresses.most_common(MOST_ADDRESSES))
         others = len(self.addresses) - len(addresses)
-        return ClientUse(*pair, self.connections, held, until_ms, addresses, others)
+        return ClientUse(*pair, self.connections, held, until_ms, addresses, others, told)
 
 
 class Connected:
@@ -125,30 +153,50 @@ def connected_steps(broker: Broker, now_ms: int) -> Work[Connected]:
             found.client_ids.setdefault(pair[0], []).append(pair[1])
         client.connections += 1
         client.addresses[link.address] += 1
-        name, until_ms = _held(state, now_ms)
-        if name:
-            client.waits(name, until_ms)
+        wait = _wait(broker, state, now_ms)
+        if wait is not None:
+            client.waits(*wait)
             found.muted[link.listener.name] += 1
     for pair, client in found.clients.items():
-        for quota_id in _quota_ids(broker, pair, client.addresses):
+        charged = set(_quota_ids(broker, pair, client.addresses))
+        client.outlives(charged)
+        for quota_id in charged | client.held.keys():
             found.drinkers.setdefault(quota_id, []).append(pair)
-            if quota_id.key.name in client.held:
-                found.held.add(quota_id)
+        found.held.update(client.held)
         yield
     return found
 
 
-def _held(state: SessionState, now_ms: int) -> tuple[str, int]:
-    """Return by which quota key a connection waits, and until when; "": it doesn't."""
-    if state.throttled_until_ms > now_ms:
-        return state.muted_by, state.throttled_until_ms
+def _wait(
+    broker: Broker, state: SessionState, now_ms: int
+) -> tuple[QuotaId, int, WaitTold | None] | None:
+    """Return by which quota-id a connection waits, until when, and why; None: it doesn't."""
+    told = state.muted_by
+    if state.throttled_until_ms > now_ms and told is not None:
+        whose = QuotaId(QuotaKey.parse(told.key), (told.user_tag, told.client_tag))
+        return whose, state.throttled_until_ms, _told(told, "closed" if told.closed else "client")
     hold = state.hold
-    if hold is not None and hold.waiting:
-        rest_ms, key = hold.rest(now_ms)
-        if key is None:  # its gate is open, and another's turn comes first
-            key = next(iter(state.context.share_gates), None)
-        return ("" if key is None else key.quota_type), now_ms + rest_ms
-    return "", 0
+    if hold is None or not hold.waiting:
+        return None
+    rest_ms, key = hold.rest(now_ms)
+    gate = None if key is None else broker.rules.gates.get(key)
+    if key is None:  # its gate is open, and another's turn comes first
+        key = next(iter(state.context.share_gates), None)
+    if key is None:
+        return None
+    whose = QuotaId(QuotaKey.parse(key.quota_type), (key.user_tag, key.client_tag))
+    return whose, now_ms + rest_ms, None if gate is None else _told(gate.told, "gate")
+
+
+def _told(told: Told | None, told_to: Literal["client", "closed", "gate"]) -> WaitTold | None:
+    if told is None:
+        return None
+    quota, rate, owed = told.used or Used(told.bound, None, None)
+    return WaitTold(told.at_ms, _limit(told.bound), _limit(quota), rate, owed, told_to)
+
+
+def _limit(bound: float) -> float | None:
+    return bound if bound < UNLIMITED else None
 
 
 def _quota_ids(broker: Broker, pair: Pair, addresses: Iterable[str]) -> Iterator[QuotaId]:
@@ -252,7 +300,8 @@ def _of_pairs(broker: Broker, connected: Connected, pairs: Iterable[Pair]) -> It
     seen: set[QuotaId] = set()
     for pair in pairs:
         client = connected.clients.get(pair)
-        for quota_id in _quota_ids(broker, pair, () if client is None else client.addresses):
+        own = _quota_ids(broker, pair, () if client is None else client.addresses)
+        for quota_id in chain(own, () if client is None else client.held):
             if quota_id not in seen:
                 seen.add(quota_id)
                 yield quota_id
@@ -272,7 +321,7 @@ def _use(
     total = until_ms = 0
     for count, pair in enumerate(pairs, 1):
         client = connected.clients[pair]
-        held, latest_ms = client.held.get(key.name, (0, 0))
+        held, latest_ms, _ = client.held.get(quota_id, _NOT_HELD)
         total += held
         until_ms = max(until_ms, latest_ms)
         item = ((pair[0] == user, held, client.connections), pair)
@@ -286,7 +335,7 @@ def _use(
     clients: dict[str, Any] = {
         "held": total,
         "held_until_ms": until_ms,
-        "clients": tuple(connected.clients[pair].use(pair, key) for pair in named),
+        "clients": tuple(connected.clients[pair].use(pair, quota_id) for pair in named),
         "other_clients": len(pairs) - len(named),
     }
     if key == CONNECTION:
@@ -307,15 +356,20 @@ def _use(
     return QuotaUse(
         key.name,
         *tags,
-        quota=quota if quota < UNLIMITED else None,
+        quota=_limit(quota),
         rate=rate,
-        split=split if split < UNLIMITED else None,
+        split=_limit(split),
         held_since_ms=told.since_ms if told and now_ms - told.until_ms <= PAUSE_MS else 0,
         throttled=told.count if told else 0,
         throttled_ms=told.ms if told else 0,
         window_ms=window_ms,
+        owed=None if sensor is None or isinstance(sensor, SampledRate) else _owed(sensor, now_ms),
         **clients,
     )
+
+
+def _owed(bucket: Any, now_ms: int) -> float:
+    return max(-float(bucket.peek(now_ms)), 0.0)
 
 
 def _listeners(broker: Broker, connected: Connected, now_ms: int) -> Iterator[ListenerUse]:

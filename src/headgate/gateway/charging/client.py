@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from headgate.gateway.charging.fetch_hold import FetchHold
     from headgate.gateway.charging.headroom import Headroom
     from headgate.gateway.charging.lanes import Lane, LaneKey
+    from headgate.gateway.charging.told import Told
 
 
 class ClientConnection(Protocol):
@@ -19,8 +20,7 @@ class ClientConnection(Protocol):
     Attributes:
         spent_ns: thread time that its next charge has to count; the charge sets it to 0.
         asked_ms: when a broker begins with its oldest request in flight, epoch ms.
-        muted_by: the name of the quota key whose throttle is in force or was last; a throttle
-            sets it.
+        told: the last wait that was told to it; a decision that throttles sets it.
         early_in: the headroom in which it may have requests that aren't charged yet.
         client_ip: for the journal.
         listener: for the journal.
@@ -31,7 +31,7 @@ class ClientConnection(Protocol):
 
     spent_ns: int
     asked_ms: int
-    muted_by: str
+    told: Told | None
     early_in: Headroom | None
     client_ip: str
     listener: str

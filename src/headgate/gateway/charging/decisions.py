@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.charging.lanes import Lane, lane_key
 from headgate.gateway.charging.managers import FETCHING, Managers
+from headgate.gateway.charging.told import Told
 from headgate.quota.key import KEYS, QuotaType
 
 if TYPE_CHECKING:
@@ -71,22 +72,25 @@ class Decisions:
             return 0
         active = self._managers.active_names
         ms = 0
-        winner: tuple[Any, ...] | None = None
+        winner: Told | None = None
         for candidate in (request, other, *reversed(tuple(others))):
             name, decision = candidate[0], candidate[1]
             wait_ms: int = decision.throttle_time_ms
             if wait_ms <= 0 or name not in active:
                 continue
+            _, user_tag, client_tag, bound = decision
+            used = self._managers.used(name, (user_tag, client_tag), now_ms)
             if name not in _FETCHED and name != refusing:  # fetches have gates
-                _, user_tag, client_tag, bound = decision
                 key = lane_key(name, user_tag, client_tag, context.principal)
-                client.note_debt(key, Lane(now_ms + min(wait_ms, INT_MAX), now_ms, bound))
+                until_ms = now_ms + min(wait_ms, INT_MAX)
+                client.note_debt(key, Lane(until_ms, now_ms, bound, used=used))
             if wait_ms > ms:
-                winner, ms = candidate, wait_ms
+                ms = wait_ms
+                winner = Told(name, user_tag, client_tag, now_ms, bound, used)
         if winner is None:
             return 0
         ms = ms if ms < INT_MAX else INT_MAX
-        kind = TYPES[winner[0]]
-        self._meters.throttle(kind, winner[1].user_tag, winner[1].client_tag, ms, now_ms)
-        client.muted_by = winner[0]
+        kind = TYPES[winner.key]
+        self._meters.throttle(kind, winner.user_tag, winner.client_tag, ms, now_ms)
+        client.told = winner
         return ms

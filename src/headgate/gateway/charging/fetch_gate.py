@@ -21,6 +21,7 @@ from heapq import heapify, heappop, heappush, heapreplace, nlargest
 from itertools import count
 from typing import Final, NamedTuple
 
+from headgate.gateway.charging.told import Told
 from headgate.steps import one_by_one
 
 SLOT_MS: Final = 20
@@ -90,12 +91,16 @@ class Gate:
     Args:
         owed_ms: for a token bucket, how long it takes from now on until what is owed is repaid;
             None: the deadline that charges set.
+
+    Attributes:
+        told: what was true at the charge that closed it for longest; None: not known.
     """
 
     def __init__(self, owed_ms: Callable[[int], int] | None = None) -> None:
         self._owed_ms = owed_ms
         self._deadline_ms = 0
         self._bound = 0.0
+        self.told: Told | None = None
         self._opened_ms: int | None = None  # when the first went, after it had been closed
         self._abroad = 0  # let through since, and not charged yet
         self._waiting = self._gone = 0
@@ -123,11 +128,15 @@ class Gate:
         opened_ms = now_ms if self._opened_ms is None else self._opened_ms
         return now_ms + SLOT_MS - max(now_ms - opened_ms, 0) % SLOT_MS
 
-    def charged(self, throttle_ms: int, bound: float, now_ms: int) -> None:
+    def charged(
+        self, throttle_ms: int, bound: float, now_ms: int, told: Told | None = None
+    ) -> None:
         """Records were delivered and charged: stay closed for the throttle time they got."""
         if throttle_ms > 0:
             self._bound = bound
-            self._deadline_ms = max(self._deadline_ms, now_ms + throttle_ms)
+            if now_ms + throttle_ms >= self._deadline_ms:
+                self._deadline_ms = now_ms + throttle_ms
+                self.told = told
             self._close()
 
     def requoted(self, bound: float, now_ms: int) -> None:
@@ -347,7 +356,14 @@ class Gates:
                     return True
         return False
 
-    def charged(self, key: GateKey, throttle_ms: int, bound: float, now_ms: int) -> None:
+    def charged(
+        self,
+        key: GateKey,
+        throttle_ms: int,
+        bound: float,
+        now_ms: int,
+        told: Told | None = None,
+    ) -> None:
         """Note a delivery (``Gate.charged``); ``now_ms`` is the wall clock's."""
         gate = self._gates.get(key)
         if gate is None:
@@ -356,7 +372,7 @@ class Gates:
             self._charged_ms = now_ms
             self._make_room()
             gate = self._gates[key] = self._made(key)
-        gate.charged(throttle_ms, bound, self.time(now_ms))
+        gate.charged(throttle_ms, bound, self.time(now_ms), told)
 
     def _make_room(self) -> None:
         """Where there are too many gates, look at some more of them; free those that are open."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.gateway.charging.fetch_gate import GateKey, Gates
 from headgate.gateway.charging.plans import Kind
 from headgate.gateway.charging.request_time import REQUEST_NAME, RequestTime
+from headgate.gateway.charging.told import Told
 from headgate.quota.key import CONSUMER
 from headgate.throttle.registry import UNCHARGED, Throttle
 from headgate.throttle.request import PERCENT_PER_NS
@@ -91,13 +92,10 @@ class FetchCharges:
             others.append((name, manager.record(user, client_id, charged, now_ms), charged))
         ours = 0
         if withheld:
-            ours = self._choose(
-                client,
-                context,
-                now_ms,
-                (REQUEST_NAME, by_request),
-                self._rest(client, now_ms),
-            )
+            rest, why = self._rest(client, now_ms)
+            ours = self._choose(client, context, now_ms, (REQUEST_NAME, by_request), rest)
+            if ours and why and client.told and client.told.key == why.key:
+                client.told = why  # it is over by the fetch that closed the gate, not by this one
         elif others or by_bytes.throttle_time_ms > 0 or by_request.throttle_time_ms > 0:
             ours = self._choose(
                 client, context, now_ms, (REQUEST_NAME, by_request), (_FETCH, by_bytes), others
@@ -120,16 +118,25 @@ class FetchCharges:
 
     def _close_gate(self, name: str, decision: Throttle, now_ms: int) -> None:
         ms, user_tag, client_tag, bound = decision
-        if name in self._managers.active_names:
-            self._gates.charged(GateKey(name, user_tag, client_tag), ms, bound, now_ms)
+        if name not in self._managers.active_names:
+            return
+        told = None
+        if ms > 0:
+            used = self._managers.used(name, (user_tag, client_tag), now_ms)
+            told = Told(name, user_tag, client_tag, now_ms, bound, used)
+        self._gates.charged(GateKey(name, user_tag, client_tag), ms, bound, now_ms, told)
 
-    def _rest(self, client: ClientConnection, now_ms: int) -> tuple[str, Throttle]:
-        """Return how long a withheld fetch's gates stay closed, as a decision of its quota."""
+    def _rest(
+        self, client: ClientConnection, now_ms: int
+    ) -> tuple[tuple[str, Throttle], Told | None]:
+        """Return how long a withheld fetch's gates stay closed, as a decision, and why they do."""
         rest_ms, key = (0, None) if client.hold is None else client.hold.rest(now_ms)
         if key is None:
-            return _FETCH, UNCHARGED
+            return (_FETCH, UNCHARGED), None
+        gate = self._gates.get(key)
         bound = self._managers.gate_bound(key)
-        return key.quota_type, Throttle(rest_ms, key.user_tag, key.client_tag, bound)
+        decision = Throttle(rest_ms, key.user_tag, key.client_tag, bound)
+        return (key.quota_type, decision), None if gate is None else gate.told
 
     def held(
         self,

@@ -19,12 +19,13 @@ from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
+from headgate.gateway.charging.told import Told, Used
 from headgate.steps import one_by_one
 
 MOST_OF_A_KEY: Final = 4_096
 """Ends kept for one lane key; beyond that the earliest is dropped, and its lane with it."""
 MOST_LANES: Final = 1 << 15
-"""Ends kept in all, some 5 MB; beyond that the earliest is dropped. To get there, as many
+"""Ends kept in all, some 9 MB; beyond that the earliest is dropped. To get there, as many
 connections of several quota-ids must have been muted at once."""
 MOST_NAMED: Final = 1 << 22
 """Characters of their names: a client-id may have 32,767."""
@@ -67,12 +68,14 @@ class Lane(NamedTuple):
         since_ms: when it was told, epoch ms. If now is earlier, the clock was set back since.
         bound: the quota by which it was told.
         whole: the mute as it was left, if the newcomer that took it waits for less; else None.
+        used: the use of the quota-id when it was told, for who asks why; None: not known.
     """
 
     end_ms: int
     since_ms: int
     bound: float
     whole: Lane | None = None
+    used: Used | None = None
 
     def left_ms(self, now_ms: int) -> int:
         """Return how long it still lasts, ms; all of it if the clock was set back meanwhile."""
@@ -95,7 +98,7 @@ class Lane(NamedTuple):
         """Return the mute as a newcomer has it that waits until ``until_ms`` only."""
         if until_ms >= self.end_ms:
             return self
-        return Lane(until_ms, now_ms, self.bound, self)
+        return Lane(until_ms, now_ms, self.bound, self, self.used)
 
 
 class LaneBook:
@@ -204,7 +207,8 @@ class Debts:
         book: where its ends go when it closes.
 
     Attributes:
-        waits_by: the name of the quota key whose lane a newcomer waits for, or waited for last.
+        waits_by: what was told to the connection whose lane a newcomer waits for, or waited for
+            last; None: it waited for none.
     """
 
     __slots__ = ("_book", "_gone", "_lanes", "waits_by")
@@ -213,7 +217,7 @@ class Debts:
         self._book = book
         self._lanes: dict[LaneKey, Lane | None] = {}
         self._gone = False
-        self.waits_by = ""
+        self.waits_by: Told | None = None
 
     def enter(self, keys: Iterable[tuple[LaneKey, float]], now_ms: int) -> int:
         """
@@ -237,7 +241,9 @@ class Debts:
                 until = lane.until(bound, now_ms)
                 lane = lane.taken(until, now_ms)
                 if until > until_ms:
-                    until_ms, self.waits_by = until, key.quota_type
+                    until_ms = until
+                    since_ms = (lane.whole or lane).since_ms
+                    self.waits_by = Told(*key[:3], since_ms, lane.bound, lane.used, True)
             self._lanes[key] = lane
         return until_ms
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.gateway.charging.fetch_gate import GateKey
 from headgate.gateway.charging.lanes import LaneKey, lane_key
 from headgate.gateway.charging.plans import Kind
+from headgate.gateway.charging.told import Told, Used, used_of
 from headgate.quota.entity import entity_from_path
 from headgate.quota.key import (
     CONSUMER,
@@ -173,6 +174,17 @@ class Managers:
                 if manager.bound(tags) < UNLIMITED:
                     found[key] = tags
         return found
+
+    def used(self, name: str, tags: Tags, now_ms: int) -> Used:
+        """Return the use of a quota-id under a quota key, by the key's name; changes nothing."""
+        return used_of(self._by_name[name], tags, now_ms)
+
+    def told(self, name: str, principal: str, client_id: str, now_ms: int) -> Told:
+        """Return what a client is over by now, under a paced quota key, by the key's name."""
+        manager = self._by_name[name]
+        user_tag, client_tag = tags = manager.tags(principal, client_id)
+        used = used_of(manager, tags, now_ms)
+        return Told(name, user_tag, client_tag, now_ms, manager.bound_in_force(tags), used)
 
     def lanes_of(
         self, principal: str, client_id: str, kind: int

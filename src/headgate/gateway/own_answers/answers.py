@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from headgate.client.quota_messages import component_of, described, entity_steps, op_of
@@ -26,11 +27,11 @@ from headgate.gateway.own_answers import broker_settings, draft_answers, mutatio
 from headgate.gateway.own_answers.attempts import attempted
 from headgate.gateway.own_answers.denials import SMALL_BYTES, Denials
 from headgate.quota.alteration import AlterResult, QuotaAlteration
-from headgate.quota.entity import KNOWN_TYPES
+from headgate.quota.entity import KNOWN_TYPES, QuotaEntity
 from headgate.quota.filter import matches, validate_filter
 from headgate.quota.table import QuotaTable
 from headgate.steps import Work, finish, freeing
-from headgate.store.base import AuditEvent
+from headgate.store.base import AuditEvent, HistoryEntry
 from headgate.store.deadline import EACH_S, within
 from headgate.wire import apis
 from headgate.wire.messages import (
@@ -246,6 +247,18 @@ class Answers:
                 return await self.on_thread(_in_time(READ_S, store.snapshot))
         except (StoreError, TimeoutError):
             return self.current.table
+
+    async def history(self, entity: QuotaEntity, limit: int) -> list[HistoryEntry]:
+        """Return an entity's latest changes, oldest first; none while the store doesn't answer."""
+        store = self.current.store
+        if store is None or store.silent():
+            return []
+        read = partial(store.history, entity=entity, limit=limit)
+        try:
+            async with asyncio.timeout(READ_S):
+                return await self.on_thread(_in_time(READ_S, read))
+        except (StoreError, TimeoutError):
+            return []
 
     async def explained(self) -> QuotaTable:
         """Return the quotas in force: the store's, and the settings file's static defaults."""

@@ -25,8 +25,10 @@ from headgate.gateway.charging.plans import Kind
 from headgate.gateway.identity.identity import ANONYMOUS
 from headgate.gateway.kept.limits import static_defaults
 from headgate.live.effective import effective_of
-from headgate.live.picture import BrokerPicture, Picture, encode_steps
+from headgate.live.picture import BrokerPicture, Picture, QuotaChange, encode_steps
 from headgate.live.seen import as_seen_by
+from headgate.live.why import outlived
+from headgate.quota.precedence import PRECEDENCE
 from headgate.quota.table import QuotaTable
 from headgate.wire.messages import decode_request, encode_response
 from headgate.wire.messages.live import LIVE, LiveRequest, LiveResponse
@@ -44,6 +46,8 @@ MOST: Final = 10_000
 """Quota-ids of each broker that an administrator gets at most."""
 MOST_OWN: Final = 500
 """Quota-ids of each broker that any other user gets at most."""
+MOST_CHANGES: Final = 20
+"""Changes of each entity, the latest, that are read to say who changed a quota during a wait."""
 _PAUSES: Final = 9
 """
 A pause, in multiples of the time that a picture took to make. For so long a picture of everybody
@@ -158,15 +162,39 @@ class Live:
                 )
             )
         table = await self._table(answers)
+        brokers = tuple(sorted(found, key=lambda broker: broker.broker_id))
         return Picture(
             at_ms=min(looked_ms, default=now_ms()),
-            brokers=tuple(sorted(found, key=lambda broker: broker.broker_id)),
+            brokers=brokers,
             user=user,
             client_id=client_id,
             exempt=user in answers.current.settings.exempt_principals,
             effective=() if user is None else effective_of(table, user, client_id),
             version=table.version,
+            changes=() if user is None else await self._changes(answers, brokers, user, client_id),
         )
+
+    async def _changes(
+        self,
+        answers: Answers,
+        brokers: tuple[BrokerPicture, ...],
+        user: str,
+        client_id: str | None,
+    ) -> tuple[QuotaChange, ...]:
+        """Return who changed the quota by which a client waits longest, since the wait was told."""
+        wait = outlived(brokers, user, client_id)
+        if wait is None:
+            return ()
+        client, key, since_ms = wait
+        levels = (level.entity(client.principal, client.client_id) for level in PRECEDENCE)
+        found: list[QuotaChange] = []
+        for entity in filter(None, levels):
+            found += (
+                QuotaChange(key, e.entity.path, e.t_ms, e.before, e.after, e.who)
+                for e in await answers.history(entity, MOST_CHANGES)
+                if e.key.name == key and e.t_ms >= since_ms
+            )
+        return tuple(sorted(found, key=lambda change: change.at_ms))
 
     async def _everybody(
         self, slices: Slices, broker: Broker, most: int

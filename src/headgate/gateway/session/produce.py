@@ -103,16 +103,18 @@ def _waits_for_rest(state: SessionState, bytes_here: int, now_ms: int) -> bool:
     """Whether the client waits for what its quota-id owes beyond one throttle; if so, mute it."""
     # Differs: by bps or shares a Produce waits while more is owed than one throttle may tell.
     # Else connections that stay would each pass a request per throttle, however much is owed.
-    longest_ms = 0
+    longest_ms, longest = 0, ""
     places = state.places
     for name, overdue_ms in state.context.overdue:
         place = places.get(name) or places.setdefault(name, Place(bytes_here))
         wait_ms = overdue_ms(place, now_ms)
         if wait_ms > longest_ms:
-            longest_ms, state.muted_by = wait_ms, name
+            longest_ms, longest = wait_ms, name
     if not longest_ms:
         state.leave_places()
         return False
+    context = state.context
+    state.told = state.rules.managers.told(longest, context.principal, context.client_id, now_ms)
     state.start_throttle(longest_ms, now_ms)
     if not state.unanswered:
         state.mute.apply(RESPONSE_SENT)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headgate.gateway.charging.fetch_hold import FetchHold
     from headgate.gateway.charging.headroom import Headroom
     from headgate.gateway.charging.lanes import Lane, LaneKey
+    from headgate.gateway.charging.told import Told
     from headgate.gateway.session.fetch import FetchSession
     from headgate.gateway.session.in_flight import Collecting, InFlight
     from headgate.gateway.session.interfaces import Identity
@@ -88,7 +89,8 @@ class SessionState:
         spent_ns: thread time that isn't charged yet.
         asked_ms: when a broker begins with the oldest request in flight, epoch ms.
         answer_sent: an answer is being sent, whose time is charged as network time.
-        muted_by: the name of the quota key whose throttle is in force or was last.
+        told: the last wait that was told, or found owed.
+        muted_by: the wait in force, or the last that was; None: there was none.
         origins: the journal's own, kept for as long as the connection is open.
         origin_seen: the one that the journal used last, by quota type.
         requests: how many were passed on or asked about since the shell last counted.
@@ -135,7 +137,8 @@ class SessionState:
     spent_ns: int = 0
     asked_ms: int = 0
     answer_sent: bool = False
-    muted_by: str = ""
+    told: Told | None = None
+    muted_by: Told | None = None
     origins: dict[Any, Any] = field(default_factory=dict)
     origin_seen: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     requests: int = 0
@@ -215,6 +218,7 @@ class SessionState:
         else:
             self.mute.apply(THROTTLE_STARTED)
         self.throttled_until_ms = until_ms
+        self.muted_by = self.told
         self.commands.append(WakeAt(until_ms))
 
     def leave_places(self) -> None:
@@ -234,7 +238,7 @@ class SessionState:
         debts = self._own_debts()
         until_ms = debts.enter(lanes, now_ms)
         if until_ms > now_ms:
-            self.muted_by = debts.waits_by
+            self.told = debts.waits_by
         return until_ms
 
     def note_debt(self, key: LaneKey, lane: Lane) -> None:
