@@ -32,10 +32,11 @@ from headgate.store.kafka import state as topic
 from headgate.store.leases import LeaseRecord
 from headgate.store.sqlite.store import SqliteStore
 from headgate.store.zookeeper import brokers, change, identity, layout
-from headgate.store.zookeeper.client import Node, Step, ZkClient
+from headgate.store.zookeeper.client import ZkClient
 from headgate.store.zookeeper.history import ForeignChange, ZkHistory
 from headgate.store.zookeeper.lease import ZkLeases
 from headgate.store.zookeeper.read import read_tree, values_of
+from headgate.store.zookeeper.znodes import Node, Step
 from headgate.usage import splits
 
 ALICE = QuotaEntity.of(user="alice")

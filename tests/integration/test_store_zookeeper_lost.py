@@ -15,11 +15,11 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_IDS
 from headgate.quota.table import QuotaTable
 from headgate.store import AuditEvent, open_store
-from headgate.store.zookeeper.client import Interrupted, Node, Step
 from headgate.store.zookeeper.history import LOOK_BACK, ForeignChange
 from headgate.store.zookeeper.read import read_entities
 from headgate.store.zookeeper.scram import alter_credentials, read_credentials
 from headgate.store.zookeeper.store import ZooKeeperStore
+from headgate.store.zookeeper.znodes import Interrupted, Node, Step
 
 pytestmark = pytest.mark.kafka3
 

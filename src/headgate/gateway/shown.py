@@ -86,7 +86,12 @@ class Shown:
 
     async def note(self) -> str | None:
         """See ``http.Showing``."""
-        return self._splits.note()
+        return self.noted()
+
+    def noted(self) -> str | None:
+        """Say what people should know though the gateway is ready, or None."""
+        notes = (self._kept.refuses(), self._splits.note())
+        return "\n".join(filter(None, notes)) or None
 
     def why_not_ready(self) -> str | None:
         """Say why the gateway isn't ready to serve, or None."""

@@ -10,12 +10,11 @@ import abc
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Self
 
-from headgate.errors import StoreError
+from headgate.errors import ApiError, KafkaError, StoreError
 from headgate.quota.alteration import AlterResult, QuotaAlteration, Validated, validate
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta, table_delta
@@ -52,8 +51,7 @@ class QuotaStore(abc.ABC):
         resolve: whether an ip entity's name is a host that resolves.
     """
 
-    #: Set by the home.
-    _leases: LeaseTaker
+    _leases: LeaseTaker  # set by the home
     #: Whether nothing in the home changes without its revision: no tools of Kafka's write there.
     counts_every_change = False
     #: How long a change may take altogether, in seconds. Kafka's clients wait 30 s for an answer.
@@ -179,14 +177,13 @@ class QuotaStore(abc.ABC):
         """Return why the quotas can't be read and watched, or None if they can."""
         return self._trouble
 
+    def refuses(self) -> str | None:
+        """Return why the home refuses what Kafka knows, broker settings too; as last looked at."""
+        return None
+
     def silent(self) -> str | None:
         """Return what the thread that watches found: the home doesn't answer. None: it does."""
         return self._silence.looked
-
-    def _changing(self, entities: int) -> AbstractContextManager[None]:
-        """Let a change take ``change_s``, or refuse it at once (``Silence.changing``)."""
-        seconds = self.change_s + entities * EACH_S
-        return self._silence.changing(seconds, watched=self._thread is not None)
 
     def _check_identity(self, found: StoreIdentity | None) -> None:
         """See that what was read is the known store's, and know it; under ``_state_lock``."""
@@ -341,7 +338,8 @@ class QuotaStore(abc.ABC):
         self._check_open()
         checked = validate(alterations, resolvable=self._resolve)
         origin = Origin(who, tool, new_change(), message)
-        with self._changing(len(alterations)):
+        seconds = self.change_s + len(alterations) * EACH_S
+        with self._silence.changing(seconds, watched=self._thread is not None):
             if not validate_only:
                 self._prepare()
             return self._alter(
@@ -368,11 +366,13 @@ class QuotaStore(abc.ABC):
             tool: the program, for the audit.
 
         Raises:
-            ApiError: INVALID_CONFIG or INVALID_REQUEST (``broker_rules``).
+            ApiError: INVALID_CONFIG, INVALID_REQUEST (``broker_rules``), POLICY_VIOLATION.
         """
         self._check_open()
-        with self._changing(1):
+        with self._silence.changing(self.change_s, watched=self._thread is not None):
             kept = validate_broker_configs(broker, ops, self.broker_configs())
+            if (refuses := self.refuses()) is not None:
+                raise ApiError(KafkaError.POLICY_VIOLATION, refuses)
             if not validate_only:
                 self._prepare()
                 told = partial(broker_event, broker, who, tool, self._clock_ms())

@@ -586,6 +586,9 @@ class OlderZooKeeper:
     def snapshot(self) -> QuotaTable:
         return QuotaTable()
 
+    def refuses(self) -> str | None:
+        return "a KRaft controller has taken over"
+
     def older_nodes(self) -> list[tuple[QuotaEntity, str]]:
         return [(QuotaEntity.of(user=DEFAULT), "/config/users")]
 
@@ -615,7 +618,9 @@ def test_doctor_opens_zookeeper_as_its_settings_say(
         words = []
     settings.write_text("\n".join(lines), encoding="utf-8")
     assert main_doctor([*words, flag, str(settings)]) == 3
-    assert "/config/users holds quotas of users/<default> in an older" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "/config/users holds quotas of users/<default> in an older" in told
+    assert "a KRaft controller has taken over" in told
     assert [security and security.sasl_username for security in OlderZooKeeper.opened] == ["alice"]
 
 

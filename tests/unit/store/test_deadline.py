@@ -21,7 +21,8 @@ from headgate.store import QuotaStore, open_store
 from headgate.store.base import Origin
 from headgate.store.deadline import LimitedLock, left_s, patient, within
 from headgate.store.zookeeper.alter import ZkAlterer
-from headgate.store.zookeeper.client import Interrupted, Step, ZkClient
+from headgate.store.zookeeper.client import ZkClient
+from headgate.store.zookeeper.znodes import Interrupted, Step
 
 ALICE = QuotaEntity.of(user="alice")
 CHANGE = [QuotaAlteration(ALICE, (Op(PRODUCER, 5.0),))]

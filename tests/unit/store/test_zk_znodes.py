@@ -11,8 +11,8 @@ import pytest
 from headgate.errors import StoreError
 from headgate.store.zookeeper import brokers, scram
 from headgate.store.zookeeper import identity as zk_identity
-from headgate.store.zookeeper.client import Conflict, Node, Step
 from headgate.store.zookeeper.layout import BROKERS, IDENTITY, KAFKA_HOME
+from headgate.store.zookeeper.znodes import Conflict, Node, Step
 
 
 class Zk:

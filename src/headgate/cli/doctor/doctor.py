@@ -67,6 +67,8 @@ def _look(arguments: argparse.Namespace) -> Examined:
 
 def look_at_quotas(store: QuotaStore | None, table: QuotaTable, report: Examined) -> None:
     """Look for quotas that don't do what they seem to."""
+    if store is not None and (refuses := store.refuses()) is not None:
+        report.found.append(refuses)
     report.found += [*older_layout(store), *findings(table)]
     report.seen.append(f"{len(table)} {entities(len(table))}")
 

@@ -82,6 +82,11 @@ class KeptStore:
         store = self._in_force.store
         return self._why if store is None else store.trouble()
 
+    def refuses(self) -> str | None:
+        """Say which changes the store refuses though it can be read, or None."""
+        store = self._in_force.store
+        return None if store is None else store.refuses()
+
     @property
     def does_without(self) -> bool:
         """Whether there is no store yet, and none is wanted (``headgate.store.required=false``)."""
@@ -167,11 +172,15 @@ class KeptStore:
     async def _look_after(self) -> None:
         """Say what keeps the store from being read, and look for an acceptance of another one."""
         told: str | None = None
+        refused: str | None = None
         while True:
             await asyncio.sleep(_AGAIN_S)
             store, why = self._in_force.store, self._any_trouble()
             if store is None:
                 continue
+            if (refuses := store.refuses()) != refused:
+                refused = refuses
+                log.warning("changes that the store refuses", refused=refuses or "none any more")
             if why != told:
                 if why is None:
                     log.info("the store answers again")

@@ -2,6 +2,8 @@
 Quotas in ZooKeeper, in the layout that ZooKeeper-mode brokers and Kafka's tools share.
 
 - ``client``: a connection to ZooKeeper: many reads in flight, transactions, errors translated.
+- ``znodes``: what is read of a znode, and the steps of a transaction.
+- ``takeover``: whether a KRaft controller has taken the cluster over.
 - ``layout``: paths, JSON and notifications as ZooKeeper holds them, byte for byte.
 - ``identity``: which store a chroot is.
 - ``read``: which znodes make up an entity, and the whole tree at once.

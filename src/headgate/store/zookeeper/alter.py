@@ -9,16 +9,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from headgate.errors import InvalidQuota, StoreError, StoreSilent
+from headgate.errors import ApiError, InvalidQuota, StoreError, StoreSilent
 from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.store.base import Origin
 from headgate.store.deadline import NOTHING, left_s
 from headgate.store.identity import StoreIdentity, moved_on
 from headgate.store.zookeeper.change import decide, reads_of
-from headgate.store.zookeeper.client import Conflict, Interrupted, Step, ZkClient
+from headgate.store.zookeeper.client import ZkClient
 from headgate.store.zookeeper.history import ZkHistory
 from headgate.store.zookeeper.identity import count_step, node_of
+from headgate.store.zookeeper.znodes import Conflict, Interrupted, Step
 
 #: Entities that are altered together, with all their transactions in flight.
 BATCH = 250
@@ -53,6 +54,9 @@ class ZkAlterer:
         id: the store's id.
         origin: where the changes come from.
         at_revision: the revision that they are based on; None: any.
+
+    Attributes:
+        errors: of entities that were refused: a KRaft controller has taken the cluster over.
     """
 
     url: str
@@ -63,12 +67,13 @@ class ZkAlterer:
     id: str
     origin: Origin
     at_revision: int | None
+    errors: dict[QuotaEntity, ApiError] = field(default_factory=dict)
     _done: int = 0  # transactions that happened
     _unsure: dict[QuotaEntity, None] = field(default_factory=dict)  # sent and not answered
 
     def alter(self, batch: Sequence[QuotaAlteration]) -> None:
         """
-        Alter entities; again and again until each transaction has happened.
+        Alter entities; again and again until each transaction has happened or is refused.
 
         Raises:
             StoreMovedOn: the revision is another one.
@@ -111,7 +116,13 @@ class ZkAlterer:
             for alteration, outcome in told:
                 if isinstance(outcome, Interrupted):
                     self._unsure[alteration.entity] = None
-            pending = [a for a, outcome in told if not self._happened(a, outcome)]
+                elif isinstance(outcome, ApiError):
+                    self.errors[alteration.entity] = outcome
+            pending = [
+                a
+                for a, outcome in told
+                if a.entity not in self.errors and not self._happened(a, outcome)
+            ]
             if not pending:
                 return
             if time.monotonic() - began > patience_s:

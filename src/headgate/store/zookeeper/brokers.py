@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from headgate.store.base import BrokerConfigs
 from headgate.store.broker_rules import BROKER_SETTINGS, base_setting
 from headgate.store.zookeeper.change import notice_step
-from headgate.store.zookeeper.client import Step, ZkClient, settled
+from headgate.store.zookeeper.client import ZkClient, settled
 from headgate.store.zookeeper.layout import BROKERS, KAFKA_HOME, encode_config
 from headgate.store.zookeeper.read import config_at, settings_in
+from headgate.store.zookeeper.znodes import Step
 
 
 def read(client: ZkClient) -> BrokerConfigs:

@@ -14,7 +14,6 @@ from headgate.errors import MALFORMED
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.store.base import KeyChange, Origin, Recorded, json_bytes
-from headgate.store.zookeeper.client import Node, Step
 from headgate.store.zookeeper.layout import (
     CHANGE_PREFIX,
     CHANGES,
@@ -31,6 +30,7 @@ from headgate.store.zookeeper.layout import (
     history_node,
     home_of,
 )
+from headgate.store.zookeeper.znodes import Node, Step
 
 Nodes = Mapping[str, Node | None]
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -35,8 +35,10 @@ from kazoo.protocol.states import KeeperState
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from headgate.config.security import ZooKeeperSecurity
-from headgate.errors import StoreError, StoreSilent
+from headgate.errors import ApiError, StoreError, StoreSilent
 from headgate.store.deadline import left_s
+from headgate.store.zookeeper import takeover
+from headgate.store.zookeeper.znodes import UNSURE, Conflict, Interrupted, Node, Step
 
 #: How long one call may take, reconnecting included, before it is an error to try again later.
 CALL_TIMEOUT_S = 30.0
@@ -51,39 +53,6 @@ SENSITIVE = ("/config/users", "/config/brokers")
 _CONFLICTS = (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)
 _ENDED = (KeeperState.AUTH_FAILED, KeeperState.CLOSED)
 _PASSING = (ConnectionLoss, SessionExpiredError, OperationTimeoutError)
-
-
-#: What is said about a change that was sent and not answered.
-UNSURE = "was being changed: that may have happened, or may yet"
-
-
-class Conflict(Exception):
-    """Another process changed a znode first: read again, decide again."""
-
-
-class Interrupted(Exception):
-    """The connection broke while a transaction was under way: it may have happened or not."""
-
-
-class Node(NamedTuple):
-    """A znode: data (None where it has none), version for set and delete, and more of its Stat."""
-
-    data: bytes | None
-    version: int
-    children: int
-    czxid: int
-    mzxid: int
-    pzxid: int
-    mtime_ms: int
-
-
-class Step(NamedTuple):
-    """One step of a transaction."""
-
-    verb: str  # create | set | delete | sequence
-    path: str
-    data: bytes | None = None
-    version: int = -1
 
 
 class ZkClient:
@@ -229,12 +198,31 @@ class ZkClient:
         Returns:
             For each: None when done, Conflict when another process changed a znode first,
             Interrupted when the connection broke or no answer came in time, so that it may have
-            happened or not.
+            happened or not; ApiError when it would change what Kafka has here, though a KRaft
+            controller has taken the cluster over (``takeover``).
 
         Raises:
             StoreSilent: there is no connection; nothing was sent.
             StoreError: refused, or closed.
         """
+        theirs = list(map(takeover.is_kafkas, transactions))
+        if not any(theirs):
+            return self._commit(transactions)
+        now = self.in_charge()
+        refusal = now.refusal()
+        allowed = [
+            [*now.check, *steps] if kafkas else steps
+            for steps, kafkas in zip(transactions, theirs, strict=True)
+            if not kafkas or refusal is None
+        ]
+        outcomes = iter(self._commit(allowed))
+        return [refusal if kafkas and refusal else next(outcomes) for kafkas in theirs]
+
+    def in_charge(self) -> takeover.InCharge:
+        """Return who is in charge of the cluster whose znodes these are."""
+        return takeover.in_charge(f"zookeeper://{self.hosts}", self.nodes(takeover.PATHS))
+
+    def _commit(self, transactions: list[list[Step]]) -> list[BaseException | None]:
         outcomes: list[BaseException | None] = []
         deadline = time.monotonic() + left_s(CALL_TIMEOUT_S)
         with self.translated():
@@ -262,7 +250,9 @@ class ZkClient:
     def _send(self, steps: list[Step]) -> Any:
         transaction = self._kazoo.transaction()
         for verb, path, data, version in steps:
-            if verb == "delete":
+            if verb == "check":
+                transaction.check(path, version)
+            elif verb == "delete":
                 transaction.delete(path, version)
             elif verb == "set":
                 transaction.set_data(path, data or b"", version)
@@ -276,7 +266,8 @@ class ZkClient:
     def make(self, paths: Iterable[str]) -> None:
         """Make znodes without data where they are missing, one by one, in order."""
         for path in paths:
-            for outcome in self.commit([[Step("create", path)]]):
+            # Folders that Kafka makes itself may be made under a KRaft controller as well.
+            for outcome in self._commit([[Step("create", path)]]):
                 if isinstance(outcome, Interrupted):
                     raise StoreError(f"ZooKeeper {self.hosts} was lost", retriable=True)
 
@@ -326,10 +317,13 @@ def settled(
         None when done; Conflict when it didn't happen.
 
     Raises:
+        ApiError: a KRaft controller has taken the cluster over.
         StoreError: the connection was lost, and the znode is neither as it was nor as it was set.
             So others changed it too, and changing it again might undo what they did.
     """
     [outcome] = client.commit([steps])
+    if isinstance(outcome, ApiError):
+        raise outcome
     if not isinstance(outcome, Interrupted):
         return outcome
     try:

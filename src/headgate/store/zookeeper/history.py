@@ -29,8 +29,9 @@ from headgate.store.zookeeper.change import (
     encode_history,
     history_path,
 )
-from headgate.store.zookeeper.client import Interrupted, Node, Step, ZkClient
+from headgate.store.zookeeper.client import ZkClient
 from headgate.store.zookeeper.layout import AUDIT, CHANGE_PREFIX, HISTORY, history_node, sequence
+from headgate.store.zookeeper.znodes import Interrupted, Node, Step
 
 #: Entries kept per entity, and audit lines kept.
 KEEP_ENTRIES = 1_000

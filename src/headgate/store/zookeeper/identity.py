@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from headgate.errors import MALFORMED, StoreError
 from headgate.store.identity import StoreIdentity, new_identity
 from headgate.store.watched import log
-from headgate.store.zookeeper.client import Node, Step, ZkClient
+from headgate.store.zookeeper.client import ZkClient
 from headgate.store.zookeeper.layout import IDENTITY
+from headgate.store.zookeeper.znodes import Node, Step
 
 
 def node_of(id_: str) -> str:

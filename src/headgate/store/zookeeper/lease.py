@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from headgate.errors import MALFORMED, StoreError
 from headgate.quota.sanitizer import sanitize
 from headgate.store.leases import NOBODYS, Decide, LeaseRecord
-from headgate.store.zookeeper.client import Node, Step, ZkClient
+from headgate.store.zookeeper.client import ZkClient
 from headgate.store.zookeeper.layout import LEASES
+from headgate.store.zookeeper.znodes import Node, Step
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from headgate.errors import InvalidQuota, StoreError
 from headgate.quota.entity import QuotaEntity, entity_from_path
 from headgate.quota.key import QuotaKey
 from headgate.store.watched import log
-from headgate.store.zookeeper.client import Node, ZkClient
+from headgate.store.zookeeper.client import ZkClient
 from headgate.store.zookeeper.layout import (
     HOMES,
     KAFKA_HOME,
@@ -20,6 +20,7 @@ from headgate.store.zookeeper.layout import (
     decode_config,
     decode_values,
 )
+from headgate.store.zookeeper.znodes import Node
 
 #: How often an entity that changed while it was read is read again. After that it is taken as read.
 MOST_PASSES = 100

@@ -34,7 +34,7 @@ from headgate.store.watched import QuotaStore, log
 from headgate.store.zookeeper import brokers as zk_brokers
 from headgate.store.zookeeper import identity as zk_identity
 from headgate.store.zookeeper.alter import BATCH, ZkAlterer, insist
-from headgate.store.zookeeper.client import Node, ZkClient
+from headgate.store.zookeeper.client import ZkClient
 from headgate.store.zookeeper.history import ForeignChange, ZkHistory
 from headgate.store.zookeeper.layout import (
     CHANGE_PREFIX,
@@ -58,6 +58,8 @@ from headgate.store.zookeeper.read import (
     read_tree,
     values_of,
 )
+from headgate.store.zookeeper.takeover import CONTROLLER
+from headgate.store.zookeeper.znodes import Node
 
 #: How often a watch looks without a notification, in case ZooKeeper's was lost; a few small reads.
 IDLE_POLL_S = 10.0
@@ -100,6 +102,7 @@ class ZooKeeperStore(QuotaStore):
         self._seen = dict.fromkeys(HOMES, -1)
         self._pzxid = dict.fromkeys(HOMES, -1)
         self._older_fired = False
+        self._refuses: str | None = None
         self._foreign: list[ForeignChange] = []
         # By entity path: the transaction as of which it was last read under /config. For all that
         # aren't in it, the one as of which everything was read.
@@ -156,6 +159,10 @@ class ZooKeeperStore(QuotaStore):
     def _on_change(self, _event: Any) -> None:
         self._poke.set()
 
+    def refuses(self) -> str | None:
+        """Return that a KRaft controller has taken the cluster over, or None."""
+        return self._refuses
+
     def _on_older(self, _event: Any) -> None:
         self._older_fired = True
         self._poke.set()
@@ -184,6 +191,7 @@ class ZooKeeperStore(QuotaStore):
         with self._state_lock:
             try:
                 self._check_same()
+                self._refuses = self._client.in_charge().why
                 return self._catch_up()
             except StoreError:
                 # What was read may be another store's; what was noticed may not have been read.
@@ -322,6 +330,10 @@ class ZooKeeperStore(QuotaStore):
         for path in OLDER.values():
             self._client.watch_data(path, self._on_older)
 
+    def _look(self) -> None:
+        self._client.watch_data(CONTROLLER, self._on_change)
+        super()._look()
+
     @property
     def client(self) -> ZkClient:
         """The connection, for SCRAM credentials, which are in the same znodes as quotas."""
@@ -344,7 +356,11 @@ class ZooKeeperStore(QuotaStore):
         results = [AlterResult(e, error or refused.get(e)) for e, error in validated]
         accepted = [a for a in accepted if a.entity not in refused]
         if validate_only:
-            return results
+            refusal = self._client.in_charge().refusal()
+            kafkas = {a.entity for a in accepted if any(op.key.known_to_kafka for op in a.ops)}
+            return [
+                AlterResult(e, error or (refusal if e in kafkas else None)) for e, error in results
+            ]
         assert self._identity is not None
         alterer = ZkAlterer(
             self.url,
@@ -365,7 +381,7 @@ class ZooKeeperStore(QuotaStore):
                 if delta.changes:
                     self._publish(table, delta)
             self._poke.set()
-        return results
+        return [AlterResult(e, error or alterer.errors.get(e)) for e, error in results]
 
     def _alter_broker(self, broker: str, ops: Mapping[str, str | None], told: Told) -> None:
         """Change settings; what else the broker's znode holds stays."""
