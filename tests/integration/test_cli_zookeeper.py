@@ -121,6 +121,39 @@ def test_55_9_55_5_no_name_means_the_default_at_the_kips_paths(
     assert ensemble.config("/config/clients/<default>") == {"producer_byte_rate": "7"}
 
 
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        ("--entity-name A --entity-type clients --entity-type users", "users/<default>/clients/A"),
+        ("--entity-type users --entity-type clients --entity-name A", "users/<default>/clients/A"),
+        ("--entity-name A --entity-type users --entity-type clients", "users/A/clients/<default>"),
+        ("--entity-type clients --entity-type users --entity-name A", "users/A/clients/<default>"),
+    ],
+)
+def test_55_9_a_name_belongs_to_the_type_it_stands_with(
+    ensemble: Ensemble, words: str, path: str
+) -> None:
+    line = f"--zookeeper localhost:2181 --alter --add-config producer_byte_rate=7 {words}"
+    assert ensemble.run(line)[0] == 0
+    assert ensemble.config(f"/config/{path}") == {"producer_byte_rate": "7"}
+    other = "users/A/clients/<default>" if path.endswith("A") else "users/<default>/clients/A"
+    assert ensemble.client.exists(f"/config/{other}") is None
+    described = ensemble.run(f"--zookeeper localhost:2181 --describe {words}")
+    assert "producer_byte_rate=7" in described[1][-1]
+
+
+def test_55_9_a_name_between_two_types_is_refused(ensemble: Ensemble) -> None:
+    words = "--entity-type users --entity-name A --entity-type clients"
+    line = f"--zookeeper localhost:2181 --alter --add-config producer_byte_rate=7 {words}"
+    status, _, err = ensemble.run(line)
+    assert status == 1
+    assert "may belong to either" in err[0]
+    for kind in ("users", "clients"):
+        assert not ensemble.client.exists(f"/config/{kind}") or not ensemble.client.get_children(
+            f"/config/{kind}"
+        )
+
+
 @pytest.mark.parametrize("path", kip_55.NODES)
 def test_55_17_55_24_pairs_become_the_kips_json_at_the_kips_path(
     ensemble: Ensemble, path: str

@@ -150,6 +150,7 @@ _NAME_FLAGS: Final = (
 _DEFAULT_FLAGS: Final = tuple(
     (f"{flag}-defaults", kind) for flag, kind in _NAME_FLAGS if kind in DEFAULTABLE
 )
+_NAMING: Final = ("entity-name", "entity-default")
 
 
 class IllegalArgument(ValueError):
@@ -182,19 +183,39 @@ class ConfigsOptions(OptionSet):
 
     @property
     def entity_types(self) -> list[str]:
-        """Types by --entity-type in order, then by short flags in their fixed order."""
-        return self.values("entity-type") + [
-            kind for flag, kind in (*_NAME_FLAGS, *_DEFAULT_FLAGS) if self.has(flag)
-        ]
+        """
+        Types by --entity-type in order, then by short flags in their fixed order.
+
+        The first name belongs to the first of them.
+        """
+        types = self.values("entity-type")
+        # Kafka's tool gives it to the first type. Here it could be written to a wrong principal.
+        if self.zookeeper and self._name_stands == 2:
+            types.reverse()
+        return types + [kind for flag, kind in (*_NAME_FLAGS, *_DEFAULT_FLAGS) if self.has(flag)]
+
+    @property
+    def _name_stands(self) -> int | None:
+        """Where the only name of two types stands: before both 0, between 1, behind 2."""
+        flags = ("entity-type", *_NAMING)
+        words = [d.name for d in self.detected if d.name in flags]
+        if len(words) != 3 or words.count("entity-type") != 2:
+            return None
+        return next(at for at, word in enumerate(words) if word in _NAMING)
 
     @property
     def entity_names(self) -> list[str]:
         """Names in the order of the command line, "" for a default; then those of short flags."""
-        names = [
-            d.value or "" for d in self.detected if d.name in ("entity-name", "entity-default")
-        ]
+        names = [d.value or "" for d in self.detected if d.name in _NAMING]
         names += [self.value(flag) or "" for flag, _ in _NAME_FLAGS if self.has(flag)]
         return names + ["" for flag, _ in _DEFAULT_FLAGS if self.has(flag)]
+
+    @property
+    def notes(self) -> list[str]:
+        """How a name was read that may belong to either of two types."""
+        if self.zookeeper or self._name_stands != 2:
+            return []
+        return [f"the name is taken for the first type, {self.entity_types[0]}, as by Kafka's tool"]
 
     def check(self, resolvable: Callable[[str], bool]) -> None:
         """
@@ -314,6 +335,11 @@ class ConfigsOptions(OptionSet):
         elif not named:
             raise IllegalArgument(
                 f"An entity name must be specified with --alter of {','.join(types)}"
+            )
+        if named and self.zookeeper and self._name_stands == 1:
+            raise IllegalArgument(
+                "The name between --entity-type users and --entity-type clients may belong to "
+                "either: name both, the default by --entity-default"
             )
         add, add_file = self.has("add-config"), self.has("add-config-file")
         if add and add_file:

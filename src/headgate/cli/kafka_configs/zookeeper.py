@@ -1,8 +1,8 @@
 """
 kafka-configs --zookeeper: KIP-55's own rules, on the znodes that ZooKeeper-mode brokers read.
 
-Differences from ``--bootstrap-server``: in ``--alter`` a name left out means the default, two
-types with one name give it to the user, and lines read as the ZooKeeper tool always wrote them.
+Differences from ``--bootstrap-server``: in ``--alter`` a name left out means the default, and lines
+read as the ZooKeeper tool always wrote them.
 
 Source: KIP-55 "Tools"; KIP-936 "Tools"; ConfigCommand.describeConfigWithZk in 3.9.
 """
@@ -79,18 +79,17 @@ def run(options: ConfigsOptions) -> None:
 
 def pair(options: ConfigsOptions) -> list[tuple[str, str | None]]:
     """
-    Pair types and names as the ZooKeeper parser does.
+    Pair each name with the type that it stands with.
 
     Returns:
         Wire type and name, user first; "" is the default, None a name that wasn't given.
     """
     types, names = options.entity_types, options.entity_names
-    if len(types) == 2 and types[0] == CLIENTS:
-        types = types[::-1]
-        if len(names) == 2:
-            names = names[::-1]
     padded: list[str | None] = [*names, *[None] * len(types)]
-    return [(WIRE_TYPES[kind], name) for kind, name in zip(types, padded, strict=False)]
+    paired = [(WIRE_TYPES[kind], name) for kind, name in zip(types, padded, strict=False)]
+    # Differs: with --zookeeper the only name of two types belongs to the one it stands with; the
+    # tool of 3.9 gives it to the user.
+    return paired[::-1] if len(paired) == 2 and types[0] == CLIENTS else paired
 
 
 def _alter(client: AdminClient, store: QuotaStore, options: ConfigsOptions) -> None:
