@@ -130,6 +130,7 @@ class Planned(Result, kw_only=True):
         unmentioned: values that the file doesn't mention and that stay.
         effective: what it changes for clients.
         refused: entities whose change would be refused; if there are any, nothing is changed.
+        notes: what the file leaves out, and names that don't mean what they look like.
         out: the file that the plan was written to, if it was.
     """
 
@@ -138,6 +139,7 @@ class Planned(Result, kw_only=True):
     unmentioned: list[Change]
     effective: list[EffectiveChange]
     refused: list[Refusal]
+    notes: list[str]
     out: str | UnsetType = UNSET
 
 

@@ -16,6 +16,7 @@ from headgate.cli.output import printable, say
 from headgate.cli.quotas.flags import add_broker_id, add_connection, moment
 from headgate.cli.quotas.history import table_before, when
 from headgate.cli.quotas.quota_home import open_quota_store
+from headgate.cli.quotas.quota_output import say_notes
 from headgate.cli.results import Result
 from headgate.errors import ConfigError
 from headgate.live.picture import Picture
@@ -23,6 +24,7 @@ from headgate.live.why import QuotaWhy, Rung, Why, ladder, why
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.human import human
 from headgate.quota.key import KEYS, QuotaKey
+from headgate.quota.lookalikes import name_notes
 from headgate.quota.table import QuotaTable
 
 
@@ -187,6 +189,7 @@ def _quotas_at(arguments: argparse.Namespace, at_ms: int) -> QuotaTable | None:
         from headgate.quota.file import read_quotas_file
 
         file = read_quotas_file(arguments.quotas)
+        say_notes("headgate why", (*file.said, *name_notes(file.table.entities)))
         changes = [
             QuotaAlteration(event.entity, (Op(event.key, event.value),))
             for event in file.history

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -28,6 +28,7 @@ from headgate.quota.key import (
     REQUEST,
     QuotaKey,
 )
+from headgate.quota.lookalikes import name_notes
 from headgate.quota.precedence import STATIC_DEFAULT, EffectiveQuota, Resolver, select_limit
 from headgate.quota.table import QuotaTable
 from headgate.throttle.overrides import Overrides, Tags
@@ -76,11 +77,13 @@ class Quotas:
         starts_ms: from when each table holds, epoch ms, ascending; the first is -infinity.
         tables: as many tables.
         name: the file's stem, for what-if's ``plan`` column.
+        notes: what the file leaves out, and names that don't mean what they look like.
     """
 
     starts_ms: tuple[float, ...]
     tables: tuple[QuotaTable, ...]
     name: str = "quotas"
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, table: QuotaTable, name: str = "quotas") -> Quotas:
@@ -199,4 +202,5 @@ def load(path: str, flag: str = "--quotas") -> Quotas:
         file = read_quotas_file(path)
     except HeadgateError as exc:
         raise ConfigError("\n".join(f"{flag}: {line}" for line in str(exc).splitlines())) from exc
-    return Quotas.with_history(file.table, file.history, Path(path).stem)
+    quotas = Quotas.with_history(file.table, file.history, Path(path).stem)
+    return replace(quotas, notes=(*file.said, *name_notes(file.table.entities)))

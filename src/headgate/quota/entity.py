@@ -254,6 +254,8 @@ def parse_entity(text: str) -> QuotaEntity:
         entity_type, equals, name = part.partition("=")
         if not equals:
             raise InvalidQuota(f"{part!r} in {text!r} isn't of the form type=name")
+        if desanitize(entity_type) in entries:
+            raise InvalidQuota(f"entity type {entity_type} stands twice in {text!r}")
         entries[desanitize(entity_type)] = parse_name(name)
     return QuotaEntity(entries)
 

@@ -59,17 +59,23 @@ class QuotasFile(NamedTuple):
         removals: entity and op for every key it sets to null.
         history: changes in time, oldest first.
         note: the file's ``note``, which Headgate keeps and doesn't interpret.
+        said: sentences about what was left out though it is no mistake, each with its line.
     """
 
     table: QuotaTable
     removals: tuple[tuple[QuotaEntity, Op], ...]
     history: tuple[QuotaEvent, ...]
     note: Any = None
+    said: tuple[str, ...] = ()
 
 
-def read_quotas_file(path: str | Path) -> QuotasFile:
+def read_quotas_file(path: str | Path, *, cluster: str | None = None) -> QuotasFile:
     """
     Read a quotas file.
+
+    Args:
+        path: the file.
+        cluster: the Strimzi cluster whose resources are read; None: the file has only one.
 
     Raises:
         InvalidQuota: the file can't be read, or holds mistakes: all of them, each with its line.
@@ -78,16 +84,17 @@ def read_quotas_file(path: str | Path) -> QuotasFile:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         raise InvalidQuota(f"can't read the quotas file {path}: {exc}") from exc
-    return parse_quotas(text, str(path))
+    return parse_quotas(text, str(path), cluster=cluster)
 
 
-def parse_quotas(text: str, source: str = "quotas") -> QuotasFile:
+def parse_quotas(text: str, source: str = "quotas", *, cluster: str | None = None) -> QuotasFile:
     """
     Read the text of a quotas file (YAML; JSON is YAML).
 
     Args:
         text: the file's text.
         source: the file's name, as error messages give it.
+        cluster: the Strimzi cluster whose resources are read; None: the file has only one.
 
     Raises:
         InvalidQuota: one line per mistake, ``source:line: what``.
@@ -101,7 +108,11 @@ def parse_quotas(text: str, source: str = "quotas") -> QuotasFile:
         raise InvalidQuota(f"{source}{line}: not YAML or JSON: {problem}") from exc
     reader = _Reader(source)
     if are_resources(documents):
-        return reader.read(as_quotas_file(documents, reader.wrong))
+        return reader.read(as_quotas_file(documents, cluster, reader.wrong, reader.say))
+    if cluster is not None:
+        raise InvalidQuota(
+            f"{source}: --strimzi chooses among resources of Strimzi, and this is a quotas file"
+        )
     for more in documents[1:]:
         reader.wrong(more, "a second document; a quotas file is one")
     return reader.read(documents[0] if documents else None)
@@ -193,6 +204,7 @@ class _Reader:
         # The lines of each entity's keys; an entity may be in the file several times.
         self.lines: dict[QuotaEntity, dict[QuotaKey, int]] = {}
         self.note: Any = None
+        self.said: list[str] = []
 
     def read(self, root: yaml.Node | None) -> QuotasFile:
         if root is None:
@@ -208,6 +220,7 @@ class _Reader:
             tuple(self.removals),
             tuple(sorted(self.history, key=lambda event: event.t_ms)),
             self.note,
+            tuple(self.said),
         )
 
     def document(self, root: yaml.MappingNode) -> None:
@@ -386,6 +399,10 @@ class _Reader:
             return list(node.value)
         self.wrong(node, f"{name} must be a list")
         return []
+
+    def say(self, node: yaml.Node, what: str) -> None:
+        if len(self.said) < _MOST_PROBLEMS:
+            self.said.append(f"{self.source}:{node.start_mark.line + 1}: {what}")
 
     def wrong(self, node: yaml.Node, what: str) -> None:
         self.problems.append(f"{self.source}:{node.start_mark.line + 1}: {what}")

@@ -1,15 +1,18 @@
 """
-Quotas in KafkaUser resources of Strimzi: read as a quotas file is, and written from a table.
+Quotas in resources of Strimzi: read as a quotas file is, and written from a table.
 
 A KafkaUser holds four quotas of one user. The User Operator sets them for ``CN=NAME`` where the
-user authenticates by a certificate, else for ``NAME``.
+user authenticates by a certificate, else for ``NAME``. A Kafka holds those of the default user.
+What could hold a quota and isn't read is a mistake: with ``--prune`` the quota would be removed.
 
-Source: Strimzi's KafkaUserQuotas (its ranges: Java's int), KafkaUserModel.getUserName.
+Source: Strimzi's KafkaUserQuotas (its ranges: Java's int), KafkaUserModel.getUserName,
+    QuotasPluginKafka, DefaultKafkaQuotasManager.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -27,6 +30,9 @@ NAMES: Final = {
 }
 """The fields of ``spec.quotas``; all but the last are whole numbers."""
 _GROUP: Final = "kafka.strimzi.io"
+_CLUSTER: Final = "strimzi.io/cluster"
+_RESOURCE: Final = ("apiVersion", "kind", "metadata", "spec", "status")
+_SPEC: Final = ("authentication", "authorization", "quotas", "template")
 _BY_CERTIFICATE: Final = ("tls", "tls-external")
 _MOST: Final = 2**31 - 1
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -34,8 +40,9 @@ _IS_NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*").fullmatch
 _LONGEST: Final = 253
 _LONGEST_CN: Final = 64
 _TEXT: Final = "tag:yaml.org,2002:str"
-Wrong = Callable[[yaml.Node, str], None]
-"""Takes a node and what is wrong with it."""
+_NULL: Final = "tag:yaml.org,2002:null"
+Tell = Callable[[yaml.Node, str], None]
+"""Takes a node and a sentence about it."""
 
 
 def are_resources(documents: Sequence[yaml.Node]) -> bool:
@@ -43,72 +50,182 @@ def are_resources(documents: Sequence[yaml.Node]) -> bool:
     return any(_field(document, "apiVersion") is not None for document in documents)
 
 
-def as_quotas_file(documents: Sequence[yaml.Node], wrong: Wrong) -> yaml.MappingNode:
+def as_quotas_file(
+    documents: Sequence[yaml.Node], cluster: str | None, wrong: Tell, say: Tell
+) -> yaml.MappingNode:
     """
-    Return the quotas of KafkaUsers as a quotas file; resources of other kinds are passed over.
+    Return the quotas of KafkaUsers, and of a Kafka's default user, as a quotas file.
 
     Args:
-        documents: KafkaUsers, or lists of them as ``kubectl get`` prints.
+        documents: resources, or lists of them as ``kubectl get`` prints.
+        cluster: the Strimzi cluster whose resources are read; None: the file has only one.
         wrong: told each mistake.
+        say: told what was left out though it is no mistake.
     """
-    resources = list(_resources(documents))
-    users = [found for found in resources if _text(found, "kind") == "KafkaUser"]
-    if resources and not users:
-        wrong(documents[0], "no KafkaUser of Strimzi is among these resources")
-    rows = [row for user in users if (row := _row(user, wrong)) is not None]
-    start, end = documents[0].start_mark, documents[-1].end_mark
-    listed = yaml.SequenceNode("tag:yaml.org,2002:seq", rows, start, end)
-    return _mapping([(_scalar("quotas", documents[0]), listed)], documents[0])
+    return _Resources(cluster, wrong, say).read(documents)
 
 
-def _resources(documents: Sequence[yaml.Node]) -> Iterator[yaml.Node]:
-    for document in documents:
-        items = _field(document, "items")
-        listed = (_text(document, "kind") or "").endswith("List")
-        if listed and isinstance(items, yaml.SequenceNode):
-            yield from items.value
-        else:
+class _Resources:
+    """Walks resources of Kubernetes and collects the rows of a quotas file."""
+
+    def __init__(self, cluster: str | None, wrong: Tell, say: Tell) -> None:
+        self.cluster = cluster
+        self.wrong = wrong
+        self.say = say
+        self.rows: list[yaml.Node] = []
+        self.clusters: set[str] = set()
+        self.others: Counter[str] = Counter()
+
+    def read(self, documents: Sequence[yaml.Node]) -> yaml.MappingNode:
+        read_one = {"KafkaUser": self.user, "Kafka": self.kafka}
+        seen, read = 0, 0
+        for resource in self.all(documents):
+            kind = _text(resource, "kind")
+            seen += 1
+            if kind is None or _text(resource, "apiVersion") is None:
+                self.wrong(resource, "not a resource: it has no apiVersion and kind")
+            elif kind in read_one:
+                read += 1
+                if self.is_strimzis(resource, kind) and self.is_wanted(resource, kind):
+                    read_one[kind](resource)
+            elif "quota" in kind.lower() and kind != "ResourceQuota":
+                self.wrong(resource, f"a {kind} isn't read; write its quotas as a quotas file")
+            else:
+                self.others[kind] += 1
+        first = documents[0]
+        if seen and not read:
+            self.wrong(first, "no KafkaUser of Strimzi, and no Kafka, is among these resources")
+        if self.cluster is None and len(self.clusters) > 1:
+            names = ", ".join(sorted(self.clusters))
+            self.wrong(first, f"resources of several clusters ({names}): choose by --strimzi NAME")
+        elif read and self.cluster is not None and self.cluster not in self.clusters:
+            self.wrong(first, f"nothing here is of the cluster {self.cluster}")
+        if self.others:
+            kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(self.others.items()))
+            self.say(first, f"not read, since they hold no quotas: {kinds}")
+        listed = yaml.SequenceNode(
+            "tag:yaml.org,2002:seq", self.rows, first.start_mark, documents[-1].end_mark
+        )
+        return _mapping([(_scalar("quotas", first), listed)], first)
+
+    def all(self, documents: Sequence[yaml.Node]) -> Iterator[yaml.Node]:
+        for document in documents:
+            if document.tag == _NULL:
+                continue
+            if (_text(document, "kind") or "").endswith("List"):
+                items = _field(document, "items")
+                if isinstance(items, yaml.SequenceNode):
+                    yield from items.value
+                    continue
+                self.wrong(document, "a list of resources needs items: [...]")
             yield document
 
+    def is_strimzis(self, resource: yaml.Node, kind: str) -> bool:
+        if (_text(resource, "apiVersion") or "").startswith(f"{_GROUP}/"):
+            return True
+        self.wrong(resource, f"a {kind}'s apiVersion is {_GROUP}/v1, or an older version of it")
+        return False
 
-def _row(user: yaml.Node, wrong: Wrong) -> yaml.MappingNode | None:
-    """Return one user's quotas as an entry of a quotas file; None if it has none."""
-    if not (_text(user, "apiVersion") or "").startswith(f"{_GROUP}/"):
-        wrong(user, f"a KafkaUser's apiVersion is {_GROUP}/v1, or an older version of it")
-        return None
-    quotas = _field(user, "spec", "quotas")
-    if quotas is None:
-        return None
-    name = _text(user, "metadata", "name")
-    if not name:
-        wrong(user, "a KafkaUser needs metadata.name")
-        return None
-    kind = _text(user, "spec", "authentication", "type")
-    entity = f"CN={name}" if kind in _BY_CERTIFICATE else name
-    if kind not in (*_BY_CERTIFICATE, "scram-sha-512", None):
-        wrong(user, f"unknown authentication {kind!r} of KafkaUser {name}")
-    if not isinstance(quotas, yaml.MappingNode):
-        wrong(quotas, "a KafkaUser's quotas are a mapping such as {producerByteRate: 1048576}")
-        return None
-    named = _mapping([(_scalar("user", user), _scalar(entity, user))], user)
-    pairs: list[tuple[yaml.Node, yaml.Node]] = [(_scalar("entity", user), named)]
-    for key, value in quotas.value:
-        if isinstance(key, yaml.ScalarNode) and key.value in NAMES:
-            pairs.append((_scalar(NAMES[key.value].name, key), value))
-        else:
-            wrong(key, f"unknown quota {key.value!r}; a KafkaUser's are {', '.join(NAMES)}")
-    return _mapping(pairs, user)
+    def is_wanted(self, resource: yaml.Node, kind: str) -> bool:
+        """Whether it is of the cluster that is read, and not being deleted."""
+        name = _text(resource, "metadata", "name")
+        if not name:
+            self.wrong(resource, f"a {kind} needs metadata.name")
+            return False
+        cluster = name if kind == "Kafka" else _text(resource, "metadata", "labels", _CLUSTER)
+        if cluster is not None:
+            self.clusters.add(cluster)
+        if self.cluster is not None and cluster != self.cluster:
+            whose = "of no cluster" if cluster is None else f"of the cluster {cluster}"
+            self.say(resource, f"left out: {kind} {name} is {whose}")
+            return False
+        deleted = _text(resource, "metadata", "deletionTimestamp")
+        if deleted:
+            self.say(resource, f"left out: {kind} {name} is being deleted, since {deleted}")
+            return False
+        self.known(resource, f"{kind} {name}", _RESOURCE)
+        return True
+
+    def known(self, node: yaml.Node | None, whose: str, names: Sequence[str]) -> None:
+        """Refuse fields that aren't known, and those that stand twice."""
+        seen = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if key.value in seen:
+                self.wrong(key, f"{key.value} of {whose} stands twice")
+            elif key.value not in names:
+                way = "; quotas are in spec.quotas" if "spec" in names else ""
+                way = way if "KafkaUser" in whose and "quota" in str(key.value).lower() else ""
+                told = f"unknown field {key.value!r} of {whose}{way}"
+                self.wrong(key, f"{told}; its fields are {', '.join(names)}")
+            seen.add(str(key.value))
+
+    def user(self, user: yaml.Node) -> None:
+        name = _text(user, "metadata", "name")
+        self.known(_field(user, "spec"), f"the spec of KafkaUser {name}", _SPEC)
+        quotas = _field(user, "spec", "quotas")
+        if quotas is None:
+            return
+        kind = _text(user, "spec", "authentication", "type")
+        entity = f"CN={name}" if kind in _BY_CERTIFICATE else name
+        if kind not in (*_BY_CERTIFICATE, "scram-sha-512", None):
+            self.wrong(user, f"unknown authentication {kind!r} of KafkaUser {name}")
+        self.row(user, _scalar(str(entity), user), quotas, "KafkaUser")
+
+    def kafka(self, kafka: yaml.Node) -> None:
+        """Read the quotas of the default user."""
+        name = _text(kafka, "metadata", "name")
+        spec = _field(kafka, "spec")
+        own = _field(spec, "kafka")
+        for node, right in ((spec, ""), (own, "quotas")):
+            for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+                if "quota" in str(key.value).lower() and key.value != right:
+                    told = f"unknown field {key.value!r} of Kafka {name}"
+                    self.wrong(key, f"{told}; its quotas are in spec.kafka.quotas")
+        config = _field(own, "config")
+        for key, _ in config.value if isinstance(config, yaml.MappingNode) else ():
+            if str(key.value).startswith(("quota.", "client.quota.")):
+                self.say(key, f"not read: the broker setting {key.value} of Kafka {name}")
+        quotas = _field(own, "quotas")
+        if quotas is None:
+            return
+        kind = _text(quotas, "type")
+        if kind == "strimzi":
+            self.wrong(
+                quotas,
+                f"the quotas of Kafka {name} are of Strimzi's plugin, which limits all clients of "
+                "a broker together; Headgate has no such quota: only `type: kafka` is read",
+            )
+            return
+        if isinstance(quotas, yaml.MappingNode) and kind != "kafka":
+            self.wrong(quotas, f"the quotas of Kafka {name} need `type: kafka`, not {kind}")
+        default = yaml.ScalarNode(_NULL, "", kafka.start_mark, kafka.end_mark)
+        self.row(kafka, default, quotas, "Kafka")
+
+    def row(self, at: yaml.Node, name: yaml.Node, quotas: yaml.Node, kind: str) -> None:
+        """Add one user's quotas as an entry of a quotas file."""
+        if not isinstance(quotas, yaml.MappingNode):
+            example = "a mapping such as {producerByteRate: 1048576}"
+            self.wrong(quotas, f"a {kind}'s quotas are {example}")
+            return
+        named = _mapping([(_scalar("user", at), name)], at)
+        pairs: list[tuple[yaml.Node, yaml.Node]] = [(_scalar("entity", at), named)]
+        for key, value in quotas.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in NAMES:
+                pairs.append((_scalar(NAMES[key.value].name, key), value))
+            elif key.value != "type" or kind != "Kafka":
+                self.wrong(key, f"unknown quota {key.value!r}; a {kind}'s are {', '.join(NAMES)}")
+        self.rows.append(_mapping(pairs, at))
 
 
 def _field(node: yaml.Node | None, *names: str) -> yaml.Node | None:
-    """Return what is at a path of names in mappings."""
+    """Return what is at a path of names in mappings; None where nothing or null is there."""
     for name in names:
         pairs = node.value if isinstance(node, yaml.MappingNode) else ()
         node = next((value for key, value in pairs if key.value == name), None)
-    return node
+    return None if node is None or node.tag == _NULL else node
 
 
-def _text(node: yaml.Node, *names: str) -> str | None:
+def _text(node: yaml.Node | None, *names: str) -> str | None:
     found = _field(node, *names)
     return str(found.value) if isinstance(found, yaml.ScalarNode) else None
 
@@ -176,6 +293,6 @@ def _resource(name: str, quotas: Mapping[str, float], cluster: str) -> dict[str,
     return {
         "apiVersion": f"{_GROUP}/v1",
         "kind": "KafkaUser",
-        "metadata": {"name": plain, "labels": {"strimzi.io/cluster": cluster}},
+        "metadata": {"name": plain, "labels": {_CLUSTER: cluster}},
         "spec": spec,
     }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
 from headgate.quota.key import QuotaKey
+from headgate.quota.lookalikes import name_notes
 from headgate.quota.precedence import EffectiveQuota, resolve_entity
 from headgate.quota.table import Change, QuotaTable, alterations_of, table_delta
 
@@ -28,12 +29,14 @@ class Plan(NamedTuple):
             deleted only with ``prune``.
         current: the table before.
         desired: the table after.
+        notes: sentences about what the plan leaves out or may not mean.
     """
 
     changes: tuple[Change, ...]
     unmentioned: tuple[Change, ...]
     current: QuotaTable
     desired: QuotaTable
+    notes: tuple[str, ...] = ()
 
     @property
     def removals(self) -> int:
@@ -75,12 +78,27 @@ def diff(current: QuotaTable, desired: QuotasFile, *, prune: bool = False) -> Pl
             unmentioned.append(change)
         else:
             changes.append(change)
-    return plan_of(current, changes)._replace(unmentioned=tuple(unmentioned))
+    plan = plan_of(current, changes)
+    nothing = [
+        nothing_removed(entity, op.key)
+        for entity, op in desired.removals
+        if current.get(entity, op.key) is None
+    ]
+    return plan._replace(
+        unmentioned=tuple(unmentioned), notes=(*desired.said, *nothing, *plan.notes)
+    )
+
+
+def nothing_removed(entity: QuotaEntity, key: QuotaKey) -> str:
+    """Say that a removal finds no value."""
+    return f"{entity} has no {key}: nothing is removed"
 
 
 def plan_of(current: QuotaTable, changes: Collection[Change]) -> Plan:
     """Return the plan that makes exactly the given changes."""
-    return Plan(tuple(changes), (), current, current.apply(alterations_of(changes))[0])
+    after = current.apply(alterations_of(changes))[0]
+    named = dict.fromkeys(change.entity for change in changes if change.new is not None)
+    return Plan(tuple(changes), (), current, after, tuple(name_notes(named)))
 
 
 class EffectiveLine(NamedTuple):

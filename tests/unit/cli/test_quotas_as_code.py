@@ -326,6 +326,7 @@ def test_a_plan_as_json(place: Place, capsys: pytest.CaptureFixture[str]) -> Non
             }
         ],
         "refused": [],
+        "notes": [],
     }
 
 

@@ -58,6 +58,25 @@ def journal(console: Console, tmp_path: Path) -> Path:
 # --- Change
 
 
+def test_any_other_user_with_a_name_beside_it_is_refused_and_changes_no_default(
+    console: Console,
+) -> None:
+    client = console.client("operator")
+    answer = client.send_form("/change/preview", SET | {"user-is": "any"})
+    assert answer.status_code == 422
+    assert "any other user has no name, and alice stands beside it" in answer.text
+
+
+def test_a_name_that_looks_like_another_and_a_removal_of_nothing_are_said(
+    console: Console,
+) -> None:
+    client = console.client("operator")
+    answer = client.send_form("/change/preview", SET | {"user": "User:alice"})
+    assert "Kafka names users without their type: alice" in answer.text
+    answer = client.send_form("/change/preview", SET | {"remove": "yes"})
+    assert "has no producer_byte_rate:broker_bps: nothing is removed" in answer.text
+
+
 def test_a_quota_is_previewed_set_with_a_reason_and_taken_back(console: Console) -> None:
     client = console.client("operator")
     shown = client.send_form("/change/preview", SET)

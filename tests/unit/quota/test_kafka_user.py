@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -197,3 +198,106 @@ def test_a_store_takes_users_gives_them_back_and_agrees_with_them(
     assert main_export([*store, "--strimzi", "orders", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [one["kind"] for one in told["quotas"]] == ["KafkaUser", "KafkaUser"]
+
+
+# --- nothing is passed over in silence
+
+DATA = Path(__file__).parents[2] / "data" / "quotas"
+DEFAULT_USER = QuotaEntity.of(user=DEFAULT)
+
+
+def refusals(text: str, cluster: str | None = None) -> list[str]:
+    with pytest.raises(InvalidQuota) as refused:
+        parse_quotas(text, "f", cluster=cluster)
+    return str(refused.value).splitlines()
+
+
+def test_a_kafka_holds_the_default_users_quotas() -> None:
+    file = read_quotas_file(DATA / "04d-kafka-cr-default-quotas.yaml")
+    defaults = {PRODUCER: 1e6, CONSUMER: 1e6, REQUEST: 55.0, MUTATION: 50.0}
+    own = {QuotaEntity.of(user="my-user"): {PRODUCER: 10.0}}
+    assert file.table == QuotaTable.of({DEFAULT_USER: defaults, **own})
+    alone = read_quotas_file(DATA / "q4b-kafka-only.yaml")
+    assert alone.table == QuotaTable.of({DEFAULT_USER: {PRODUCER: 5e5}})
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        (DATA / "04a-kafkauser-quotas-beside-spec.yaml", "7: unknown field 'quotas' of KafkaUser"),
+        (DATA / "04c-kafkauser-clientQuotas.yaml", "10: unknown field 'clientQuotas' of the spec"),
+        (DATA / "q7-jikkou.yaml", "a KafkaClientQuota isn't read"),
+    ],
+)
+def test_quotas_where_strimzi_has_none_are_refused(written: Path, told: str) -> None:
+    with pytest.raises(InvalidQuota, match=re.escape(told)):
+        read_quotas_file(written)
+
+
+KAFKA = "apiVersion: kafka.strimzi.io/v1\nkind: Kafka\nmetadata: {name: prod}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("spec: {kafka: {quotas: {type: strimzi, producerByteRate: 5}}}", "Strimzi's plugin"),
+        ("spec: {kafka: {quotas: {producerByteRate: 5}}}", "need `type: kafka`"),
+        ("spec: {kafka: {quotas: {type: kafka, ingress: 5}}}", "unknown quota 'ingress'"),
+        ("spec: {kafka: {quotas: 5}}", "a Kafka's quotas are a mapping"),
+        ("spec: {quotas: {type: kafka}, kafka: {}}", "unknown field 'quotas' of Kafka prod"),
+        ("spec: {kafka: {defaultQuotas: {}}}", "unknown field 'defaultQuotas' of Kafka prod"),
+        ("specs: {}", "unknown field 'specs' of Kafka prod"),
+        ("spec: {}\nspec: {}", "spec of Kafka prod stands twice"),
+        ("---\nquotas: []", "not a resource: it has no apiVersion and kind"),
+        ("---\napiVersion: v1\nkind: List\nitems: {}", "needs items: [...]"),
+    ],
+)
+def test_what_could_hold_quotas_is_read_or_refused_by_its_name(text: str, told: str) -> None:
+    assert [line for line in refusals(KAFKA + text) if told in line]
+
+
+def labelled(name: str, cluster: str | None, **more: Any) -> dict[str, Any]:
+    made = user(name, producerByteRate=5)
+    made["metadata"] |= {"labels": {"strimzi.io/cluster": cluster}} if cluster else {}
+    made["metadata"] |= more
+    return made
+
+
+def test_one_cluster_is_read_of_several_and_the_others_are_said() -> None:
+    text = yaml.safe_dump_all([labelled("a", "one"), labelled("b", "two"), labelled("c", None)])
+    assert "several clusters (one, two)" in refusals(text)[0]
+    assert "nothing here is of the cluster three" in refusals(text, "three")[0]
+    file = parse_quotas(text, "f", cluster="two")
+    assert file.table == QuotaTable.of({QuotaEntity.of(user="b"): {PRODUCER: 5.0}})
+    assert [line.split(": ", 1)[1] for line in file.said] == [
+        "left out: KafkaUser a is of the cluster one",
+        "left out: KafkaUser c is of no cluster",
+    ]
+    assert "--strimzi chooses among" in refusals("quotas: []", "two")[0]
+
+
+def test_what_is_being_deleted_is_left_out_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    going = labelled("a", "one", deletionTimestamp="2026-11-27T08:00:00Z")
+    other = {"apiVersion": "v1", "kind": "Secret"}
+    file = tmp_path / "users.yaml"
+    file.write_text(yaml.safe_dump_all([going, labelled("b", "one"), other]))
+    store = ["--store", f"sqlite:{tmp_path / 'quotas.db'}"]
+    assert main_apply([*store, "--strimzi", "one", str(file)]) == 0
+    told = capsys.readouterr().err
+    assert "left out: KafkaUser a is being deleted, since 2026-11-27T08:00:00Z" in told
+    assert "not read, since they hold no quotas: 1 Secret" in told
+    assert main_plan([*store, "--json", "--strimzi", "one", str(file)]) == 0
+    assert len(json.loads(capsys.readouterr().out)["notes"]) == 2
+
+
+def test_pruning_removes_nothing_because_of_what_is_not_read(tmp_path: Path) -> None:
+    store = ["--store", f"sqlite:{tmp_path / 'quotas.db'}"]
+    (tmp_path / "before.yaml").write_text(
+        "quotas: [{entity: {user: CN=my-user}, producer_byte_rate: 5}]"
+    )
+    assert main_apply([*store, str(tmp_path / "before.yaml")]) == 0
+    beside = str(DATA / "04a-kafkauser-quotas-beside-spec.yaml")
+    assert main_apply([*store, "--prune", "--max-removals", "9", beside]) == 1
+    assert main_plan([*store, str(tmp_path / "before.yaml")]) == 0

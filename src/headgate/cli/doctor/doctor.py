@@ -21,6 +21,7 @@ from headgate.cli.results import Error, Examined
 from headgate.errors import StoreError
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER_SHARES, PRODUCER_SHARES, QuotaUnit
+from headgate.quota.lookalikes import name_notes
 from headgate.quota.table import QuotaTable
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def findings(table: QuotaTable) -> Iterator[str]:
         table: every quota.
     """
     yield from _hidden_by_unlimited_default(table)
-    yield from _looks_like_default(table.entities)
+    yield from name_notes(table.entities)
     yield from _one_address_twice(table.entities)
     yield from _not_reached_without_client_id(table)
     for key in _SHARES:
@@ -128,16 +129,6 @@ def _hidden_by_unlimited_default(table: QuotaTable) -> Iterator[str]:
                 f"({names}): in Kafka an unlimited default user isn't transparent, as KIP-55 has "
                 "it; remove it to let them through"
             )
-
-
-def _looks_like_default(entities: Iterable[QuotaEntity]) -> Iterator[str]:
-    for entity in entities:
-        for kind, name in entity:
-            if name in ("<default>", "default", "null", "*"):
-                yield (
-                    f"{entity}: the {kind} is literally called {name}; the default entity is a "
-                    "null name in a quotas file, --defaults in kafka-quotas"
-                )
 
 
 def _one_address_twice(entities: Iterable[QuotaEntity]) -> Iterator[str]:

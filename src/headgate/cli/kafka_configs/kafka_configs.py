@@ -47,10 +47,12 @@ from headgate.cli.kafka_configs.values import (
     scram_credential,
 )
 from headgate.cli.output import complain, printable, say
+from headgate.cli.quotas.quota_output import say_notes
 from headgate.errors import ApiError, HeadgateError, InvalidQuota
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaKey, keys_for
+from headgate.quota.lookalikes import name_notes
 
 if TYPE_CHECKING:
     from headgate.admin import AdminClient
@@ -102,11 +104,19 @@ def _run(words: Sequence[str]) -> int:
     from headgate.store.base import resolvable
 
     options.check(resolvable)
+    _do(options)
+    pairs = zip(options.entity_types, options.entity_names, strict=False)
+    named = {WIRE_TYPES[kind]: name or DEFAULT for kind, name in pairs if kind in WIRE_TYPES}
+    say_notes(TOOL, [*options.notes, *name_notes([QuotaEntity(named)])])
+    return exit_codes.DONE
+
+
+def _do(options: ConfigsOptions) -> None:
     if options.zookeeper:
         from headgate.cli.kafka_configs.zookeeper import run
 
         run(options)
-        return exit_codes.DONE
+        return
     with connect(options, TOOL) as client:
         # ConfigCommand connects first and checks this then.
         if options.has("alter") and len(options.entity_types) != len(options.entity_names):
@@ -115,7 +125,6 @@ def _run(words: Sequence[str]) -> int:
             alter(client, options)
         else:
             describe(client, options)
-    return exit_codes.DONE
 
 
 # --- alter

@@ -22,6 +22,7 @@ from headgate.cli.output import printable
 from headgate.cli.pipeline.places import too_small, unwritable
 from headgate.cli.pipeline.print import progress_console
 from headgate.cli.quotas.quota_home import open_quota_store
+from headgate.cli.quotas.quota_output import say_notes
 from headgate.embedded.java import spark_env
 from headgate.errors import ConfigError, HeadgateError
 from headgate.pipeline import session
@@ -140,6 +141,8 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
         f"{command}: {count}, {megabytes:,.1f} MB; "
         f"time zone of logs that print none: {arguments.time_zone}"
     )
+    if not arguments.quiet:
+        say_notes(f"headgate {command}", found.notes)
     for note in notes[:MOST_NOTES]:
         console.print(f"  {printable(note)}", markup=False)
     if len(notes) > MOST_NOTES:

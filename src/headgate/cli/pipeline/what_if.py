@@ -19,6 +19,7 @@ from headgate.cli.pipeline.opening import Opened
 from headgate.cli.pipeline.print import closing_table, number, share
 from headgate.cli.pipeline.reading import pack_once
 from headgate.cli.pipeline.stream import Replays, run_answer
+from headgate.cli.quotas.quota_output import say_notes
 from headgate.cli.results import Tables
 from headgate.pipeline import quotas, schema
 from headgate.pipeline.answers import bounds, what_if
@@ -30,6 +31,9 @@ from headgate.quota.key import CONSUMER_SHARES, PRODUCER_SHARES
 def run_what_if(arguments: argparse.Namespace) -> Tables:
     """Run `headgate what-if`."""
     plans = [quotas.load(path, "--plan") for path in arguments.plan]
+    if not arguments.quiet:
+        for plan in plans:
+            say_notes("headgate what-if", plan.notes)
     given = arguments.quotas or arguments.store
     if not plans and not given:
         raise BadUsage("give quotas to try: --plan FILE, or --quotas FILE")

@@ -21,6 +21,7 @@ from headgate.cli.quotas.flags import add_apply, add_message, add_shown, quotas_
 from headgate.cli.quotas.plan_file import read_plan, write_plan
 from headgate.cli.quotas.plan_output import planned, print_plan, refusals
 from headgate.cli.quotas.quota_home import open_quota_home
+from headgate.cli.quotas.quota_output import say_notes
 from headgate.cli.results import Applied, Error, Exported, Planned
 from headgate.errors import ConfigError
 from headgate.quota.plan import Plan, diff
@@ -108,6 +109,11 @@ def _plan_parser(name: str, about: str, does: Action, example: str) -> Parser:
         action="store_true",
         help="also delete what the file doesn't mention; without it such quotas are left alone",
     )
+    made.add_argument(
+        "--strimzi",
+        metavar="CLUSTER",
+        help="of a file of Strimzi's resources read only those of this cluster",
+    )
     add_shown(made)
     return made
 
@@ -135,7 +141,7 @@ def plan_parser() -> Parser:
 def _plan(arguments: argparse.Namespace) -> Planned:
     from headgate.quota.file import read_quotas_file
 
-    desired = read_quotas_file(arguments.file)
+    desired = read_quotas_file(arguments.file, cluster=arguments.strimzi)
     with open_quota_home(arguments, "plan", planned=True) as place:
         identity = place.identity()  # before the quotas: what comes after makes it old
         plan = diff(place.table(), desired, prune=arguments.prune)
@@ -169,7 +175,11 @@ def _apply(arguments: argparse.Namespace) -> Applied:
     kept = read_plan(arguments.file)
     if kept is not None and arguments.prune:
         raise BadUsage("a plan already says what is removed; --prune is for quotas files")
-    desired = None if kept is not None else read_quotas_file(arguments.file)
+    if kept is not None and arguments.strimzi is not None:
+        raise BadUsage("a plan already says what it is about; --strimzi is for Strimzi's resources")
+    desired = None
+    if kept is None:
+        desired = read_quotas_file(arguments.file, cluster=arguments.strimzi)
     create = not arguments.validate_only and kept is None
     with open_quota_home(arguments, "apply", create=create, planned=not create) as place:
         identity = place.identity()
@@ -273,4 +283,5 @@ def _show(place: OpenHome, plan: Plan, arguments: argparse.Namespace) -> tuple[P
     clients = read_clients(arguments.client, arguments.clients)
     if not arguments.json:
         print_plan(plan, clients, place=place.name, color=arguments.color)
+    say_notes(place.tool, plan.notes)
     return planned(plan, clients, refused), refused

@@ -7,7 +7,7 @@ Source: KIP-546 "kafka-quotas.sh/QuotasCommand".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headgate import __version__
 from headgate.admin.api import AlterQuotasOptions, DescribeEffectiveQuotasOptions
@@ -25,15 +25,27 @@ from headgate.cli.quotas.quota_output import (
     entity_json,
     json_number,
     list_order,
+    say_notes,
     value_text,
 )
 from headgate.cli.results import Altered, DescribedAll, Listed, ListedEntity, Result
-from headgate.errors import ApiError
+from headgate.errors import ApiError, InvalidQuota
 from headgate.quota.alteration import Op, QuotaAlteration
-from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity, canonical_entity_type
+from headgate.quota.entity import (
+    DEFAULT,
+    EntityName,
+    QuotaEntity,
+    canonical_entity_type,
+    parse_entity,
+)
 from headgate.quota.filter import QuotaFilter
 from headgate.quota.human import read_value
 from headgate.quota.key import QuotaKey
+from headgate.quota.lookalikes import name_notes
+from headgate.quota.plan import nothing_removed
+
+if TYPE_CHECKING:
+    from headgate.admin import AdminClient
 
 TOOL: Final = "kafka-quotas"
 _TIMEOUT_S: Final = 60.0
@@ -56,7 +68,8 @@ OPTIONS: Final = (
     Option(
         "names",
         "Comma-separated list of type=name pairs, e.g. user=some-user,client-id=some-client-id. "
-        "Only the first = of a pair splits; a comma in a name is written \\,.",
+        "Only the first = of a pair splits; a comma in a name is written \\,. An entity as --list "
+        "prints it, '{user=CN%3Da}', is taken as well.",
         "String: type=name,...",
     ),
     Option(
@@ -163,9 +176,15 @@ def check(options: OptionSet) -> str:
 # --- reading flags
 
 
-def _parts(options: OptionSet, flag: str) -> list[str]:
+def _parts(options: OptionSet, flag: str, *, but_braces: bool = False) -> list[str]:
     """Return the parts of a flag's lists, all its occurrences together."""
-    return [part for text in options.values(flag) for part in split_list(text)]
+    texts = options.values(flag)
+    return [
+        part
+        for text in texts
+        if not (but_braces and text.startswith("{"))
+        for part in split_list(text)
+    ]
 
 
 def read_pairs(options: OptionSet, flag: str) -> list[tuple[str, str]]:
@@ -176,7 +195,7 @@ def read_pairs(options: OptionSet, flag: str) -> list[tuple[str, str]]:
         BadUsage: a pair without ``=`` or a part of it empty.
     """
     pairs = []
-    for part in _parts(options, flag):
+    for part in _parts(options, flag, but_braces=flag == "names"):
         entity_type, equals, name = part.partition("=")
         if not equals or not entity_type.strip():
             raise BadUsage(f"--{flag}: {part!r} isn't of the form type=name")
@@ -191,13 +210,19 @@ def read_pairs(options: OptionSet, flag: str) -> list[tuple[str, str]]:
 
 def read_entries(options: OptionSet) -> dict[str, EntityName]:
     """
-    Return the entity that --names and --defaults give.
+    Return the entity that --names and --defaults give; --names takes what --list prints, too.
 
     Raises:
         BadUsage: a type is named twice.
     """
     entries: dict[str, EntityName] = {}
     named: list[tuple[str, EntityName]] = [*read_pairs(options, "names")]
+    for text in options.values("names"):
+        if text.startswith("{"):  # as --list prints it, with encoded names
+            try:
+                named += parse_entity(text)
+            except InvalidQuota as exc:
+                raise BadUsage(f"--names: {exc}") from exc
     named += [(canonical_entity_type(p.strip()), DEFAULT) for p in _parts(options, "defaults")]
     for entity_type, name in named:
         if entity_type in entries:
@@ -253,9 +278,11 @@ def read_ops(options: OptionSet) -> tuple[Op, ...]:
 
 def list_quotas(options: OptionSet) -> Listed:
     """Print the quotas of every entity that matches."""
+    named = read_entries(options)
+    say_notes(TOOL, name_notes([QuotaEntity(named)]))
     filters = [
         QuotaFilter(entity_type, QuotaFilter.Rule.EXACT, name)
-        for entity_type, name in read_entries(options).items()
+        for entity_type, name in named.items()
     ]
     filters += [
         QuotaFilter(entity_type, QuotaFilter.Rule.PREFIX, prefix)
@@ -286,6 +313,7 @@ def list_quotas(options: OptionSet) -> Listed:
 def describe(options: OptionSet) -> DescribedAll:
     """Print what applies to an entity, and with --include-overrides what that hides."""
     entity = read_entity(options, "describe")
+    say_notes(TOOL, name_notes([entity]))
     overrides = options.has("include-overrides")
     asked = DescribeEffectiveQuotasOptions(omit_overridden_values=not overrides)
     with connect(options, TOOL) as client:
@@ -305,7 +333,9 @@ def alter(options: OptionSet) -> Altered:
     entity = read_entity(options, "alter")
     ops = read_ops(options)
     validate_only = options.has("validate-only")
+    say_notes(TOOL, name_notes([entity]))
     with connect(options, TOOL) as client:
+        say_notes(TOOL, _without_value(client, entity, [op.key for op in ops if op.value is None]))
         result = client.alter_quotas(
             [QuotaAlteration(entity, ops)], AlterQuotasOptions(validate_only=validate_only)
         )
@@ -315,6 +345,19 @@ def alter(options: OptionSet) -> Altered:
             raise with_way_out(exc, [op.key for op in ops]) from exc
     values = {str(op.key): json_number(op.value) for op in ops}
     return Altered(entity_json(entity), values, validate_only)
+
+
+def _without_value(client: AdminClient, entity: QuotaEntity, keys: Sequence[QuotaKey]) -> list[str]:
+    """Say which keys that are to be removed have no value."""
+    if not keys:
+        return []
+    filters = [QuotaFilter(kind, QuotaFilter.Rule.EXACT, name) for kind, name in entity]
+    try:
+        found = client.describe_quotas(filters).entities().result(_TIMEOUT_S)
+    except ApiError as exc:
+        return [f"whether there is a value to remove isn't known: {exc}"]
+    present = found.get(entity, {})
+    return [nothing_removed(entity, key) for key in keys if key not in present]
 
 
 _ACTIONS: Final[Mapping[str, Callable[[OptionSet], Result]]] = {

@@ -175,6 +175,7 @@ def planned(plan: Plan, clients: Sequence[QuotaEntity], refused: Refused) -> Pla
             for line in effective_changes(plan, clients)
         ],
         refused=refusals(refused),
+        notes=list(plan.notes),
     )
 
 

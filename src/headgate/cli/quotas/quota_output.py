@@ -6,10 +6,11 @@ Source: KIP-546 "Output".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from headgate.admin.api import Entry, Value, Values
-from headgate.cli.output import printable
+from headgate.cli.output import complain, printable
 from headgate.cli.results import Described, Effective, Entity, Number, finite
 from headgate.quota.entity import Default, QuotaEntity
 from headgate.quota.key import QuotaKey, QuotaUnit
@@ -71,6 +72,17 @@ def conditions(keys: Iterable[QuotaKey]) -> list[str]:
         for key in sorted(set(keys), key=str)
         if key.units == QuotaUnit.SHARES
     ]
+
+
+_MOST_NOTES: Final = 50
+
+
+def say_notes(tool: str, notes: Sequence[str]) -> None:
+    """Print notes to stderr, below a program's name; many are cut short."""
+    for note in notes[:_MOST_NOTES]:
+        complain(printable(f"{tool}: note: {note}"))
+    if len(notes) > _MOST_NOTES:
+        complain(f"{tool}: note: and {len(notes) - _MOST_NOTES} more notes")
 
 
 def json_number(value: float | None) -> Number:

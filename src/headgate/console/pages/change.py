@@ -21,8 +21,8 @@ from headgate.errors import InvalidQuota, StoreMovedOn
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity, entity_from_path
 from headgate.quota.human import has_unit, read_value
 from headgate.quota.key import KEYS, QuotaKey, format_value
-from headgate.quota.plan import plan_of
-from headgate.quota.table import Change
+from headgate.quota.plan import Plan, nothing_removed, plan_of
+from headgate.quota.table import Change, QuotaTable
 from headgate.store.base import MOST_MESSAGE_BYTES, HistoryEntry
 
 _SHOWN_CHANGES: Final = 20
@@ -65,12 +65,15 @@ class Wanted(NamedTuple):
     @property
     def making(self) -> Making:
         """Return the function that makes the plan."""
-        return lambda table: plan_of(
-            table,
-            [Change(self.entity, self.key, old, self.value)]
-            if (old := table.get(self.entity, self.key)) != self.value
-            else [],
-        )
+
+        def making(table: QuotaTable) -> Plan:
+            old = table.get(self.entity, self.key)
+            if old != self.value:
+                return plan_of(table, [Change(self.entity, self.key, old, self.value)])
+            none = nothing_removed(self.entity, self.key)
+            return plan_of(table, [])._replace(notes=() if self.value is not None else (none,))
+
+        return making
 
     @property
     def fields(self) -> dict[str, str]:
@@ -108,6 +111,11 @@ def read_entity(form: Mapping[str, Any]) -> QuotaEntity:
     names: dict[str, EntityName] = {}
     for kind in ("user", "client-id", "ip"):
         how, name = form.get(f"{kind}-is", ""), str(form.get(kind, ""))
+        if how == ANY and name:
+            raise InvalidQuota(
+                f"any other {kind} has no name, and {name} stands beside it: clear the name, or "
+                f"choose the {kind} that is named"
+            )
         if how == ANY:
             names[kind] = DEFAULT
         elif how or name:
