@@ -7,6 +7,7 @@ OP_RECORD is the permissive way (charge, then check), OP_STRICT the strict one.
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
+from math import inf
 from typing import Any, ClassVar
 
 import numpy as np
@@ -76,6 +77,9 @@ def _replay(state, keys, times, amounts, ops, bounds, cap_ms, throttle, tokens_o
         op = ops[i] if len(ops) else np.uint8(OP_RECORD)
         if op == OP_BOUND:
             all_bounds[k] = amount if amount == amount else UNLIMITED
+            if amount == inf and exists[k]:
+                all_tokens[k] = inf
+                all_lasts[k] = now
             continue
         if len(bounds):
             all_bounds[k] = bounds[i]

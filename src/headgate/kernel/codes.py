@@ -13,7 +13,8 @@ OP_UNRECORD: Final = 2
 OP_MEASURE: Final = 3
 """Charge nothing; purge or refill as reading Kafka's metric does. Nothing where no sensor is."""
 OP_BOUND: Final = 4
-"""From here on the key's bound is the amount; NaN: none."""
+"""From here on the key's bound is the amount; NaN: none. Infinity: none, and a
+bucket owes nothing."""
 OP_STRICT: Final = 5
 """Buckets only: check, then charge unless tokens are below zero."""
 OP_TOUCH: Final = 6

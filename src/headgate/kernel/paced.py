@@ -94,7 +94,7 @@ def _replay(state, keys, times, amounts, ops, bounds, cap_ms, throttle):
                 tokens = _refill(all_tokens[k], all_bounds[k], all_lasts[k], now, burst_s)
                 all_lasts[k] = max(all_lasts[k], now)
                 all_bounds[k] = bound
-                all_tokens[k] = min(tokens, bound * burst_s)
+                all_tokens[k] = inf if bound == inf else min(tokens, bound * burst_s)
         if op == OP_MEASURE or op == OP_BOUND:  # noqa: SIM109 - `in` is slower here
             continue
         all_records[k] = now

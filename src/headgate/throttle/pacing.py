@@ -130,11 +130,19 @@ class PacedSensor:
         self.burst = bound * self.burst_s
         if self.tokens > self.burst:
             self.tokens = self.burst
+        if bound >= UNLIMITED:
+            self.tokens = self.burst  # without a limit nothing is owed, from this moment on
         if self.credit > self.burst:
             self.credit = self.burst
         self.within = Throttle(0, self.user_tag, self.client_tag, bound)
         if self.moved is not None:
             self.moved((self.user_tag, self.client_tag), bound, now_ms)
+
+    def forgive(self, now_ms: int) -> None:
+        """Owe nothing, as if there had been no limit until now; a replay is told so too."""
+        bound = self.bound
+        self.set_bound(UNLIMITED, now_ms)
+        self.set_bound(bound, now_ms)
 
     def follow(self, now_ms: int) -> None:
         """Go on from now if the clock was set back; else it would stand still until then."""

@@ -242,6 +242,23 @@ class SensorRegistry(ABC):
         idle_before = self._idle_before_ms
         return (s for s in list(self._sensors.values()) if s.last_record_ms >= idle_before)
 
+    def forgive(self, now_ms: int, users: frozenset[str] | None = None) -> list[Tags]:
+        """
+        Have buckets that come into force owe nothing. What is measured by samples is kept.
+
+        Args:
+            now_ms: epoch ms.
+            users: whose; None: everybody's.
+
+        Returns:
+            Tags of the buckets that owed something, or had not long ago.
+        """
+        owing = [s for s in self._sensors.values() if getattr(s, "tokens", 0.0) < 0.0]
+        found = [s for s in owing if users is None or s.user_tag in users]
+        for sensor in found:
+            sensor.forgive(now_ms)
+        return [(sensor.user_tag, sensor.client_tag) for sensor in found]
+
     @property
     def num_sensors(self) -> int:
         """How many sensors there are, idle ones that weren't freed yet among them."""

@@ -12,6 +12,7 @@ ControllerMutationQuotaManager.throttleTimeMs.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from math import inf
 
 from headgate.throttle.java import UNLIMITED, divide, java_round
 from headgate.throttle.overrides import Tags
@@ -102,6 +103,10 @@ class BucketSensor(TokenBucket):
     def set_bound(self, bound: float, now_ms: int) -> None:
         """Refill by a new quota from the last refill on; the tokens stay."""
         self.bound = self.limit = bound
+
+    def forgive(self, now_ms: int) -> None:
+        """Owe nothing: the bucket is full at its next use."""
+        self.tokens, self.last_ms = inf, now_ms
 
     def violation_ms(self, now_ms: int) -> int | None:
         """Refill, and return the throttle time if tokens are below zero; None if they aren't."""

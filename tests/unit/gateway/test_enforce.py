@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import pytest
 
@@ -119,10 +120,55 @@ def test_the_settings_may_switch_while_running(gateway: Make) -> None:
     assert asked_for_much(setup, MUTATION, now_ms) == 0
     every = {"headgate.upstream": "embedded", "headgate.enforce": "all"}
     rules.reload(Settings.from_properties(every))
-    # What was used while nothing was in force counts: a switch isn't a new start.
+    # What was sampled while nothing was in force counts for its window; a bucket owes nothing.
     assert asked_for_much(setup, PRODUCER, now_ms) > 0
+    assert asked_for_much(setup, MUTATION, now_ms) == 0
     with pytest.raises(ApiError):
         asked_for_much(setup, MUTATION, now_ms)
+
+
+BUCKETS = {PRODUCER, CONSUMER, MUTATION} | BEYOND
+OF_KAFKA = {"headgate.enforce": "missing"}, {"headgate.enforce": "all"}
+EXEMPT = {"headgate.exempt.principals": "User:alice"}, {}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "key"),
+    [
+        *((before, after, key) for before, after in (
+            ({"headgate.enforce": "observe"}, {"headgate.enforce": "all"}), EXEMPT,
+        ) for key in sorted(BUCKETS, key=str)),
+        *((*OF_KAFKA, key) for key in sorted(BUCKETS & KAFKAS, key=str)),
+        ({"headgate.enforce": "observe"}, {"headgate.enforce": "missing"}, PRODUCER_BPS),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_bucket_that_comes_into_force_owes_nothing(
+    gateway: Make, before: dict[str, str], after: dict[str, str], key: QuotaKey
+) -> None:
+    paced = {"headgate.upstream": "embedded", "headgate.pacing": "smooth"}
+    kept = Kept()
+    journal = UsageJournal(kept, 11, 1000)  # type: ignore[arg-type]
+    bob = QuotaEntity.of(user="bob")
+    setup = gateway({ALICE: {key: 1.0}, bob: {key: 1.0}}, {**paced, **before}, journal=journal)
+    rules, now_ms = setup.rules, setup.play.now_ms
+    for _ in range(3):
+        asked_for_much(setup, key, now_ms)
+    [sensor] = rules.managers.by_key[key].sensors()
+    assert sensor.peek(now_ms) < -100
+    rules.reload(Settings.from_properties({**paced, **after}))
+    assert sensor.peek(now_ms) > 0
+    assert rules.context("alice", "app").limited
+    moved = [
+        row["value"]
+        for row in batch_of(kept.events, "worker", 1).to_pylist()
+        if (row["kind"], row["quota_type"]) == ("bound", key.name)
+    ]
+    assert moved[-2:] == [inf, 1.0]
+    owed = sensor.peek(now_ms)
+    rules.reload(Settings.from_properties({**paced, **after}))  # what is in force stays as it is
+    assert sensor.peek(now_ms) == owed
+    assert len(batch_of(kept.events, "worker", 1).to_pylist()) == len(kept.events)
 
 
 @pytest.mark.parametrize("key", sorted(KAFKAS | BEYOND, key=str), ids=str)

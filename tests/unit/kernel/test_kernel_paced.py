@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from math import inf
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from headgate.kernel.codes import OP_BOUND, OP_RECORD, OP_TOUCH, OP_UNRECORD
 from headgate.kernel.paced import PacedState, replay_paced
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
+from headgate.throttle.java import UNLIMITED
 from headgate.throttle.pacing import PacedQuotaManager
 
 T0 = 1_700_000_000_000
@@ -39,6 +41,7 @@ def test_replayed_events_of_moving_bounds_give_the_managers_throttles(
     expected: list[int] = []
 
     def moved(tags: tuple[str, str], bound: float, now_ms: int) -> None:
+        bound = bound if bound < UNLIMITED else inf  # as a journal has it
         rows.append((USERS.index(tags[0]), now_ms, bound, OP_BOUND, bound))
         expected.append(0)
 
@@ -57,9 +60,12 @@ def test_replayed_events_of_moving_bounds_give_the_managers_throttles(
         if dice < 0.15:
             manager.update_quota(QuotaEntity.of(user=user), rng.choice([90.0, 4000.0]), now)
             continue
+        if dice < 0.17:
+            manager.forgive(now, frozenset({user}))
+            continue
         amount = float(rng.randrange(3000))
         before = len(rows)
-        if dice < 0.2:
+        if dice < 0.22:
             decision, op = manager.unrecord(user, "x", amount, now), OP_UNRECORD
         else:
             decision, op = manager.record(user, "x", amount, now), OP_RECORD

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from headgate.kernel.codes import (
     OP_UNRECORD,
 )
 from headgate.kernel.rate import RateState, replay_rate
+from headgate.quota.entity import QuotaEntity
+from headgate.throttle.controller_mutation import ControllerMutationQuotaManager
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.sensor import SampledRate, throttle_time_ms
 from headgate.throttle.token_bucket import TokenBucket, token_throttle_time_ms
@@ -246,3 +249,28 @@ def test_a_bucket_gives_back_counts_unchecked_and_caps() -> None:
     assert tokens.tolist() == [0.0, -20.0, -5.0, -5.0, -30.0]
     assert ms.tolist() == [0, 0, 0, 0, 2000]
     assert replay_bucket(BucketState(1), [0], [T0], [1.0]).tolist() == [0]
+
+
+def test_a_bucket_that_comes_into_force_owes_nothing_when_it_is_replayed_either() -> None:
+    manager = ControllerMutationQuotaManager(num_samples=3, window_ms=700, start_ms=T0)
+    manager.update_quota(QuotaEntity.of(user="alice"), 2.0, T0)
+    rnd, now_ms = random.Random(3), T0
+    rows: list[tuple[int, int, float, int]] = []
+    expected = []
+    for _ in range(500):
+        now_ms += rnd.choice((0, 10, 400))
+        if rnd.random() < 0.05:
+            if manager.forgive(now_ms):
+                rows += [(0, now_ms, inf, OP_BOUND), (0, now_ms, 2.0, OP_BOUND)]
+                expected += [0, 0]
+            continue
+        quota = manager.quota("alice", "c", now_ms, strict=False)
+        amount = float(rnd.randrange(5))
+        quota.record(amount, now_ms)
+        rows.append((0, now_ms, amount, OP_RECORD))
+        expected.append(quota.decided_ms or 0)
+    key, t_ms, amounts, ops = columns(rows)
+    state = BucketState(1, num_samples=3, window_ms=700)
+    bounds = np.full(len(rows), 2.0)
+    assert replay_bucket(state, key, t_ms, amounts, op=ops, bound=bounds).tolist() == expected
+    assert sum(op == OP_BOUND for *_, op in rows) > 10

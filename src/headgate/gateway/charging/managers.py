@@ -136,6 +136,26 @@ class Managers:
             self.active = frozenset()
         self.active_names = frozenset(key.name for key in self.active)
 
+    def forgive(
+        self, keys: frozenset[QuotaKey], users: frozenset[str] | None, now_ms: int
+    ) -> Iterator[tuple[QuotaKey, Tags]]:
+        """
+        Have the buckets under quota keys owe nothing: they come into force.
+
+        Args:
+            keys: whose buckets.
+            users: users (raw) whose buckets; None: everybody's.
+            now_ms: epoch ms.
+
+        Yields:
+            Each bucket whose bound hasn't told the journal so itself.
+        """
+        for key in keys:
+            manager = self.by_key[key]
+            found = manager.forgive(now_ms, users)
+            if not isinstance(manager, PacedQuotaManager):
+                yield from ((key, tags) for tags in found)
+
     def changed(self) -> None:
         """Note that quotas have changed: some types may be in use now, or not any more."""
         self.produce_active = self._enabled(PRODUCER_BPS, PRODUCER_SHARES)
