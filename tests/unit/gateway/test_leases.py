@@ -290,6 +290,39 @@ async def test_a_lease_that_comes_too_late_isnt_trusted() -> None:
     assert one.epochs == {}
 
 
+@pytest.mark.parametrize("slow", ["take", "renew"])
+async def test_a_lease_counts_from_when_it_was_asked_for_not_from_its_answer(slow: str) -> None:
+    """In the store it does: who counted from the answer would serve beside a standby."""
+    store = FakeStore(Clock())
+    answer_s = 0.0
+
+    async def answered(function: Callable[[], Any]) -> Any:
+        answer = function()
+        store.clock.now_s += answer_s
+        return answer
+
+    lost: list[int] = []
+    instance = Instance(None, "one")
+    one = Leases(store, "gateway/c", instance, 9_000, answered, lost.append, store.clock)  # type: ignore[arg-type]
+    two = worker(store, "two", [])
+    await two._stand_by()  # somebody waits
+    answer_s = 4.0 if slow == "take" else 0.0
+    assert await one.take(1)
+    if slow == "renew":
+        store.clock.now_s += 3
+        await two._stand_by()
+        answer_s = 2.0  # twice: who waits is asked for as well
+        await one.renew()
+        assert lost == []
+    answer_s = 0.0
+    end_s = store.rows["gateway/c/broker/1"][2]
+    assert not await two.take(1)
+    store.clock.now_s = end_s
+    await one.renew()
+    assert lost == [1], "it was renewed, though it may be somebody else's by now"
+    assert await two.take(1)
+
+
 async def test_a_worker_knows_who_waits_as_soon_as_it_has_a_lease() -> None:
     """Found by the simulator: seed 1284, where the store was locked just after a restart."""
     store = FakeStore(Clock())
