@@ -60,6 +60,9 @@ class Settings:
     metrics_quota_ids: int = row("headgate.metrics.quota.ids", k.integer(2), 1000,
         "Quota-ids of each broker and quota type, and addresses, that have series of their own in `/metrics`: the "
         "busiest, half of the places kept for those that a quota names. All others are shown as one sum.")
+    quota_client_ids: int = row("headgate.quota.client.ids", k.integer(1), 10000,
+        "Client-ids of one principal that are charged separately at a broker, besides those that a quota names. "
+        "What comes beyond, while this many are in use, is charged together, as one client-id.")
     socket_request_max_bytes: int = row("socket.request.max.bytes", k.integer(1), 104857600,
         "Longest frame taken from a client; a longer one closes its connection.", "Kafka")
     # Differs: -1 as queued.max.request.bytes stands for a bound of 128 MiB; in Kafka for none.

@@ -162,6 +162,7 @@ class Meters:
         throttled: what was told, by quota type, then by tags.
         throttled_in_all: requests and ms told so far by quota type, of forgotten quota-ids too.
         chosen: the quota-ids that have series of their own, by quota type.
+        crowded: principals that have client-ids which are charged together.
         drawings: how often samples of all this were read.
     """
 
@@ -182,6 +183,7 @@ class Meters:
         self.throttled: defaultdict[QuotaType, dict[Tags, Counts]] = defaultdict(dict)
         self.throttled_in_all: dict[QuotaType, tuple[int, int]] = {}
         self.chosen: defaultdict[QuotaType, Chosen] = defaultdict(Chosen)
+        self.crowded = 0
         self.drawings = 0
 
     def throttle(

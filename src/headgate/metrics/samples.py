@@ -372,6 +372,7 @@ def _meter_rows(view: BrokerView, clock: _Clock) -> _Rows:
                 yield prometheus_name("kafka.server", group, metric), at, value
     for reason, count in list(meters.upstream_failures.items()):
         yield "headgate_upstream_failures_total", (("reason", reason),), count
+    yield "headgate_quota_principals_crowded", (), meters.crowded
     yield "headgate_queued_bytes", (), meters.queued_bytes
     yield "headgate_usage_events_total", (), meters.usage_events
     yield "headgate_usage_dropped_total", (), meters.usage_dropped

@@ -120,6 +120,7 @@ _OWN: Final = (
     Metric("headgate_throttled_total", COUNTER, ("quota_type", "user", "client_id", "others"), "requests", "Requests told a throttle time. `others` is `true` for the sum of all quota-ids without series of their own."),
     Metric("headgate_throttle_ms_total", COUNTER, ("quota_type", "user", "client_id", "others"), "ms", "Throttle time told, summed; `others` likewise."),
     Metric("headgate_quota_ids", GAUGE, ("quota_type", "series"), "quota-ids", "Quota-ids that are measured, or addresses with `connection_creation_rate`: `own` have series of their own, `others` are too many (`headgate.metrics.quota.ids`)."),
+    Metric("headgate_quota_principals_crowded", GAUGE, (), "principals", "Principals that use more client-ids than are charged separately (`headgate.quota.client.ids`); the others of each are charged as one, `(others of PRINCIPAL)`."),
     Metric("headgate_others_rate", GAUGE, ("quota_type", "unit"), "the quota's own", "Rate of all quota-ids, or addresses, together that have no series of their own, at most ten seconds old."),
     Metric("headgate_connections", GAUGE, ("listener",), "connections", "Client connections open now."),
     Metric("headgate_connections_muted", GAUGE, ("listener",), "connections", "Of these, muted now."),

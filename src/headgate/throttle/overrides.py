@@ -161,6 +161,15 @@ class Overrides:
         user, client_id = tags
         return (user or None, client_id or None) in self._pairs
 
+    def names_client_id(self, user: str, client_id: str) -> bool:
+        """Whether a quota names this client-id: alone, with the user, or with any user."""
+        pairs = self._pairs
+        return (
+            (None, client_id) in pairs
+            or (user, client_id) in pairs
+            or (DEFAULT, client_id) in pairs
+        )
+
     def bound(self, tags: Tags) -> float:
         """Return the bound of tags: their quota, or 2^63 - 1 as a double."""
         limit = self.limit(tags)

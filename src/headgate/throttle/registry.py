@@ -100,7 +100,8 @@ class SensorRegistry(ABC):
     Quotas and sensors of one manager. Not thread-safe.
 
     A subclass says what a sensor is (``_make_sensor``); all have ``user_tag``, ``client_tag``,
-    ``last_record_ms`` and ``set_bound(bound, now_ms)``.
+    ``last_record_ms``, ``set_bound(bound, now_ms)`` and ``peek(now_ms)``: rate and window, or tokens;
+    those with tokens have a ``burst``.
 
     Args: as :class:`Common` says.
 
@@ -267,6 +268,27 @@ class SensorRegistry(ABC):
     def named(self, tags: Tags) -> bool:
         """Whether a quota is set for exactly these tags, not for a default they fall under."""
         return self._overrides.names(tags)
+
+    def names_client_id(self, user: str, client_id: str) -> bool:
+        """Whether a quota names this client-id: alone, with the user, or with any user."""
+        return self._overrides.names_client_id(user, client_id)
+
+    def counts(self, tags: Tags, now_ms: int) -> bool:
+        """Whether anything charged to tags still counts: if not, a new sensor decides alike."""
+        sensor = self._sensors.get(tags)
+        if sensor is None:
+            return False
+        reading = sensor.peek(now_ms)
+        if isinstance(reading, tuple):
+            return bool(reading[0] != 0.0)
+        return bool(reading < sensor.burst)
+
+    def drop(self, tags: Tags) -> bool:
+        """Forget the sensor of tags, for which nothing counts; return whether there was one."""
+        if self._sensors.pop(tags, None) is None:
+            return False
+        self._forget()
+        return True
 
     def expire(self, now_ms: int) -> list[Tags]:
         """

@@ -342,9 +342,7 @@ async def _main(make: Callable[[], Gateway], config: Path, supervisor_fd: int | 
         line.start(supervisor_fd)
     await gateway.start()
     loop.add_signal_handler(signal.SIGHUP, gateway.reload_soon, config)
-    memory = Memory()
-    memory.settle()
-    gateway.work.tasks.spawn(memory.keep())
+    Memory(gateway.work.watcher.note).settle()
     announcer = Announcer(gateway, log)
     gateway.fronting_changed = announcer.say
     announcer.say()

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.broker.clients import Clients
 from headgate.gateway.broker.dialing import Dialer
+from headgate.gateway.charging.client_ids import others_of
 from headgate.gateway.charging.decisions import TYPES
 from headgate.gateway.connection.acceptor import Acceptor, listen, size_buffers
 from headgate.gateway.connection.hosts import BrokerHosts
 from headgate.gateway.connection.refusals import Refusals
 from headgate.gateway.connection.transports import GOODBYE_S
+from headgate.gateway.log import get_logger
 from headgate.metrics.chosen import choose
 from headgate.metrics.samples import BrokerView
 from headgate.steps import one_by_one
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from headgate.metrics.meters import Meters
     from headgate.quota.key import QuotaType
     from headgate.steps import Work
+
+log = get_logger("headgate.gateway")
 
 _SLOW_REQUEST_MS: Final = 300_000
 """A request whose bytes trickle in for longer is a slow-loris; at 100 MB it is 350 kB/s."""
@@ -217,6 +221,13 @@ class Broker:
         if now_ms >= self._expire_ms:
             self._expire_ms = now_ms + EXPIRY_PERIOD_MS
             yield from self.rules.expire(now_ms)
+            for principal in self.rules.contexts.client_ids.newly_crowded():
+                log.warning(
+                    "a principal uses more client-ids than are charged separately; those beyond "
+                    "are charged as one (headgate.quota.client.ids)",
+                    broker=self.broker_id, principal=principal, charged_as=others_of(principal),
+                    most=self.settings.quota_client_ids,
+                )  # fmt: skip
             for _ in self.quotas.expiring(now_ms):
                 yield
 

@@ -201,9 +201,8 @@ def _limit(bound: float) -> float | None:
 
 def _quota_ids(broker: Broker, pair: Pair, addresses: Iterable[str]) -> Iterator[QuotaId]:
     """Yield what a client is charged to: its quota-ids, and the addresses that are limited."""
-    for key, manager in broker.rules.managers.by_key.items():
-        if manager.enabled:
-            yield QuotaId(key, manager.tags(*pair))
+    for key, tags in broker.rules.contexts.quota_ids(*pair):
+        yield QuotaId(key, tags)
     for address in addresses:
         if broker.quotas.ip_bound(address) < INT_MAX:
             yield QuotaId(CONNECTION, (address, ""))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from headgate.gateway.charging.client_ids import ClientIds
 from headgate.gateway.charging.fetch_gate import GateKey
 from headgate.gateway.charging.headroom import (
     Allowance,
@@ -63,6 +64,7 @@ class Context:
     Args:
         principal: name of the principal, raw.
         client_id: as the client claims it, raw.
+        charged_id: the client-id that it is charged as (``client_ids``).
         exempt: named in ``headgate.exempt.principals``: measured, never throttled.
         limited: at least one finite quota applies.
         timed: a quota of request time does, so any request may be throttled.
@@ -84,6 +86,7 @@ class Context:
 
     principal: str
     client_id: str
+    charged_id: str
     exempt: bool
     limited: bool
     timed: bool
@@ -99,6 +102,13 @@ class Context:
     def __post_init__(self) -> None:
         self.fetches_alone = bool(self.share_gates)
 
+    def of_client(self, client_id: str) -> Context:
+        """Return the context of another client-id of the principal that is charged as this one."""
+        return Context(
+            self.principal, client_id, self.charged_id, self.exempt, self.limited, self.timed,
+            self.headroom, self.epoch, self.gates, self.share_gates, self.overdue,
+        )  # fmt: skip
+
 
 class Contexts:
     """
@@ -106,15 +116,36 @@ class Contexts:
 
     Args:
         managers: of the broker.
-        settings: exempt principals, ``headgate.fetch``, ``headgate.request.time``.
+        settings: exempt principals, ``headgate.fetch``, ``headgate.request.time``,
+            ``headgate.quota.client.ids``.
+        clock: returns epoch ms.
+        owes: whether a quota-id still has to wait for a throttle that was told, or for its gate.
+        dropped: called with each quota-id whose sensor is dropped, since nothing counts there.
 
     Attributes:
+        client_ids: say as which client-id a client is charged.
         exempt: principals who are measured and never throttled.
         epoch: grows when contexts handed out before may be out of date.
     """
 
-    def __init__(self, managers: Managers, settings: Settings) -> None:
+    def __init__(
+        self,
+        managers: Managers,
+        settings: Settings,
+        clock: Callable[[], int],
+        owes: Callable[[QuotaKey, Tags], bool],
+        dropped: Callable[[QuotaKey, Tags], None],
+    ) -> None:
         self._managers = managers
+        self._clock, self._owes, self._dropped = clock, owes, dropped
+        self.client_ids = ClientIds(
+            settings.quota_client_ids,
+            managers.names,
+            self._counts,
+            self._drop,
+            self.expire,
+            clock(),
+        )
         self.exempt = settings.exempt_principals
         self._delivers = settings.fetch != "kafka"
         self._upstream_time = settings.request_time == "upstream"
@@ -139,6 +170,9 @@ class Contexts:
         """Return who is charged for a principal and client-id, as the quotas are now."""
         found = self._contexts.get((principal, client_id))
         if found is None:
+            charged_id = self.client_ids.charged_as(principal, client_id)
+            if charged_id != client_id:  # not kept: there may be any number of such clients
+                return self.of(principal, charged_id).of_client(client_id)
             if len(self._contexts) >= MOST_CONTEXTS or self._named > MOST_NAMED:
                 self.expire()
                 self._tidying = self.tidy()
@@ -225,12 +259,42 @@ class Contexts:
         if current.headroom is not None and current.headroom.all != claimed:
             current.headroom.make_way(size, now_ms)
 
+    def quota_ids(self, principal: str, client_id: str) -> Iterator[tuple[QuotaKey, Tags]]:
+        """Yield what a client is charged to, or would be, under each type that has quotas."""
+        charged_id = self.client_ids.would_be(principal, client_id)
+        for key, manager in self._managers.in_use:
+            yield key, manager.tags(principal, charged_id)
+
+    def _counts(self, principal: str, client_id: str) -> bool:
+        """Whether anything that was charged to a client-id, or is about to be, still counts."""
+        now_ms = self._clock()
+        for key, manager in self._managers.in_use:
+            tags = manager.tags(principal, client_id)
+            if tags[1] and (
+                manager.counts(tags, now_ms) or self._claimed(key, tags) or self._owes(key, tags)
+            ):
+                return True
+        return False
+
+    def _claimed(self, key: QuotaKey, tags: Tags) -> bool:
+        """Whether requests are in flight that a quota-id will be charged for."""
+        allowance = self._allowances.get((key, tags)) or self._old_allowances.get((key, tags))
+        return allowance is not None and allowance.requests > 0
+
+    def _drop(self, principal: str, client_id: str) -> None:
+        """Forget the sensors of a client-id for which nothing counts."""
+        for key, manager in self._managers.by_key.items():
+            tags = manager.tags(principal, client_id)
+            if tags[1] and manager.drop(tags):
+                self._dropped(key, tags)
+
     def _make(self, principal: str, client_id: str) -> Context:
         exempt = principal in self.exempt
         finite = {} if exempt else self._managers.finite(principal, client_id)
         gates = tuple(GateKey(key.name, *tags) for key, tags in finite.items() if key in FETCHING)
         return Context(
             principal,
+            client_id,
             client_id,
             exempt,
             limited=bool(finite),

@@ -101,7 +101,7 @@ class Enforcement:
         self.journal = journal
         self.meters = Meters() if meters is None else meters
         self.managers = Managers(settings, start_ms)
-        self.contexts = Contexts(self.managers, settings)
+        self.contexts = Contexts(self.managers, settings, clock, self._owes, self._dropped)
         self.mutations = MutationCharges(self.managers, journal, clock)
         self._choose = Decisions(self.managers, self.meters).choose
         self._time = RequestTime(
@@ -234,18 +234,31 @@ class Enforcement:
 
     def lanes_of(self, context: Context, kind: int) -> Iterable[tuple[LaneKey, float]]:
         """Return the lanes that a kind of request is charged to, each with its quota."""
-        return self.managers.lanes_of(context.principal, context.client_id, kind)
+        return self.managers.lanes_of(context.principal, context.charged_id, kind)
 
     def expire(self, now_ms: int) -> Iterator[None]:
         """Free the sensors of clients that have been idle for an hour, as Kafka does, in steps."""
         for key, manager in self.managers.by_key.items():
             for tags in manager.expiring(now_ms):
                 if tags is not None:
-                    self.meters.forget(QuotaType(key.type), *tags)
-                    self.journal.expire(self.broker_id, key, tags, now_ms)
+                    self._dropped(key, tags)
                 yield
+        yield from self.contexts.client_ids.releasing(now_ms)
+        self.meters.crowded = self.contexts.client_ids.crowded
         yield from self.contexts.tidy()
         yield from self.gates.tidying(self.clock)
+
+    def _dropped(self, key: QuotaKey, tags: Tags) -> None:
+        """Note that a quota-id's sensor is gone."""
+        self.meters.forget(QuotaType(key.type), *tags)
+        self.journal.expire(self.broker_id, key, tags, self.clock())
+
+    def _owes(self, key: QuotaKey, tags: Tags) -> bool:
+        """Whether a quota-id still has to wait for what it was told, or for its gate."""
+        told = self.meters.throttled[QuotaType(key.type)].get(tags)
+        if told is not None and told.until_ms > self.clock():
+            return True
+        return self.gates.get(GateKey(key.name, *tags)) is not None
 
     # --- charges ----------------------------------------------------------------------------
 
@@ -253,7 +266,7 @@ class Enforcement:
         """Return the most bytes a fetch may ask for (``Managers.fetch_limit``); None: no limit."""
         if not context.limited:
             return None
-        limit = self.managers.fetch_limit(context.principal, context.client_id, now_ms)
+        limit = self.managers.fetch_limit(context.principal, context.charged_id, now_ms)
         return int(limit) if limit < INT_MAX else None
 
     def produce(
@@ -273,7 +286,7 @@ class Enforcement:
         Returns:
             Milliseconds to tell and mute for; 0 when no quota of the gateway's throttles.
         """
-        user, client_id = context.principal, context.client_id
+        user, client_id = context.principal, context.charged_id
         spent_ns = client.spent_ns
         client.spent_ns = 0
         if context.epoch != self.contexts.epoch:

@@ -76,7 +76,7 @@ class FetchCharges:
         A delivery closes the gates of its quota-ids. For an answer that is ``withheld``, the result
         is how long they stay closed.
         """
-        user, client_id = context.principal, context.client_id
+        user, client_id = context.principal, context.charged_id
         spent_ns = self._time.take(client, plan, now_ms)
         is_share = plan.kind is not _KIND_FETCH
         if is_share:
@@ -161,7 +161,7 @@ class FetchCharges:
         now_ms: int,
     ) -> None:
         """Take a fetch's charge back: its answer was emptied."""
-        user, client_id = context.principal, context.client_id
+        user, client_id = context.principal, context.charged_id
         charged = fetch_message.charged_bytes(answer_bytes, plan.version)
         note = self._journal.note
         decision = self._managers.fetch.unrecord(user, client_id, charged, now_ms)

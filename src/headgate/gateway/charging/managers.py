@@ -120,6 +120,7 @@ class Managers:
         for manager in self.by_key.values():
             if isinstance(manager, PacedQuotaManager):
                 manager.shows_rates = True
+        self.in_use: tuple[tuple[QuotaKey, Any], ...] = ()
         self.active: frozenset[QuotaKey] = frozenset()
         self.active_names: frozenset[str] = frozenset()
         self.produce_active: tuple[tuple[str, PacedQuotaManager], ...] = ()
@@ -158,6 +159,7 @@ class Managers:
 
     def changed(self) -> None:
         """Note that quotas have changed: some types may be in use now, or not any more."""
+        self.in_use = tuple((k, manager) for k, manager in self.by_key.items() if manager.enabled)
         self.produce_active = self._enabled(PRODUCER_BPS, PRODUCER_SHARES)
         self.fetch_active = self._enabled(CONSUMER_BPS, CONSUMER_SHARES)
 
@@ -184,6 +186,10 @@ class Managers:
         """Name the principals who are measured, on sensors of their own, and never throttled."""
         for manager in self.by_key.values():
             manager.set_exempt(principals)
+
+    def names(self, principal: str, client_id: str) -> bool:
+        """Whether a quota of any type is set for this client-id, of the principal or of others."""
+        return any(m.names_client_id(principal, client_id) for _, m in self.in_use)
 
     def finite(self, principal: str, client_id: str) -> dict[QuotaKey, Tags]:
         """Return the finite quotas in force for a principal and client id, with their quota-ids."""

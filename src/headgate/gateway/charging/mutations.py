@@ -48,7 +48,7 @@ class MutationCharges:
         observes = MUTATION not in self._managers.active
         knows = plan.version >= STRICT_SINCE.get(plan.key, 0)
         strict = observes or (knows and not context.exempt)
-        user, client_id = context.principal, context.client_id
+        user, client_id = context.principal, context.charged_id
         return self._manager.quota(user, client_id, now_ms, strict=strict, observes=observes)
 
     def charged(
@@ -75,7 +75,7 @@ class MutationCharges:
     ) -> None:
         """Take back the charge of a topic that the broker refused."""
         now_ms = self._clock()
-        quota = self._manager.quota(context.principal, context.client_id, now_ms, strict=False)
+        quota = self._manager.quota(context.principal, context.charged_id, now_ms, strict=False)
         quota.record(-partitions, now_ms)
         if quota.decided_ms is not None:
             back = self._decision(context, 0)
@@ -88,5 +88,5 @@ class MutationCharges:
         return self._decision(context, quota.throttle_time_ms(now_ms))
 
     def _decision(self, context: Context, throttle_ms: int) -> Throttle:
-        tags = self._manager.tags(context.principal, context.client_id)
+        tags = self._manager.tags(context.principal, context.charged_id)
         return Throttle(throttle_ms, *tags, self._manager.bound(tags))

@@ -57,14 +57,14 @@ class RequestTime:
 
     def charge(self, context: Context, spent_ns: int, now_ms: int) -> Throttle:
         """Charge a request's time and decide."""
-        decision = self._record(context.principal, context.client_id, spent_ns, now_ms)
+        decision = self._record(context.principal, context.charged_id, spent_ns, now_ms)
         if context.headroom is not None and context.headroom.time is not None:
             context.headroom.time.spent(spent_ns, now_ms)
         return decision
 
     def network(self, client: ClientConnection, context: Context, nanos: int, now_ms: int) -> None:
         """Charge the time it took to send an answer; the next decision sees it."""
-        decision = self._record_network(context.principal, context.client_id, nanos, now_ms)
+        decision = self._record_network(context.principal, context.charged_id, nanos, now_ms)
         if context.headroom is not None and context.headroom.time is not None:
             context.headroom.time.spent(nanos, now_ms)
         if decision is not UNCHARGED:

@@ -5,21 +5,20 @@ References are counted, and that alone frees nearly all of our objects, closed c
 them (a test holds that). The collector is there for objects that refer to each other in a circle,
 such as an exception and the frame that caught it. It stops everything else while it works, for a
 time that grows with the objects it looks at: 50,000 quota-ids are a million.
+
+So it never looks at everything. It looks at young objects often, and now and then at those that
+have come since a gateway grew last. When these are many, what is left of them is *settled*: it
+stays out of all later looks. A circle that was settled while it was in use isn't freed any more. A
+look settles some thousands of objects that stay, and those that are in circles and in use for a
+moment are a handful.
 """
 
 from __future__ import annotations
 
-import asyncio
 import gc
-import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
-
-from headgate.gateway.log import get_logger
-
-log = get_logger("headgate.gateway")
 
 YOUNG: Final = 250
 """New objects after which the collector looks at those alone. Python takes one off this count for
@@ -27,63 +26,42 @@ each object that is freed, old or new. So where new objects replace old ones, it
 TIMES: Final = 1
 """After two such looks the next one takes in what they left, so it is at three times ``YOUNG``.
 What is left then is old."""
-OLD: Final = 200
-"""Where memory can't be measured, one look in 200 of those is at all objects."""
-_NEVER: Final = 1 << 30
-GROWN: Final = 1.5
-"""Old objects are looked at when memory is 1.5 times what it was after the last time. So circles
-among them can't hold more than a third of it, and while a gateway grows to ten times its size, it
-stops six times for that."""
-_LOOK_S: Final = 10.0
-_STATM: Final = Path("/proc/self/statm")
-
-
-def resident_bytes() -> int | None:
-    """Return how much memory this process has; None where the system doesn't say."""
-    try:
-        return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return None
+OLD: Final = 6
+"""After this many of those the next one takes in what is old and not settled: some 4,500 objects
+more each time, at most a quarter more than were left the last time."""
+MOST_OLD: Final = 8_000
+"""Old objects that a look may leave, in one to five ms; more than that are settled."""
 
 
 class Memory:
     """
-    Bounds each look of the collector at young objects, and makes those at all objects rare.
+    Bounds each look of the collector.
 
     Args:
-        resident: returns the bytes of memory that this process has.
+        note: called with how long a look took, in ns of CPU time.
     """
 
-    def __init__(self, resident: Callable[[], int | None] = resident_bytes) -> None:
-        self._resident = resident
-        self._least: float = 0.0
+    def __init__(self, note: Callable[[int], None] = lambda _took_ns: None) -> None:
+        self._note = note
+        self._began_ns = 0
 
     def settle(self) -> None:
         """Begin, when a gateway has started: what is there now stays, and is never looked at."""
         gc.collect()
         gc.freeze()
-        size = self._resident()
-        self._least = size or 0.0
-        gc.set_threshold(YOUNG, TIMES, OLD if size is None else _NEVER)
+        gc.collect()  # of nearly nothing: Python puts looks off until a quarter more is there
+        gc.set_threshold(YOUNG, TIMES, OLD)
+        gc.callbacks.append(self._looks)
 
-    def look(self) -> bool:
-        """Look at all objects if memory has grown since the last time; return whether it has."""
-        size = self._resident()
-        if size is None:
-            return False
-        self._least = min(self._least, size)
-        if size < self._least * GROWN:
-            return False
-        began_ns = time.perf_counter_ns()
-        found = gc.collect()
-        took_ms = (time.perf_counter_ns() - began_ns) / 1e6
-        self._least = self._resident() or size
-        log.info("memory has grown; looked for garbage", mb=size >> 20, found=found,
-                 took_ms=round(took_ms, 1))  # fmt: skip
-        return True
+    def end(self) -> None:
+        """Let Python decide again."""
+        gc.callbacks.remove(self._looks)
 
-    async def keep(self) -> None:
-        """Look now and then, for as long as the gateway runs."""
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            self.look()
+    def _looks(self, phase: str, info: dict[str, int]) -> None:
+        """Python calls this before and after each look."""
+        if phase == "start":
+            self._began_ns = time.thread_time_ns()
+            return
+        if info["generation"] == 2 and len(gc.get_objects(2)) > MOST_OLD:
+            gc.freeze()
+        self._note(time.thread_time_ns() - self._began_ns)
