@@ -51,7 +51,7 @@ def answers(spark: SparkSession, log: str, quotas: str, folder: Path) -> dict[st
             hp.what_if(requests, {"none": None}, in_force=quotas), "throttle_time_ms", "bytes"
         ),
         "recommend": sums_of(hp.recommend(requests, quotas), "recommended"),
-        "bad_lines": sums_of(hp.bad_lines(requests), "offset"),
+        "bad_lines": sums_of(hp.bad_lines(spark, log), "offset"),
         "of_rows": sums_of(
             requests.where("bytes_charged > 0").transform(hp.replay, quotas),
             "replayed_throttle_time_ms",

@@ -6,6 +6,7 @@ The errors of Headgate, by where the fault lies.
     HeadgateError
     ├── InvalidQuota            the caller's input: an entity, key, value or file of quotas
     ├── ConfigError             the operator's file or flags; carries every mistake at once
+    │   └── BadArgument         an argument of a function of the library; a ValueError too
     ├── StoreError              a store can't be reached, or refused a change; ``retriable`` says
     │   │                       whether trying again can help
     │   ├── StoreSilent         the store doesn't answer; trying again can help
@@ -110,6 +111,10 @@ class ConfigError(HeadgateError):
             (problems,) if isinstance(problems, str) else tuple(problems)
         )
         super().__init__("\n".join(self.problems))
+
+
+class BadArgument(ConfigError, ValueError):
+    """An argument of a function of the pipeline's library makes no sense; says what would."""
 
 
 class StoreError(HeadgateError):

@@ -11,11 +11,12 @@ from headgate.cli.extras import EXTRAS
 from kit.source import imports, modules, nodes, tree
 
 CORE = {"msgspec", "yaml", "rich", "shtab"}
+SOURCES = ("pyspark_headgate", "pyspark_headgate_journal")
 # What an extra is for; all that these import, and what that imports in its turn, is looked at.
 ROOMS = {
     "admin": ("headgate.admin", "headgate.store"),
     "gateway": ("headgate.gateway", "headgate.cli.serve"),
-    "pipeline": ("headgate.pipeline", "headgate.cli.pipeline", "pyspark_headgate"),
+    "pipeline": ("headgate.pipeline", "headgate.cli.pipeline", *SOURCES),
     "embedded": ("headgate.embedded",),
     "console": ("headgate.console", "headgate.cli.console"),
 }
@@ -44,7 +45,7 @@ def others(module: str) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
             found.add(node.module)
     packages = {name.partition(".")[0] for name in found}
-    return packages - sys.stdlib_module_names - {"headgate", "pyspark_headgate"}
+    return packages - sys.stdlib_module_names - {"headgate", *SOURCES}
 
 
 def reached(starts: tuple[str, ...]) -> set[str]:

@@ -44,14 +44,16 @@ if TYPE_CHECKING:
         usage,
         what_if,
     )
-    from headgate.pipeline.library.reading import activity, bad_lines, requests
-    from headgate.pipeline.library.request_log import KafkaRequestLog
+    from headgate.pipeline.library.reading import activity, bad_lines, by_second, requests
+    from headgate.pipeline.library.request_log import HeadgateJournal, KafkaRequestLog
     from headgate.pipeline.library.writing import write
 
 __all__ = [
+    "HeadgateJournal",
     "KafkaRequestLog",
     "activity",
     "bad_lines",
+    "by_second",
     "chargeback",
     "demand",
     "effective",
@@ -66,9 +68,11 @@ __all__ = [
 ]
 
 _MODULES: Final = {
+    "HeadgateJournal": "request_log",
     "KafkaRequestLog": "request_log",
     "activity": "reading",
     "bad_lines": "reading",
+    "by_second": "reading",
     "requests": "reading",
     "write": "writing",
 }

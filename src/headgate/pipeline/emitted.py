@@ -15,7 +15,7 @@ LINE_CHARS: Final = 2000
 
 # Columns that every kind of row may carry beside its own.
 _EXTRA = (
-    Column("kind", "string", "request, bound, activity, connection, bad or stat"),
+    Column("kind", "string", "request (any row of REQUESTS), activity, connection, bad or stat"),
     Column("offset", "long", "bad: byte offset"),
     Column("reason", "string", "bad: why"),
     Column("line", "string", "bad: its beginning"),
@@ -23,37 +23,22 @@ _EXTRA = (
     Column("input_bytes", "long", "stat: bytes read, uncompressed"),
 )
 
-# What a journal says about its own quota, for an identical replay; null from logs.
-JOURNAL: Final = (
-    Column("own_user", "string", "user tag of the quota-id it was charged to, raw"),
-    Column("own_client_id", "string", "client-id tag, raw"),
-    Column("own_quota", "double", "limit in force, infinite = none"),
-    Column("op", "int", "what was done to the sensor: headgate.kernel's OP_ numbers"),
-    Column("num_samples", "int", "quota.window.num"),
-    Column("window_ms", "int", "quota.window.size.seconds x 1000"),
-    Column("rule", "string", "how the sensor decides: headgate.usage's RULES"),
-    Column("max_throttle_ms", "long", "cap of one decision; null = the type's own"),
-    Column("start_ms", "long", "when the sensors began; expiry counts from it"),
-    Column("asked", "double", "what the sensor is fed with, where it isn't the amount"),
-)
-
 EMITTED_REQUESTS: Final = make_table(
     "emitted_requests",
-    "One row per request, move of a limit, bad line, or piece read (`kind` tells).",
+    "One row per row of REQUESTS, bad line, or piece read (`kind` tells).",
     *schema.REQUESTS.columns,
-    *JOURNAL,
     *_EXTRA,
 )
 
 ACTIVITY: Final = make_table(
     "activity",
     "One row per (broker_id, listener, principal, client_id, quota_type, is_charged, second_ms, "
-    "and a journal's own quota_id); what all answers by second are made of.",
+    "and a journal's own quota-id and limit); what all answers by second are made of.",
     ("broker_id", "int", "broker"),
     ("listener", "string", "listener name"),
     ("principal", "string", "name part of the principal, raw"),
     ("client_id", "string", "client-id, raw"),
-    ("quota_type", "string", "quota type the requests are charged to"),
+    ("quota_type", "string", "quota type the requests are charged to; null: ids given out"),
     ("is_charged", "bool", "counts against a client quota"),
     ("second_ms", "long", "start of the second, epoch ms"),
     ("requests", "long", "requests"),

@@ -3,8 +3,7 @@ Make Spark frames of request logs and journals: one row per request, or sums by 
 
 ``read_activity`` gives the sums. ``emit_requests`` and ``emit_activity`` hand over everything of
 one pass (rows, bad lines, counts); ``sums_of`` and ``only`` pick a kind. ``activity`` makes the
-same sums from any ``requests`` frame: slower, for frames that come from elsewhere (Parquet,
-streams, tests).
+same sums of any frame of requests, in Spark's SQL.
 """
 
 from __future__ import annotations
@@ -12,21 +11,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headgate.pipeline.emitted import ACTIVITY, EMITTED_ACTIVITY, EMITTED_REQUESTS, SAME_SECOND
+from headgate.pipeline.emitted import (
+    ACTIVITY,
+    CONNECTIONS,
+    EMITTED_ACTIVITY,
+    EMITTED_REQUESTS,
+    SAME_SECOND,
+)
+from headgate.pipeline.schema import EVENTS
 from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.table import Table, sums
 from headgate.pipeline.workers import activity_blobs
 from headgate.pipeline.workers.emit import EmitActivity, EmitRequests
 from headgate.pipeline.workers.log_reader import ReadOptions
+from headgate.throttle.java import UNLIMITED
 
 # Tasks per core, at most: enough that cores end together.
 TASKS_PER_CORE: Final = 8
 # A task costs 40 ms in the JVM; a worker reads this many pieces in 300 ms.
 PIECES_PER_TASK: Final = 24
 TABLE_TASKS_PER_CORE: Final = 2
+# Partitions that are shuffled or persisted, at most.
+PARTS_PER_CORE: Final = 4
 # Sums of this many pieces (1 GB of log), at most, are added up by one task.
 PIECES_PER_PART: Final = 128
 
@@ -61,7 +70,7 @@ def emit_activity(spark: SparkSession, options: ReadOptions) -> DataFrame:
 
     Where the options ask for connections, also the first sight of each (for storms).
     """
-    parts = parts_for(options.pieces, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
+    parts = parts_for(options.pieces, parts_of(spark))
     task = EmitActivity(options, parts)
     return spread(spark, options.pieces).mapInArrow(task, EMITTED_ACTIVITY.struct)
 
@@ -69,6 +78,35 @@ def emit_activity(spark: SparkSession, options: ReadOptions) -> DataFrame:
 def parts_for(pieces: Sequence[FilePiece], cores: int) -> int:
     """Return into how many parts an answer's sums go: each is added up by one task, in memory."""
     return max(cores, len(pieces) // PIECES_PER_PART)
+
+
+def parts_of(spark: SparkSession) -> int:
+    """Return into how many parts sums go: Spark's own number, but few where cores are few."""
+    parts = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    return min(parts, _few(spark) or parts)
+
+
+def by_part(packed: DataFrame) -> DataFrame:
+    """Bring together the rows of each part of an answer (column ``part``)."""
+    few = _few(packed.sparkSession)
+    return packed.repartition("part") if few is None else packed.repartition(few, "part")
+
+
+def coalesced(frame: DataFrame) -> DataFrame:
+    """
+    Return a frame in no more partitions than suit the session's cores.
+
+    Spark keeps a persisted frame in as many partitions as a shuffle has (200 where nothing else was
+    set), and each of them costs a task of every job that reads it.
+    """
+    few = _few(frame.sparkSession)
+    return frame if few is None else frame.coalesce(few)
+
+
+def _few(spark: SparkSession) -> int | None:
+    """Return how many partitions keep all cores busy; None: a Connect client isn't told."""
+    context = getattr(spark, "sparkContext", None)
+    return None if context is None else max(1, PARTS_PER_CORE * context.defaultParallelism)
 
 
 def sums_of(emitted: DataFrame, columns: Sequence[str] = ACTIVITY.names) -> DataFrame:
@@ -81,7 +119,7 @@ def sums_of(emitted: DataFrame, columns: Sequence[str] = ACTIVITY.names) -> Data
             that are in ``activity_blobs.KEYS``.
     """
     packed = emitted.where(F.col("kind") == "packed").select("part", "packed")
-    moved = packed.repartition("part")
+    moved = by_part(packed)
     names = ("second_ms", *columns)
     return moved.mapInArrow(activity_blobs.Unpack(names), activity_blobs.some_of(names).struct)
 
@@ -98,15 +136,20 @@ def only(emitted: DataFrame, kind: str, table: Table) -> DataFrame:
 
 def activity(requests: DataFrame) -> DataFrame:
     """
-    Sum requests up by second.
+    Sum requests up by second: REQUESTS -> ACTIVITY.
 
-    Args:
-        requests: REQUESTS.
-
-    Returns:
-        One row per (broker_id, listener, principal, client_id, quota_type, is_charged, second_ms),
-        ACTIVITY; a journal's own quota columns are null here, as ``requests`` doesn't hold them.
+    A journal's own quota-ids and limits are those of column ``recorded``.
     """
+    recorded = F.col("recorded")
+    limit = recorded["quota"]
+    own = {
+        "quota_user": recorded["quota_user"],
+        "quota_client_id": recorded["quota_client_id"],
+        "quota": F.when(limit < UNLIMITED, limit),
+    }
+    given = ("producer_id",)  # counts what storms look for
+    no_sum = [event for event in EVENTS if event not in given]
+    is_move = F.coalesce(F.col("event").isin(*no_sum), F.lit(False))
     ns = F.floor(F.col("handler_ms") * 1e6 + 0.5)
     # Mutations of a request are decided one by one; its client is told once: journal.counted_ms.
     one_by_one = (F.col("quota_type") == "controller_mutation_rate") & F.col("event").isin(
@@ -116,12 +159,13 @@ def activity(requests: DataFrame) -> DataFrame:
         F.coalesce(F.col("decided_throttle_time_ms"), F.col("throttle_time_ms"), F.lit(0))
     )
     is_time = F.col("quota_type") == "request_percentage"
-    of_journal = F.when(is_time, F.round(F.col("amount") * 1e7)).otherwise(0)
+    of_journal = F.when(is_time, F.floor(F.col("amount") * 1e7 + 0.5)).otherwise(0)
     request_ns = F.when(F.col("source") == "journal", of_journal).otherwise(ns)
     one = F.coalesce(F.col("is_request"), F.lit(True)).cast("long")
     added = (
-        requests.withColumn("second_ms", F.floor(F.col("record_ms") / 1000.0) * 1000)
-        .groupBy(*SAME_SECOND)
+        requests.where(~is_move)
+        .withColumns({"second_ms": F.floor(F.col("record_ms") / 1000.0) * 1000, **own})
+        .groupBy(*SAME_SECOND, *own)
         .agg(
             *sums("amount", "producer_ids", requests=one, bytes="bytes_charged"),
             *sums(
@@ -132,5 +176,26 @@ def activity(requests: DataFrame) -> DataFrame:
             F.max(told).alias("max_throttle_time_ms"),
         )
     )
-    absent = [F.lit(None).alias(n) for n in ("quota_id", "quota_user", "quota_client_id", "quota")]
-    return ACTIVITY.select(added.select("*", *absent))
+    return ACTIVITY.select(added.withColumn("quota_id", _quota_id("quota_user", "quota_client_id")))
+
+
+def _quota_id(user: str, client_id: str) -> Column:
+    """Return what ``quota.entity.quota_id`` gives of two columns; null where the first is."""
+    # Java's encoder leaves * as it is, and writes a space as +; Kafka's sanitizer mends both.
+    encoded = F.replace(F.url_encode(F.col(user)), F.lit("+"), F.lit("%20"))
+    sanitized = F.replace(encoded, F.lit("*"), F.lit("%2A"))
+    return F.concat(sanitized, F.lit(":"), F.coalesce(F.col(client_id), F.lit("")))
+
+
+def connections(requests: DataFrame) -> DataFrame:
+    """
+    Return first sights of connections: REQUESTS -> CONNECTIONS, one row per request of a log.
+
+    A journal has a row for each connection that was accepted; its charges name connections by the
+    gateway's own number, and would count each twice.
+    """
+    of_journal = F.coalesce(F.col("source") == "journal", F.lit(False))
+    accepted = F.coalesce(F.col("event") == "connection", F.lit(False))
+    own = F.col("event").isNull() & ~F.coalesce(F.col("is_forwarded"), F.lit(False))
+    seen = requests.where(F.when(of_journal, accepted).otherwise(own))
+    return CONNECTIONS.select(seen.withColumn("first_ms", F.col("record_ms")))

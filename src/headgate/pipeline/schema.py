@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.pipeline.bill_tables import FOCUS, LOG_DIRS
-from headgate.pipeline.table import Table, make_table
+from headgate.pipeline.table import Column, Table, make_table
 
 _QUOTA_ID: Final = """
     quota_type string: quota type the row is about: producer_byte_rate, consumer_byte_rate,
@@ -21,10 +21,38 @@ _QUOTA_ID: Final = """
     quota_client_id string: client-id tag of the quota-id, raw; '' = not part
 """
 
+RECORDED: Final = make_table(
+    "recorded",
+    "What a gateway's journal says about the quota that a row was charged to.",
+    """
+    quota_user string: user tag of the quota-id it was charged to, raw; null = it was charged to
+        none
+    quota_client_id string: client-id tag of that quota-id, raw
+    quota double: limit in force then, in the quota's unit per second; infinite = none
+    op int: what was done: 0 charged and checked, 1 charged and not checked, 2 taken back, 4 the
+        limit became `asked`, 5 checked first and then charged unless refused
+    num_samples int: quota.window.num
+    window_ms int: quota.window.size.seconds x 1000
+    rule string: how the limit decides: sampled (Kafka's rate over windows), bucket (Kafka's token
+        bucket), paced (a bucket whose limit may change)
+    max_throttle_ms long: longest throttle time of one decision, ms; null = the type's own
+    start_ms long: when the gateway's sensors began, epoch ms
+    asked double: what was asked for, where `amount` isn't it: a refused change of topics, the new
+        limit of a row whose `event` is bound
+    """,
+)
+
+EVENTS: Final = ("bound", "connection", "producer_id", "malformed")
+"""Values of column ``event`` in rows of REQUESTS that are no charge."""
+
 REQUESTS: Final = make_table(
     "requests",
     "One row per charge: a request line of a broker's log, or a charge of a gateway's journal "
-    "(there one request may be charged to several quota types: `quota_type` tells).",
+    "(there one request may be charged to several quota types: `quota_type` tells). A journal also "
+    "gives rows that are no charge: `event` is bound (a limit changed), connection (a connection "
+    "was accepted) or producer_id (a broker gave out producer ids); these have `is_charged` and "
+    "`is_request` false, as has a line that couldn't be read, where a data source was told to keep "
+    "such lines (malformed).",
     """
     record_ms double: when the charge was made, epoch ms: exact from a journal; from a log the best
         estimate, log time - sendTimeMs - responseQueueTimeMs
@@ -45,7 +73,8 @@ REQUESTS: Final = make_table(
         tell
     handler_ms double: handler thread time, ms (a lower bound of what the request quota charges)
     throttle_time_ms long: throttle time told to the client, ms
-    producer_ids int: new producer ids (journals only)
+    producer_ids int: new producer ids (journals only): of a Produce that is charged with them, and
+        of a row whose `event` is producer_id
     quota_type string: quota that the request is charged to: producer_byte_rate for PRODUCE (but not
         one refused as a whole, for its transactional id say: a broker doesn't count its bytes),
         consumer_byte_rate for a client's FETCH, controller_mutation_rate for topic and partition
@@ -59,11 +88,20 @@ REQUESTS: Final = make_table(
     source string: log or journal
     event string: of a journal: record (charged, then checked), strict (checked, then charged unless
         refused), norecord (no quota of the type), unrecord (taken back), told (the answer to a
-        request about its mutations' decisions); null from logs
+        request about its mutations' decisions), or one that is no charge: bound (a limit changed),
+        connection (accepted), producer_id (given out), malformed (a line that couldn't be read);
+        null from logs
     worker_id string: gateway worker (journals)
     seq long: order within the source: byte offset in the file, or the journal's seq
     file string: file (or topic-partition) it was read from
     """,
+    Column(
+        "recorded",
+        "struct",
+        "what a journal says about the quota it was charged to, so that a replay decides as the "
+        "gateway did; null from logs, and where nothing is charged",
+        RECORDED.columns,
+    ),
 )
 
 USAGE: Final = make_table(
@@ -121,7 +159,8 @@ REPLAY: Final = make_table(
     "One row per row of `requests`: all its columns, and what Kafka's sensor would have decided.",
     *REQUESTS.columns,
     """
-    quota_id string: who shares the quota: `<sanitised user>:<client-id>`
+    quota_id string: who shares the quota: `<sanitised user>:<client-id>`; null where the row is no
+        charge
     quota_user string: user tag of the quota-id, raw
     quota_client_id string: client-id tag of the quota-id, raw
     quota_bps double: limit in force, in the quota's unit per second; null = unlimited

@@ -36,11 +36,16 @@ MOMENTS: Final = {
 
 
 class Column(NamedTuple):
-    """One column: its name, one of our type names, and what it means with its unit."""
+    """
+    One column: its name, one of our type names, and what it means with its unit.
+
+    A column of type ``struct`` has ``fields``, which are columns themselves.
+    """
 
     name: str
     type: str
     doc: str
+    fields: tuple[Column, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,29 +74,14 @@ class Table:
     @cached_property
     def struct(self) -> StructType:
         """Spark schema; every column nullable, its doc as the field's comment."""
-        from pyspark.sql import types
-
-        return types.StructType(
-            [
-                types.StructField(
-                    c.name,
-                    getattr(types, _TYPES[c.type][0])(*(DECIMAL if c.type == "decimal" else ())),
-                    True,
-                    {"comment": c.doc},
-                )
-                for c in self.columns
-            ]
-        )
+        return _struct(self.columns)
 
     @cached_property
     def arrow(self) -> pa.Schema:
         """Arrow schema of the same columns."""
         import pyarrow as pa
 
-        own = {"timestamp": pa.timestamp("us", tz="UTC"), "decimal": pa.decimal128(*DECIMAL)}
-        return pa.schema(
-            [(c.name, own.get(c.type) or getattr(pa, _TYPES[c.type][1])()) for c in self.columns]
-        )
+        return pa.schema(_arrow_fields(self.columns))
 
     @cached_property
     def timed(self) -> Table:
@@ -128,26 +118,42 @@ class Table:
 
     def markdown(self) -> str:
         """Return the section of docs/reference/pipeline.md that describes this table."""
-        rows = [f"| `{c.name}` | {c.type} | {c.doc} |" for c in self.columns]
+        rows = []
+        for c in self.columns:
+            rows.append(f"| `{c.name}` | {c.type} | {c.doc} |")
+            rows += [f"| `{c.name}.{f.name}` | {f.type} | {f.doc} |" for f in c.fields]
         head = [f"### `{self.name}`", "", self.grain, "", "| column | type | meaning |"]
         return "\n".join([*head, "|---|---|---|", *rows, ""])
 
     def select(self, frame: Any) -> Any:
-        """Return ``frame`` with exactly this table's columns, in order and in type."""
+        """Return ``frame`` with exactly this table's columns, in order, in type, with comments."""
         from pyspark.sql import functions as F
 
-        return frame.select(*[F.col(f.name).cast(f.dataType).alias(f.name) for f in self.struct])
+        cells = [
+            F.col(f.name).cast(f.dataType).alias(f.name, metadata=f.metadata) for f in self.struct
+        ]
+        return frame.select(*cells)
 
-    def select_timed(self, frame: Any) -> Any:
-        """Return ``frame`` with exactly the columns of ``timed``, made of this table's."""
+    def select_timed(self, frame: Any, others: Iterable[str] = ()) -> Any:
+        """
+        Return ``frame`` with the columns of ``timed``, made of this table's.
+
+        Args:
+            frame: has this table's columns.
+            others: further columns of the frame, which follow these.
+        """
         from pyspark.sql import functions as F
 
-        moments = {}
-        for name in self.names:
-            if name in MOMENTS:
-                micros = F.floor(F.col(name).cast("double") * 1000 + 0.5)
-                moments[MOMENTS[name]] = F.timestamp_micros(micros)
-        return self.select(frame).withColumns(moments).select(*self.timed.names)
+        of_moment = {moment: name for name, moment in MOMENTS.items()}
+        cells = []
+        for field in self.timed.struct:
+            ms = of_moment.get(field.name)
+            if ms is None:
+                cell = F.col(field.name).cast(field.dataType)
+            else:
+                cell = F.timestamp_micros(F.floor(F.col(ms).cast("double") * 1000 + 0.5))
+            cells.append(cell.alias(field.name, metadata=field.metadata))
+        return frame.select(*cells, *[F.col(quoted(name)) for name in others])
 
     def with_moments(self, rows: Any) -> Any:
         """Return an Arrow table or batch of this table with the columns of ``timed``."""
@@ -162,6 +168,41 @@ class Table:
                 micros = pc.cast(pc.floor(pc.add(micros, 0.5)), pa.int64())
                 arrays.append(pc.cast(micros, pa.timestamp("us", tz="UTC")))
         return type(rows).from_arrays(arrays, schema=self.timed.arrow)
+
+
+def _struct(columns: Iterable[Column]) -> StructType:
+    """Return the Spark type of a row of columns."""
+    from pyspark.sql import types
+
+    fields = []
+    for c in columns:
+        if c.fields:
+            kind: Any = _struct(c.fields)
+        else:
+            kind = getattr(types, _TYPES[c.type][0])(*(DECIMAL if c.type == "decimal" else ()))
+        fields.append(types.StructField(c.name, kind, True, {"comment": c.doc}))
+    return types.StructType(fields)
+
+
+def _arrow_fields(columns: Iterable[Column]) -> list[Any]:
+    """Return the Arrow fields of columns."""
+    import pyarrow as pa
+
+    own = {"timestamp": pa.timestamp("us", tz="UTC"), "decimal": pa.decimal128(*DECIMAL)}
+    return [
+        pa.field(
+            c.name,
+            pa.struct(_arrow_fields(c.fields))
+            if c.fields
+            else own.get(c.type) or getattr(pa, _TYPES[c.type][1])(),
+        )
+        for c in columns
+    ]
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as Spark's expressions take any: in backquotes."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def sums(*names: str, **given: Any) -> list[Any]:
@@ -179,7 +220,7 @@ def largest(*names: str) -> list[Any]:
     return [F.max(name).alias(name) for name in names]
 
 
-def make_table(name: str, grain: str, *columns: tuple[str, str, str] | str) -> Table:
+def make_table(name: str, grain: str, *columns: Column | tuple[str, str, str] | str) -> Table:
     """
     Return a table.
 

@@ -6,15 +6,18 @@ import subprocess
 import sys
 
 import pyspark_headgate
-from headgate.pipeline.library.request_log import NAME
+import pyspark_headgate_journal
+from headgate.pipeline.library.request_log import JOURNAL, NAME
 
 
 def test_pyspark_finds_the_source_under_its_name() -> None:
     assert pyspark_headgate.DefaultSource.name() == NAME
+    assert pyspark_headgate_journal.DefaultSource.name() == JOURNAL
 
 
 def test_without_the_extra_there_is_no_source_and_no_error() -> None:
     program = "import sys; sys.modules['pyarrow'] = sys.modules['numpy'] = None\n"
-    program += "import pyspark_headgate; print(hasattr(pyspark_headgate, 'DefaultSource'))"
+    program += "import pyspark_headgate as a, pyspark_headgate_journal as b\n"
+    program += "print(hasattr(a, 'DefaultSource') or hasattr(b, 'DefaultSource'))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr

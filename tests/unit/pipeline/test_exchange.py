@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -24,6 +25,7 @@ from headgate.pipeline.sources.pieces import FilePiece, pieces_of
 from headgate.pipeline.table import Table
 from headgate.pipeline.tables import worker_files
 from headgate.pipeline.workers import exchange
+from headgate.pipeline.workers.emit import EmitActivity
 from headgate.pipeline.workers.exchange import Left
 from headgate.pipeline.workers.log_reader import ReadOptions
 
@@ -127,7 +129,10 @@ def test_a_frames_usage_is_the_tables_however_it_is_parted(
     read = ReadOptions(tuple(pieces))
     numbers = [pa.record_batch({"id": [n]}) for n in range(len(pieces))]
     for parts in (1, 5):
-        packed = [b for n in numbers for b in PackUsage(QUOTAS, parts, read)(iter([n]))]
+        sums = [
+            b.filter(pc.equal(b["kind"], "activity")) for b in EmitActivity(read)(iter(numbers))
+        ]
+        packed = [b for rows in sums for b in PackUsage(QUOTAS, parts)(iter([rows]))]
         found = {part for batch in packed for part in batch["part"].to_pylist()}
         assert found <= set(range(parts))
         assert len(found) > parts / 2

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from headgate.pipeline.emitted import EMITTED_REQUESTS
-from headgate.pipeline.growing.parts import REQUESTS as KEPT
 from headgate.pipeline.growing.rotation import RolledFiles
 from headgate.pipeline.growing.rounds import Input
 from headgate.pipeline.quotas import Quotas
@@ -31,6 +30,7 @@ from headgate.pipeline.workers.messages import RequestsOfMessages
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.quota.table import QuotaTable
+from headgate.throttle.java import UNLIMITED
 from headgate.throttle.manager import ClientQuotaManager
 from headgate.throttle.registry import UNCHARGED
 from headgate.throttle.request import RequestQuotaManager
@@ -188,7 +188,7 @@ def test_replay_of_a_journal_is_identical(journal: Path, order: int) -> None:
 
 
 def without_file(table: pa.Table) -> list[dict[str, Any]]:
-    rows = table.filter(pc.is_in(table["kind"], pa.array(["request", "bound"])))
+    rows = table.filter(pc.equal(table["kind"], "request"))
     return rows.drop_columns(["file"]).sort_by("seq").to_pylist()
 
 
@@ -285,15 +285,15 @@ def test_requests_kept_in_a_table_are_packed_as_they_were_read(
     pieces = tuple(pieces_of(find_files([str(journal)])))
     options = PackOptions((Quotas.of(QuotaTable()),), rows, own=rows)
     kept = run(EmitRequests(ReadOptions(pieces)), 4)
-    kept = kept.filter(pc.is_in(kept["kind"], pa.array(["request", "bound"])))
+    kept = kept.filter(pc.equal(kept["kind"], "request"))
     path = tmp_path_factory.mktemp("kept") / "requests.parquet"
     # That a limit moved is no charge to another one.
     kept = kept.set_column(
-        kept.schema.get_field_index("kind"),
-        "kind",
-        pa.array(["bound" if n % 50 == 0 else k for n, k in enumerate(kept["kind"].to_pylist())]),
+        kept.schema.get_field_index("event"),
+        "event",
+        pa.array(["bound" if n % 50 == 0 else k for n, k in enumerate(kept["event"].to_pylist())]),
     )
-    pq.write_table(kept.select(KEPT.names), path)
+    pq.write_table(kept.select(REQUESTS.names), path)
     table = PackLogs(ReadOptions((FilePiece(str(path), 0, 1, "requests"),)), options)
     one_way = run(table, 1)
     other = pa.Table.from_batches(PackRequests(options)(iter(kept.to_batches())))
@@ -346,6 +346,11 @@ def test_a_connection_counts_once_when_it_is_accepted(tmp_path: Path) -> None:
         ("10.0.0.9", 1_003.0),
     ]
     assert len({r["connection"] for r in came_in}) == 2
+    rows = run(EmitRequests(ReadOptions(pieces)), 1).to_pylist()
+    accepted = [r for r in rows if r["event"] == "connection"]
+    assert [r["connection"] for r in accepted] == [r["connection"] for r in came_in]
+    whose = [(r["is_charged"], r["is_request"], r["amount"], r["recorded"]) for r in accepted]
+    assert whose == [(False, False, 0.0, None)] * 2
 
 
 def test_a_row_of_a_journal(journal: Path) -> None:
@@ -376,8 +381,19 @@ def test_a_row_of_a_journal(journal: Path) -> None:
         "worker_id": "w-1/1",
         "seq": 202,
         "file": pieces[0].path,
+        "recorded": {
+            "quota_user": "b@b",
+            "quota_client_id": "",
+            "quota": UNLIMITED,
+            "op": 0,
+            "num_samples": 3,
+            "window_ms": 500,
+            "rule": None,
+            "max_throttle_ms": None,
+            "start_ms": 0,
+            "asked": None,
+        },
     }
-    assert (row["num_samples"], row["window_ms"], row["op"]) == (3, 500, 0)
 
 
 def test_what_was_taken_back_and_what_had_no_decision_keep_the_sensor_right(tmp_path: Path) -> None:

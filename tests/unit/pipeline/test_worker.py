@@ -85,6 +85,7 @@ def test_a_row_of_a_request(tmp_path: Path) -> None:
         "worker_id": None,
         "seq": row["seq"],
         "file": str(DATA / "public.log.gz"),
+        "recorded": None,
     }
 
 

@@ -29,19 +29,26 @@ def _write(on: Opened, activity: DataFrame | None) -> DataFrame:
     emitted = emitted.persist(StorageLevel.DISK_ONLY)
     rows = frames.only(emitted, "request", schema.REQUESTS)
     on.run.write(rows, schema.REQUESTS, words="reading")
-    table = on.run.read(schema.REQUESTS)
+    table = _charges(on)
     sums = table.agg(F.count(F.lit(1)), F.sum("bytes_charged"), F.sum("throttle_time_ms")).first()
     assert sums is not None
-    on.run.figure("requests", sums[0], unit="requests", note="rows of table requests")
+    on.run.figure("requests", sums[0], unit="requests", note="charges in table requests")
     on.run.figure("bytes", sums[1] or 0, unit="bytes", note="charged to byte-rate quotas")
     on.run.figure("throttle_time_ms", sums[2] or 0, unit="ms", note="told to clients, summed")
     return emitted
 
 
+def _charges(on: Opened) -> DataFrame:
+    """Return the rows of table ``requests`` that are charges."""
+    return on.run.read(schema.REQUESTS).where(
+        F.col("event").isNull() | ~F.col("event").isin(*schema.EVENTS)
+    )
+
+
 def _tell(on: Opened) -> None:
     """Print how many requests of which API there are."""
     found = (
-        on.run.read(schema.REQUESTS)
+        _charges(on)
         .groupBy("api_name")
         .agg(F.count(F.lit(1)).alias("n"), F.sum("bytes_charged").alias("bytes"))
         .orderBy(F.desc("n"), "api_name")

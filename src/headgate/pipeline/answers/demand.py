@@ -76,10 +76,19 @@ CHARGED: Final = make_table(
 )
 
 
+# Columns of REQUESTS that tell whether, when and how a request was charged for its bytes.
+_LOOKED_AT: Final = (
+    *("principal", "client_id", "quota_type", "broker_id", "record_ms", "file", "seq", "amount"),
+    *("connection", "bytes_exact", "event", "is_request", "is_charged", "throttle_time_ms"),
+    "decided_throttle_time_ms",
+)
+
+
 def take_charged(batches: Iterable[Any]) -> Iterator[Any]:
     """Yield CHARGED rows of REQUESTS batches: a ``mapInArrow`` function."""
     for batch in batches:
         rows = pa.Table.from_batches([batch])
+        rows = rows.filter(pc.invert(pc.is_in(rows["event"], pa.array(schema.EVENTS))))
         last = rows.group_by("broker_id").aggregate([("record_ms", "max")])
         ends = {"broker_id": last["broker_id"], "record_ms": last["record_ms_max"]}
         yield CHARGED.batch(len(last), ends)
@@ -264,7 +273,10 @@ def demand(
 
     def transform(requests: DataFrame) -> DataFrame:
         is_slim = requests.columns == list(CHARGED.names)
-        slim = requests if is_slim else requests.mapInArrow(take_charged, CHARGED.struct)
+        if is_slim:
+            slim = requests
+        else:
+            slim = requests.select(*_LOOKED_AT).mapInArrow(take_charged, CHARGED.struct)
         ends = slim.groupBy(F.col("broker_id").alias("of")).agg(F.max("record_ms").alias("end_ms"))
         of_broker = F.col("broker_id").eqNullSafe(F.col("of"))
         timed = slim.where("quota_type is not null").join(F.broadcast(ends), of_broker).drop("of")

@@ -11,21 +11,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow.compute as pc
-
 from headgate.pipeline import schema
 from headgate.pipeline.answers import usage_parts
 from headgate.pipeline.emitted import ACTIVITY
-from headgate.pipeline.frames import spread
+from headgate.pipeline.frames import by_part, parts_of
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.table import Table, make_table
 from headgate.pipeline.workers import activity_blobs
-from headgate.pipeline.workers.emit import EmitActivity, own_pieces
-from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.pipeline.workers.resolve import Resolve
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 RESOLVED_ACTIVITY: Final = make_table(
     "resolved_activity",
@@ -48,7 +44,7 @@ def resolve(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
     The quota in force at the start of the second counts; rows of a journal keep their own.
     """
     task = Resolve(quotas, "second_ms", RESOLVED_ACTIVITY)
-    return lambda activity: activity.mapInArrow(task, RESOLVED_ACTIVITY.struct)
+    return lambda activity: ACTIVITY.select(activity).mapInArrow(task, RESOLVED_ACTIVITY.struct)
 
 
 def usage(quotas: Quotas, table: Table = schema.USAGE) -> Callable[[DataFrame], DataFrame]:
@@ -71,18 +67,11 @@ def packed(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
     """Resolve and add up what all tables of usage are made of: activity -> PACKED_USAGE."""
 
     def transform(activity: DataFrame) -> DataFrame:
-        task = PackUsage(quotas, _parts(activity.sparkSession))
-        rows = activity.select(*ACTIVITY.names)
-        return rows.mapInArrow(task, PACKED_USAGE.struct).repartition("part")
+        task = PackUsage(quotas, parts_of(activity.sparkSession))
+        rows = ACTIVITY.select(activity)
+        return by_part(rows.mapInArrow(task, PACKED_USAGE.struct))
 
     return transform
-
-
-def packed_logs(spark: SparkSession, options: ReadOptions, quotas: Quotas) -> DataFrame:
-    """Return PACKED_USAGE of logs and journals, read, resolved and added up at once."""
-    task = PackUsage(quotas, _parts(spark), options)
-    packed = spread(spark, options.pieces).mapInArrow(task, PACKED_USAGE.struct)
-    return packed.repartition("part")
 
 
 def unpacked(table: Table) -> Callable[[DataFrame], DataFrame]:
@@ -90,38 +79,25 @@ def unpacked(table: Table) -> Callable[[DataFrame], DataFrame]:
     return lambda packed: packed.mapInArrow(UnpackUsage(table), table.struct)
 
 
-def _parts(spark: SparkSession) -> int:
-    return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
-
-
 @dataclass(frozen=True)
 class PackUsage:
     """
-    Resolve and add up rows of ACTIVITY, or what is read: PACKED_USAGE. A ``mapInArrow`` function.
+    Resolve and add up rows of ACTIVITY: PACKED_USAGE. A ``mapInArrow`` function.
 
     Args:
         quotas: who shares what.
         parts: into how many parts the answer goes.
-        read: what to read, where batches hold numbers of pieces in place of sums.
     """
 
     quotas: Quotas
     parts: int
-    read: ReadOptions | None = None
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Hand over a batch with a row per part, whenever enough is gathered."""
-        if self.read is not None:
-            batches = _sums_of(EmitActivity(self.read).read(own_pieces(self.read, batches)))
         for activity in usage_parts.together(batches):
             found = list(usage_parts.blobs(activity, self.quotas, self.parts, by_day=True))
             columns = {"part": [part for part, _ in found], "packed": [blob for _, blob in found]}
             yield PACKED_USAGE.batch(len(found), columns)
-
-
-def _sums_of(emitted: Iterator[Any]) -> Iterator[Any]:
-    for batch in emitted:
-        yield batch.filter(pc.equal(batch["kind"], "activity"))
 
 
 @dataclass(frozen=True)

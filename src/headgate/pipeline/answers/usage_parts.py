@@ -98,7 +98,8 @@ class ReadUsage:
 
 def together(batches: Iterator[Any]) -> Iterator[Any]:
     """Join ACTIVITY's columns of some batches to tables that are worth adding up."""
-    return gathered((batch.select(ACTIVITY.names) for batch in batches), _MOST_ROWS)
+    rows = (batch.select(ACTIVITY.names).cast(ACTIVITY.arrow) for batch in batches)
+    return gathered(rows, _MOST_ROWS)
 
 
 def blobs(

@@ -4,7 +4,9 @@ The pipeline's answers as functions: DataFrame in, DataFrame out.
 ``headgate.pipeline`` offers them. Each takes requests as its first argument, so that
 ``frame.transform(usage, quotas)`` works. Each calls what the command of its name calls.
 
-- ``reading``: a frame of requests, which remembers the files it is of; sums by second.
+- ``arguments``: what functions are given, checked; errors that name arguments.
+- ``rows``: requests as workers read them from files.
+- ``reading``: frames of requests, of files or of any frame; sums by second.
 - ``answers``: usage, effective, replay, what-if, recommend, chargeback, storms.
 - ``jars``: what a session needs for Delta.
 - ``writing``: tables by day, appended and merged.

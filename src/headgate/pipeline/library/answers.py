@@ -14,9 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from headgate.errors import ConfigError
+from headgate.errors import BadArgument
 from headgate.pipeline import frames, schema
 from headgate.pipeline.answers import chargeback as bills
 from headgate.pipeline.answers import demand as wanted
@@ -28,23 +27,21 @@ from headgate.pipeline.answers import usage as used
 from headgate.pipeline.answers import what_if as tried
 from headgate.pipeline.answers.advice import Advice
 from headgate.pipeline.answers.bill import Bill, Owners, load_bill, load_owners
-from headgate.pipeline.emitted import ACTIVITY, CONNECTIONS
-from headgate.pipeline.library.reading import (
+from headgate.pipeline.library.arguments import (
     QuotasGiven,
-    activity,
-    completed,
-    files_of,
+    check_frame,
     named,
-    pack,
+    own_words,
     quotas_of,
 )
+from headgate.pipeline.library.reading import activity, is_activity, of_requests, others_of
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.replaying.packed_format import (
     DEFAULT_SAMPLES,
     DEFAULT_WINDOW_MS,
     PackOptions,
 )
-from headgate.pipeline.replaying.replay import replay_packed
+from headgate.pipeline.replaying.replay import pack_requests, replay_packed
 from headgate.quota.table import QuotaTable
 
 Plans = Mapping[str, QuotasGiven] | Sequence[QuotasGiven] | QuotasGiven
@@ -56,6 +53,7 @@ _PERIODS: Final = {
 }
 
 
+@own_words
 def usage(requests: DataFrame, quotas: QuotasGiven = None, *, by: str = "second") -> DataFrame:
     """
     Say who used what: USAGE, one row per quota-id, broker and second.
@@ -66,18 +64,15 @@ def usage(requests: DataFrame, quotas: QuotasGiven = None, *, by: str = "second"
         by: ``second``; or ``hour`` or ``day``, which give USAGE_HOUR and USAGE_DAY.
 
     Raises:
-        ConfigError: the frame holds no requests, the quotas can't be read, no period is called so.
+        BadArgument: the frame holds no requests, the quotas can't be read, no period is called so.
     """
     if by not in _PERIODS:
-        raise ConfigError(f"usage by={by!r}: choose {', '.join(_PERIODS)}")
-    table, files, given = _PERIODS[by], files_of(requests), quotas_of(quotas)
-    if files is not None:
-        packed = used.packed_logs(requests.sparkSession, files, given)
-    else:
-        packed = activity(requests).transform(used.packed(given))
-    return table.select_timed(packed.transform(used.unpacked(table)))
+        raise BadArgument(f"usage by={by!r}: choose {', '.join(_PERIODS)}")
+    table = _PERIODS[by]
+    return table.select_timed(activity(requests).transform(used.usage(quotas_of(quotas), table)))
 
 
+@own_words
 def effective(requests: DataFrame, quotas: QuotasGiven) -> DataFrame:
     """
     Say which quota applied to each client, and which are dead: EFFECTIVE.
@@ -87,11 +82,12 @@ def effective(requests: DataFrame, quotas: QuotasGiven) -> DataFrame:
         quotas: in force.
 
     Raises:
-        ConfigError: the frame holds no requests, or the quotas can't be read.
+        BadArgument: the frame holds no requests, or the quotas can't be read.
     """
     return activity(requests).transform(explained.effective(quotas_of(quotas)))
 
 
+@own_words
 def chargeback(
     requests: DataFrame,
     quotas: QuotasGiven = None,
@@ -109,7 +105,7 @@ def chargeback(
         prices: prices, or the path of a price file; None = no prices.
 
     Raises:
-        ConfigError: as `effective`; the price file can't be read; no period is called so.
+        BadArgument: as `effective`; the price file can't be read; no period is called so.
     """
     if prices is not None and not isinstance(prices, bills.Prices):
         prices = bills.load_prices(os.fspath(prices))
@@ -117,6 +113,7 @@ def chargeback(
     return schema.CHARGEBACK.select_timed(activity(requests).transform(bill))
 
 
+@own_words
 def focus(
     requests: DataFrame,
     bill: Bill | str | os.PathLike[str],
@@ -138,48 +135,43 @@ def focus(
         log_dirs: LOG_DIRS, where the bill weighs storage or partitions.
 
     Raises:
-        ConfigError: as `chargeback`; a file has mistakes; what the bill weighs isn't given.
+        BadArgument: as `chargeback`; a file has mistakes; what the bill weighs isn't given.
     """
     if not isinstance(bill, Bill):
         bill = load_bill(os.fspath(bill))
     if owners is not None and not isinstance(owners, Owners):
         owners = load_owners(os.fspath(owners))
+    check_frame(requests)
     seen: DataFrame | None = None
-    if "connections" in bill.by("principal") and not set(ACTIVITY.names) <= set(requests.columns):
-        seen = completed(requests).transform(shared.connections(period))
+    if "connections" in bill.by("principal") and not is_activity(requests):
+        seen = of_requests(requests).transform(shared.connections(period))
     used = chargeback(requests, period=period)
     given = {"owners": owners, "connections": seen, "log_dirs": log_dirs}
     rows = shared.share_bill(bill, used, period=period, **given)
     return requests.sparkSession.createDataFrame(rows)
 
 
+@own_words
 def storms(requests: DataFrame, thresholds: stormy.Thresholds | None = None) -> DataFrame:
     """
     Find connections, producer ids and requests that came too fast: STORMS, one row per storm.
 
-    Files are read twice, for the sums and for the connections.
+    The requests are read twice, for the sums and for the connections.
 
     Args:
         requests: REQUESTS.
         thresholds: what counts as a storm.
 
     Raises:
-        ConfigError: the frame holds no requests.
+        BadArgument: the frame holds no requests.
     """
-    files = files_of(requests)
-    if files is not None:
-        options = dataclasses.replace(files, connections=True)
-        emitted = frames.emit_activity(requests.sparkSession, options)
-        sums, seen = frames.sums_of(emitted), frames.only(emitted, "connection", CONNECTIONS)
-    else:
-        whole = completed(requests)
-        sums = frames.activity(whole)
-        where = ("broker_id", "listener", "client_ip", "connection")
-        seen = whole.select(*where, F.col("record_ms").alias("first_ms"))
-    found = stormy.storms(thresholds)(sums, stormy.connections_by_second(seen))
+    whole = of_requests(requests)
+    seen = stormy.connections_by_second(frames.connections(whole))
+    found = stormy.storms(thresholds)(frames.activity(whole), seen)
     return schema.STORMS.select_timed(found)
 
 
+@own_words
 def replay(
     requests: DataFrame,
     quotas: QuotasGiven = None,
@@ -190,20 +182,28 @@ def replay(
     """
     Say what Kafka's sensor would have decided for every request: REPLAY, a row per row.
 
+    Further columns of the frame follow those of REPLAY, as they are. Charges of a journal are under
+    the limits that it recorded (column ``recorded``), and in its own order.
+
     Args:
-        requests: REQUESTS. Journals keep their own limits and order where they are read from files;
-            a frame's rows don't hold these, and come under ``quotas``.
-        quotas: in force.
+        requests: REQUESTS.
+        quotas: in force, for charges of logs.
         num_samples: quota.window.num of the broker (logs).
         window_ms: quota.window.size.seconds x 1000 of the broker (logs).
 
     Raises:
-        ConfigError: the frame holds no requests, or the quotas can't be read.
+        BadArgument: the frame holds no requests, or the quotas can't be read.
     """
     options = PackOptions((quotas_of(quotas),), True, num_samples, window_ms)
-    return schema.REPLAY.select_timed(pack(requests, options).transform(replay_packed(options)))
+    check_frame(requests)
+    others = others_of(requests)
+    names = [field.name for field in others]
+    packed = of_requests(requests, names).transform(pack_requests(options, names))
+    replayed = packed.transform(replay_packed(options, others))
+    return schema.REPLAY.select_timed(replayed, names)
 
 
+@own_words
 def what_if(
     requests: DataFrame,
     plans: Plans,
@@ -228,7 +228,7 @@ def what_if(
         split_period_ms: headgate.splits.period.ms, for plans with cluster-wide rates.
 
     Raises:
-        ConfigError: the frame holds no requests, plans can't be read, or two have the same name.
+        BadArgument: the frame holds no requests, plans can't be read, or two have the same name.
     """
     every = _plans(plans)
     if in_force is not None:
@@ -241,9 +241,11 @@ def what_if(
         split_period_ms=split_period_ms,
     )
     compare = tried.what_if_packed(options, in_force=in_force is not None)
-    return schema.WHAT_IF.select_timed(pack(requests, options).transform(compare))
+    packed = of_requests(requests).transform(pack_requests(options))
+    return schema.WHAT_IF.select_timed(packed.transform(compare))
 
 
+@own_words
 def demand(
     requests: DataFrame,
     plans: Plans,
@@ -254,7 +256,7 @@ def demand(
     """
     Say what clients want, and how they'd fare under other quotas in a closed loop: DEMAND.
 
-    Files are read twice: first for the time of each broker's last request.
+    The requests are read twice: first for the time of each broker's last request.
 
     Args:
         requests: REQUESTS, with column ``connection``; best of a gateway's journal.
@@ -263,19 +265,11 @@ def demand(
         window_ms: quota.window.size.seconds x 1000.
 
     Raises:
-        ConfigError: the frame holds no requests, quotas can't be read, plans share a name.
+        BadArgument: the frame holds no requests, quotas can't be read, plans share a name.
     """
     every = named(_plans(plans), "demand")
     tried_all = wanted.demand(every, num_samples=num_samples, window_ms=window_ms)
-    return schema.DEMAND.select_timed(_charges(requests).transform(tried_all))
-
-
-def _charges(requests: DataFrame) -> DataFrame:
-    """Return what ``demand`` looks at; where files are read, nothing else enters the JVM."""
-    files = files_of(requests)
-    if files is None:
-        return completed(requests)
-    return wanted.charged_of(requests.sparkSession, files)
+    return schema.DEMAND.select_timed(of_requests(requests).transform(tried_all))
 
 
 def _plans(plans: Plans) -> list[Quotas]:
@@ -286,6 +280,7 @@ def _plans(plans: Plans) -> list[Quotas]:
     return [quotas_of(plan) for plan in plans]
 
 
+@own_words
 def recommend(
     requests: DataFrame,
     quotas: QuotasGiven = None,
@@ -307,13 +302,14 @@ def recommend(
         window_ms: quota.window.size.seconds x 1000.
 
     Raises:
-        ConfigError: the frame holds no requests, or the quotas can't be read.
+        BadArgument: the frame holds no requests, or the quotas can't be read.
     """
+    whole = of_requests(requests)
     transform = advised.recommend(
         quotas_of(quotas),
-        lambda options: pack(requests, options),
+        lambda options: whole.transform(pack_requests(options)),
         advice,
-        requests=lambda: _charges(requests),
+        requests=lambda: whole,
         num_samples=num_samples,
         window_ms=window_ms,
     )

@@ -1,41 +1,46 @@
 """
-Make a frame of requests that remembers its files, so that answers read these in the workers.
+Make frames of requests: of files, and of any frame that has REQUESTS' columns.
 
-A row costs more on its way through Spark's JVM than a worker takes to parse it. So an answer about
-the frame that ``requests`` gave reads the files itself, and hands over sums. About any other
-frame (filtered, joined, of a table), it takes the frame's rows. The answer is the same.
+The rows are the whole truth: what was filtered, joined, cached, or written as a table and read
+again, is what an answer is about. ``by_second`` and ``bad_lines`` read files without making rows.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
-from headgate.errors import ConfigError
-from headgate.pipeline import frames, quotas, schema
+from headgate.errors import BadArgument
+from headgate.pipeline import frames, schema
 from headgate.pipeline.emitted import ACTIVITY
-from headgate.pipeline.logs.time_stamps import zone_of
-from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replaying.packed_format import PackOptions
-from headgate.pipeline.replaying.replay import pack_logs, pack_requests
+from headgate.pipeline.library.arguments import (
+    Paths,
+    check_copies,
+    check_frame,
+    check_session,
+    check_time_zone,
+    own_words,
+    paths_of,
+    worded,
+)
+from headgate.pipeline.library.rows import PERMISSIVE, RequestRows, checked_mode, timed_struct
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import pieces_of
+from headgate.pipeline.table import quoted
 from headgate.pipeline.workers.log_reader import ReadOptions
-from headgate.quota.table import QuotaTable
 
-Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-QuotasGiven = Quotas | QuotaTable | str | os.PathLike[str] | None
-"""Quotas, or the path of a quotas file or of a `headgate history` export; None = none."""
-
-_FILES: Final = "_headgate_files"
 # Without these a row says nothing; whatever else of REQUESTS is absent counts as null.
 _NEEDED: Final = ("record_ms", "principal", "client_id", "quota_type", "amount", "is_charged")
+# Flags that reasons of bad lines name.
+_NAMED: Final = ("--time-zone", "--broker-id-pattern", "--default-partitions", "--copies")
 
 
+@own_words
 def requests(
     spark: SparkSession,
     path: Paths,
@@ -45,11 +50,14 @@ def requests(
     time_zone: str = "UTC",
     default_partitions: int = 1,
     copies: str = "refuse",
+    mode: str = PERMISSIVE,
+    column_name_of_corrupt_record: str | None = None,
 ) -> DataFrame:
     """
     Return request logs and usage journals as a frame: REQUESTS, one row per charge.
 
     The files are listed and their heads read now, by this process; their lines when an action asks.
+    Workers write to their standard error how many lines of which file couldn't be read.
 
     Args:
         spark: the session.
@@ -61,138 +69,179 @@ def requests(
         default_partitions: the cluster's ``num.partitions``, where a log doesn't tell.
         copies: of files that begin with the same request: ``refuse`` them, read the largest
             ``once``, or ``count`` them all.
+        mode: what becomes of a line that can't be read, and of a damaged file: ``PERMISSIVE`` and
+            ``DROPMALFORMED`` go on, ``FAILFAST`` ends the query.
+        column_name_of_corrupt_record: a column to hold such lines, in rows of their own
+            (``PERMISSIVE`` only); None = they have no rows.
 
     Raises:
-        ConfigError: files can't be read or seem copies, or an argument makes no sense.
+        BadArgument: files can't be read or seem copies, or an argument makes no sense.
     """
-    try:
-        zone_of(time_zone)
-    except ValueError as exc:
-        raise ConfigError(f"time_zone: {exc}") from exc
-    given = [path] if isinstance(path, str | os.PathLike) else list(path)
-    try:
-        pieces = pieces_of(
-            find_files([os.fspath(each) for each in given]),
-            broker_id=broker_id,
-            broker_id_pattern=broker_id_pattern,
-            copies=copies,
-        )
-    except ConfigError as exc:  # its text names the commands' flags
-        raise ConfigError(str(exc).replace("--requests ", "")) from exc
-    files = ReadOptions(tuple(pieces), time_zone, default_partitions=default_partitions)
-    emitted = frames.emit_requests(spark, files)
-    frame: DataFrame = schema.REQUESTS.select_timed(emitted.where("kind = 'request'"))
-    vars(frame)[_FILES] = files
-    return frame
+    options = _listed(spark, path, broker_id, broker_id_pattern, time_zone, copies)
+    mode = checked_mode(mode, "mode")
+    corrupt = column_name_of_corrupt_record
+    options = replace(options, default_partitions=default_partitions)
+    task = RequestRows(options, mode, corrupt)
+    return frames.spread(spark, options.pieces).mapInArrow(task, timed_struct(corrupt))
 
 
-def files_of(frame: DataFrame) -> ReadOptions | None:
-    """Return how a frame of ``requests`` reads its files; None for others, derived ones too."""
-    return vars(frame).get(_FILES)
-
-
-def bad_lines(requests: DataFrame) -> DataFrame:
+@own_words
+def by_second(
+    spark: SparkSession,
+    path: Paths,
+    *,
+    broker_id: int | None = None,
+    broker_id_pattern: str | None = None,
+    time_zone: str = "UTC",
+    default_partitions: int = 1,
+    copies: str = "refuse",
+) -> DataFrame:
     """
-    Return the lines that couldn't be read, and why: BAD_LINES.
+    Return files' sums by second: ACTIVITY, as ``activity`` of their requests, but sooner.
+
+    Workers add up what they read, so no request becomes a row of Spark's.
 
     Args:
-        requests: as ``requests`` gave it.
+        spark: the session.
+        path: as ``requests`` takes it.
+        broker_id: as ``requests`` takes it.
+        broker_id_pattern: as ``requests`` takes it.
+        time_zone: as ``requests`` takes it.
+        default_partitions: as ``requests`` takes it.
+        copies: as ``requests`` takes it.
 
     Raises:
-        ConfigError: it is another frame, which doesn't know its files.
+        BadArgument: as ``requests``.
     """
-    files = files_of(requests)
-    if files is None:
-        raise ConfigError("bad_lines: give the very frame that headgate.pipeline.requests returned")
-    emitted = frames.emit_activity(requests.sparkSession, files)
-    return frames.only(emitted, "bad", schema.BAD_LINES)
+    options = _listed(spark, path, broker_id, broker_id_pattern, time_zone, copies)
+    options = replace(options, default_partitions=default_partitions)
+    return frames.read_activity(spark, options)
 
 
+@own_words
+def bad_lines(
+    spark: SparkSession,
+    path: Paths,
+    *,
+    broker_id: int | None = None,
+    broker_id_pattern: str | None = None,
+    time_zone: str = "UTC",
+    copies: str = "refuse",
+) -> DataFrame:
+    """
+    Return the lines of files that can't be read, and why: BAD_LINES. A damaged file is one, too.
+
+    Args:
+        spark: the session.
+        path: as ``requests`` takes it.
+        broker_id: as ``requests`` takes it.
+        broker_id_pattern: as ``requests`` takes it.
+        time_zone: as ``requests`` takes it.
+        copies: as ``requests`` takes it.
+
+    Raises:
+        BadArgument: as ``requests``.
+    """
+    options = _listed(spark, path, broker_id, broker_id_pattern, time_zone, copies)
+    found = frames.only(frames.emit_activity(spark, options), "bad", schema.BAD_LINES)
+    reason = F.col("reason")
+    for flag in _NAMED:
+        reason = F.replace(reason, F.lit(flag), F.lit(worded(flag)))
+    return schema.BAD_LINES.select(found.withColumn("reason", reason))
+
+
+def _listed(
+    spark: SparkSession,
+    path: Paths,
+    broker_id: int | None,
+    broker_id_pattern: str | None,
+    time_zone: str,
+    copies: str,
+) -> ReadOptions:
+    """Check what files are read by, and list them."""
+    check_session(spark)
+    check_time_zone(time_zone, "time_zone")
+    check_copies(copies, "copies")
+    pieces = pieces_of(
+        find_files(paths_of(path)),
+        broker_id=broker_id,
+        broker_id_pattern=broker_id_pattern,
+        copies=copies,
+    )
+    return ReadOptions(tuple(pieces), time_zone)
+
+
+@own_words
 def activity(requests: DataFrame) -> DataFrame:
     """
     Sum requests up by second: ACTIVITY, which all answers but the replays are made of.
 
-    Several answers about the same files are best made from this, persisted.
+    Several answers about the same requests are best made from this, persisted.
 
     Args:
         requests: REQUESTS, or ACTIVITY, which stays as it is.
 
     Raises:
-        ConfigError: the frame is neither.
+        BadArgument: the frame is neither.
     """
-    files = files_of(requests)
-    if files is not None:
-        return frames.read_activity(requests.sparkSession, files)
-    have = requests.columns
-    if set(ACTIVITY.names) <= set(have):
+    check_frame(requests)
+    if is_activity(requests):
         return requests
-    return frames.activity(completed(requests))
+    return frames.coalesced(frames.activity(of_requests(requests)))
 
 
-def completed(requests: DataFrame) -> DataFrame:
+def is_activity(frame: DataFrame) -> bool:
+    """Say whether a frame is of sums by second: it has their columns, and not those of requests."""
+    have = set(frame.columns)
+    return set(ACTIVITY.names) <= have and not set(_NEEDED) <= have
+
+
+def of_requests(frame: DataFrame, others: Sequence[str] = ()) -> DataFrame:
     """
-    Return a frame with all of REQUESTS' columns; those that it lacks are null.
+    Return a frame with exactly REQUESTS' columns, in their types; those that it lacks are null.
+
+    A frame's further columns have no part in any answer, whatever they are called.
+
+    Args:
+        frame: the frame.
+        others: further columns to keep, behind these.
 
     Raises:
-        ConfigError: it lacks a column without which a row says nothing.
+        BadArgument: it is no frame, or lacks a column without which a row says nothing, or
+            ``recorded`` isn't the column that ``requests`` gives.
     """
-    have = set(requests.columns)
-    missing = [name for name in _NEEDED if name not in have]
+    check_frame(frame)
+    types = {field.name: field.dataType for field in frame.schema}
+    missing = [name for name in _NEEDED if name not in types]
     if missing:
-        raise ConfigError(
+        raise BadArgument(
             f"this frame lacks {', '.join(missing)}: give one of headgate.pipeline.requests, or a "
             "table `requests`, with these columns left in"
         )
-    absent = {
-        field.name: F.lit(None).cast(field.dataType)
-        for field in schema.REQUESTS.struct
-        if field.name not in have
-    }
-    return requests.withColumns(absent) if absent else requests
+    cells = [_cell(field, types.get(field.name)) for field in schema.REQUESTS.struct]
+    return frame.select(*cells, *[F.col(quoted(name)) for name in others])
 
 
-def pack(requests: DataFrame, options: PackOptions) -> DataFrame:
-    """Return the charges among requests packed for a replay: PACKED."""
-    files = files_of(requests)
-    if files is not None:
-        return pack_logs(requests.sparkSession, files, options)
-    return completed(requests).transform(pack_requests(options))
+def _cell(wanted: Any, have: Any) -> Column:
+    """Return a column of REQUESTS, of whatever type a frame has it in."""
+    if have is None:
+        cell = F.lit(None)
+    else:
+        cell = F.col(wanted.name)
+        if isinstance(wanted.dataType, StructType):
+            names = have.fieldNames() if isinstance(have, StructType) else []
+            if sorted(names) != sorted(wanted.dataType.fieldNames()):
+                raise BadArgument(
+                    f"column {wanted.name} is {have.simpleString()}, and a table `requests` has "
+                    f"{wanted.dataType.simpleString()} there: give the frame that schema, or give "
+                    "the column another name"
+                )
+            inside = [cell[f.name].cast(f.dataType).alias(f.name) for f in wanted.dataType]
+            cell = F.when(cell.isNotNull(), F.struct(*inside))
+    return cell.cast(wanted.dataType).alias(wanted.name, metadata=wanted.metadata)
 
 
-def quotas_of(given: QuotasGiven, name: str = "quotas") -> Quotas:
-    """
-    Return quotas in whatever way they were given.
-
-    Args:
-        given: the quotas.
-        name: of those that have none of their own, for ``what_if``'s column ``plan``.
-
-    Raises:
-        ConfigError: they are a file that can't be read.
-    """
-    if isinstance(given, Quotas):
-        return given
-    if given is None or isinstance(given, QuotaTable):
-        return Quotas.of(given or QuotaTable(), name)
-    return quotas.load(os.fspath(given), "quotas")
-
-
-def named(plans: Sequence[Quotas], caller: str) -> list[Quotas]:
-    """
-    Return plans, none of which has another's name, or ``logged``.
-
-    Args:
-        plans: the plans.
-        caller: the function that they were given to.
-
-    Raises:
-        ConfigError: two have the same name, or one is called ``logged``.
-    """
-    names = [plan.name for plan in plans]
-    twice = sorted({name for name in names if name == "logged" or names.count(name) > 1})
-    if twice:
-        raise ConfigError(
-            f"{caller}: several plans are called {', '.join(twice)} (`logged` is what the log "
-            "says); give a mapping of names to plans"
-        )
-    return list(plans)
+def others_of(frame: DataFrame) -> list[Any]:
+    """Return the fields of a frame's columns that aren't those of REPLAY: its user's own."""
+    known = set(schema.REPLAY.timed.names)
+    return [field for field in frame.schema if field.name not in known]

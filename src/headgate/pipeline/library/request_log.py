@@ -3,9 +3,9 @@ Request logs and usage journals as a data source of Spark's, to be read whole or
 
 ``spark.read.format("kafka-request-log").load(path)``, and ``select … from`` it in SQL. Workers
 parse, drop rows outside of the times asked for, and hand over Arrow batches. Options are those of
-``hp.requests``, by Spark's habit in camel case: ``brokerId``, ``brokerIdPattern``, ``timeZone``,
-``defaultPartitions``, ``copies``; ``since`` and ``until`` (moments, ISO 8601); ``numPartitions``.
-Files are listed where Spark plans: on the driver, also of a Connect client.
+``hp.requests``, by Spark's habit in camel case (``OPTIONS``); others are refused. Files are listed
+where Spark plans: on the driver, also of a Connect client. ``format("headgate-journal")`` is the
+same, and reads journals alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -28,23 +27,35 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from pyspark.sql.types import StructType
 
-from headgate.errors import ConfigError
-from headgate.pipeline import schema
+from headgate.errors import BadArgument, ConfigError
 from headgate.pipeline.frames import tasks_for
 from headgate.pipeline.growing.directories import Paths
 from headgate.pipeline.growing.rotation import RolledFiles
 from headgate.pipeline.growing.rounds import Input
+from headgate.pipeline.library.arguments import check_copies, check_time_zone, worded
+from headgate.pipeline.library.rows import (
+    CORRUPT,
+    PERMISSIVE,
+    RequestRows,
+    checked_mode,
+    known_columns,
+    timed_struct,
+)
 from headgate.pipeline.library.stream import check_still_there, found_again, latest, piece_of
-from headgate.pipeline.logs.time_stamps import zone_of
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import FilePiece, pieces_of
-from headgate.pipeline.workers.emit import EmitRequests
 from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.words import moment_ms
 
 T = TypeVar("T")
 U = TypeVar("U")
 NAME: Final = "kafka-request-log"
+JOURNAL: Final = "headgate-journal"
+OPTIONS: Final = (
+    *("brokerId", "brokerIdPattern", "timeZone", "defaultPartitions", "copies", "since", "until"),
+    *("mode", "columnNameOfCorruptRecord", "numPartitions", "maxFilesPerTrigger"),
+)
+"""Options that are taken besides the path."""
 _ALL: Final = 1 << 30
 """Files of a batch that has no limit."""
 
@@ -64,6 +75,9 @@ class LogOptions:
         tasks: how many are to read; 0 = as many as suit this machine's cores.
         since_ms: only requests charged at that time or later, epoch ms.
         until_ms: only requests charged before.
+        mode: what becomes of a line that can't be read: PERMISSIVE, DROPMALFORMED or FAILFAST.
+        corrupt: name of the column for such lines; None: there is none.
+        most_files: files of one batch of a stream, at most; None = all.
     """
 
     paths: tuple[str, ...]
@@ -75,41 +89,61 @@ class LogOptions:
     tasks: int
     since_ms: float = -math.inf
     until_ms: float = math.inf
+    mode: str = PERMISSIVE
+    corrupt: str | None = None
+    most_files: int | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> LogOptions:
+    def of(cls, given: Mapping[str, str], source: str = NAME) -> LogOptions:
         """
         Read a data source's options.
 
+        Args:
+            given: the options.
+            source: the data source's name, for messages.
+
         Raises:
-            ConfigError: there is no path, or a value makes no sense.
+            BadArgument: there is no path, an option isn't known, or a value makes no sense.
         """
+        known = {name.lower(): name for name in OPTIONS}
+        unknown = [name for name in given if name.lower() not in {*known, "path", "paths"}]
+        if unknown:
+            raise BadArgument(
+                f"{source}: there is no option {', '.join(unknown)}; known: {', '.join(OPTIONS)}"
+            )
         paths = json.loads(given["paths"]) if "paths" in given else []
         paths += [given["path"]] if "path" in given else []
         if not paths:
-            raise ConfigError(f"{NAME}: no path; write .load(PATH), or .option('path', PATH)")
+            raise BadArgument(f"{source}: no path; write .load(PATH), or .option('path', PATH)")
+        said = f"{source}, option"
         zone = given.get("timeZone") or "UTC"
-        try:
-            zone_of(zone)
-        except ValueError as exc:
-            raise ConfigError(f"{NAME}, option timeZone: {exc}") from exc
+        check_time_zone(zone, f"{said} timeZone")
         copies = given.get("copies") or "refuse"
-        if copies not in ("refuse", "once", "count"):
-            raise ConfigError(f"{NAME}, option copies: {copies!r}; give refuse, once or count")
+        check_copies(copies, f"{said} copies")
         return cls(
             tuple(paths),
-            _read(given, "brokerId", int, None),
+            _read(given, said, "brokerId", int, None),
             given.get("brokerIdPattern"),
             zone,
-            _read(given, "defaultPartitions", int, None) or 1,
+            _read(given, said, "defaultPartitions", int, None) or 1,
             copies,
-            _read(given, "numPartitions", int, 0),
-            _read(given, "since", moment_ms, -math.inf),
-            _read(given, "until", moment_ms, math.inf),
+            _read(given, said, "numPartitions", int, 0),
+            _read(given, said, "since", moment_ms, -math.inf),
+            _read(given, said, "until", moment_ms, math.inf),
+            checked_mode(given.get("mode") or PERMISSIVE, f"{said} mode"),
+            given.get("columnNameOfCorruptRecord") or None,
+            _read(given, said, "maxFilesPerTrigger", int, None),
         )
 
+    def task(self, columns: tuple[str, ...], corrupt: str | None) -> RequestRows:
+        """Return what reads pieces: the columns wanted, and the one for lines that can't be."""
+        read = ReadOptions((), self.time_zone, default_partitions=self.default_partitions)
+        return RequestRows(read, self.mode, corrupt, columns, self.since_ms, self.until_ms)
 
-def _read(given: Mapping[str, str], name: str, read: Callable[[str], T], otherwise: U) -> T | U:
+
+def _read(
+    given: Mapping[str, str], said: str, name: str, read: Callable[[str], T], otherwise: U
+) -> T | U:
     """Return an option that ``read`` (``int`` or ``moment_ms``) makes a value of."""
     text = given.get(name)
     if text is None:
@@ -118,7 +152,7 @@ def _read(given: Mapping[str, str], name: str, read: Callable[[str], T], otherwi
         return read(text)
     except ValueError:
         wanted = "a whole number" if read is int else "a moment; write 2026-11-01T06:30:00Z"
-        raise ConfigError(f"{NAME}, option {name}: {text!r} isn't {wanted}") from None
+        raise BadArgument(f"{said} {name}: {text!r} isn't {wanted}") from None
 
 
 class Pieces(InputPartition):
@@ -138,7 +172,10 @@ class Pieces(InputPartition):
 
 
 class KafkaRequestLog(DataSource):
-    """Request logs and usage journals: REQUESTS, one row per charge."""
+    """Request logs, usage journals, and tables written from them: REQUESTS, one row per charge."""
+
+    kinds: tuple[str, ...] = ()
+    """Kinds of pieces that are read; (): all."""
 
     @classmethod
     def name(cls) -> str:
@@ -146,17 +183,55 @@ class KafkaRequestLog(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        """Return REQUESTS with its moments."""
-        return schema.REQUESTS.timed.struct
+        """
+        Return REQUESTS with its moments, and the column for lines that can't be read.
+
+        Raises:
+            BadArgument: an option makes no sense.
+        """
+        return timed_struct(self._options().corrupt)
 
     def reader(self, schema: StructType) -> RequestLogReader:
         """Return what reads the files that are there."""
-        return RequestLogReader(LogOptions.of(self.options), schema)
+        return RequestLogReader(self._options(), schema, self.name(), self.kinds)
 
     def streamReader(self, schema: StructType) -> RequestLogStream:
         """Return what reads files that grow."""
-        most = _read(self.options, "maxFilesPerTrigger", int, None)
-        return RequestLogStream(LogOptions.of(self.options), schema, most)
+        return RequestLogStream(self._options(), schema, self.name(), self.kinds)
+
+    def _options(self) -> LogOptions:
+        return LogOptions.of(self.options, self.name())
+
+
+class HeadgateJournal(KafkaRequestLog):
+    """Usage journals of gateways: REQUESTS, one row per charge."""
+
+    kinds = ("journal",)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name that ``format`` takes."""
+        return JOURNAL
+
+
+def _columns(struct: StructType, options: LogOptions, source: str) -> tuple[Any, str | None]:
+    """Return the columns wanted, and the name of the one for lines that can't be read."""
+    corrupt = options.corrupt
+    if corrupt is None and CORRUPT in struct.fieldNames():
+        corrupt = CORRUPT  # a schema that has the column asks for it, as with Spark's sources
+    return known_columns(struct, corrupt, source), corrupt
+
+
+def _only(pieces: Sequence[FilePiece], kinds: tuple[str, ...], source: str) -> None:
+    """
+    Refuse files of other kinds than a source reads.
+
+    Raises:
+        BadArgument: names the first.
+    """
+    others = [piece.path for piece in pieces if kinds and piece.kind not in kinds]
+    if others:
+        raise BadArgument(f"{source}: {others[0]} isn't a journal; read it by format {NAME}")
 
 
 class RequestLogReader(DataSourceReader):
@@ -170,27 +245,41 @@ class RequestLogReader(DataSourceReader):
     Args:
         options: what to read, and how.
         struct: the columns wanted, of REQUESTS with its moments.
+        source: the data source's name.
+        kinds: of pieces that it reads; (): all.
     """
 
-    def __init__(self, options: LogOptions, struct: StructType) -> None:
+    def __init__(
+        self,
+        options: LogOptions,
+        struct: StructType,
+        source: str = NAME,
+        kinds: tuple[str, ...] = (),
+    ) -> None:
         self._options = options
-        self._columns = _known(struct)
+        self._source = source
+        self._kinds = kinds
+        self._task = options.task(*_columns(struct, options, source))
 
     def partitions(self) -> list[Pieces]:
         """Divide the files into as many tasks as suit the cores."""
         on = self._options
-        pieces = pieces_of(
-            find_files(on.paths),
-            broker_id=on.broker_id,
-            broker_id_pattern=on.broker_id_pattern,
-            copies=on.copies,
-        )
+        try:
+            pieces = pieces_of(
+                find_files(on.paths),
+                broker_id=on.broker_id,
+                broker_id_pattern=on.broker_id_pattern,
+                copies=on.copies,
+            )
+        except ConfigError as exc:
+            raise BadArgument([worded(p, camel=True) for p in exc.problems]) from exc
+        _only(pieces, self._kinds, self._source)
         tasks = on.tasks or tasks_for(pieces, os.cpu_count() or 1)
         return [Pieces(pieces[n::tasks]) for n in range(min(tasks, len(pieces)))] or [Pieces(())]
 
     def read(self, partition: Pieces) -> Iterator[Any]:
         """Yield Arrow batches."""
-        yield from _rows(partition.pieces, self._options, self._columns)
+        yield from self._task.read(partition.pieces)
 
 
 class RequestLogStream(DataSourceStreamReader):
@@ -200,13 +289,21 @@ class RequestLogStream(DataSourceStreamReader):
     Args:
         options: what to follow, and how.
         struct: the columns wanted, of REQUESTS with its moments.
-        most: files of one batch, at most; None = all.
+        source: the data source's name.
+        kinds: of pieces that it reads; (): all.
     """
 
-    def __init__(self, options: LogOptions, struct: StructType, most: int | None) -> None:
+    def __init__(
+        self,
+        options: LogOptions,
+        struct: StructType,
+        source: str = NAME,
+        kinds: tuple[str, ...] = (),
+    ) -> None:
         self._options = options
-        self._columns = _known(struct)
-        self._most = most
+        self._source = source
+        self._kinds = kinds
+        self._task = options.task(*_columns(struct, options, source))
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset of a stream that has read nothing."""
@@ -214,7 +311,8 @@ class RequestLogStream(DataSourceStreamReader):
 
     def getDefaultReadLimit(self) -> Any:
         """Return how many files a batch reads at most."""
-        return ReadAllAvailable() if self._most is None else ReadMaxFiles(self._most)
+        most = self._options.most_files
+        return ReadAllAvailable() if most is None else ReadMaxFiles(most)
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         """
@@ -232,6 +330,7 @@ class RequestLogStream(DataSourceStreamReader):
         known = [Input(*row) for row in json.loads(start["read"])]
         rolled.remember(known)
         found = rolled.take(Paths(on.paths).files(rolled.places))
+        _only(found.pieces, self._kinds, self._source)
         if not found.pieces and not found.inputs:
             return dict(start)
         return {
@@ -253,37 +352,5 @@ class RequestLogStream(DataSourceStreamReader):
         for planned in partition.pieces:
             place = partition.places.get(planned.path)
             piece = found_again(planned, place)
-            yield from _rows([piece], self._options, self._columns)
+            yield from self._task.read([piece])
             check_still_there(piece, place)
-
-
-def _known(struct: StructType) -> tuple[str, ...]:
-    """
-    Return the names of columns wanted.
-
-    Raises:
-        ConfigError: there is none of that name and type.
-    """
-    known = {f.name: f.dataType for f in schema.REQUESTS.timed.struct}
-    for field in struct.fields:
-        if known.get(field.name) != field.dataType:
-            raise ConfigError(
-                f"{NAME}: it has no column {field.name} of type {field.dataType.simpleString()}; "
-                f"leave the schema out, or take of it: {', '.join(known)}"
-            )
-    return tuple(struct.fieldNames())
-
-
-def _rows(
-    pieces: Sequence[FilePiece], options: LogOptions, columns: tuple[str, ...]
-) -> Iterator[Any]:
-    """Yield the requests in some pieces as Arrow batches."""
-    told = ReadOptions((), options.time_zone, default_partitions=options.default_partitions)
-    for batch in EmitRequests(told).read(pieces):
-        rows = batch.filter(pc.equal(batch["kind"], "request")).select(schema.REQUESTS.names)
-        if math.isfinite(options.since_ms):
-            rows = rows.filter(pc.greater_equal(rows["record_ms"], options.since_ms))
-        if math.isfinite(options.until_ms):
-            rows = rows.filter(pc.less(rows["record_ms"], options.until_ms))
-        if rows.num_rows:
-            yield schema.REQUESTS.with_moments(rows).select(list(columns))

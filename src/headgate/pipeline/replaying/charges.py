@@ -7,7 +7,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow.compute as pc
 
-from headgate.pipeline.replaying.arrays import array_of, is_in, valid
+from headgate.pipeline.replaying.arrays import array_of, is_in, joined, valid
+from headgate.pipeline.schema import EVENTS, RECORDED
 
 # Quota types whose decisions a log holds enough for: thread time, what a mutation is made of and
 # which producer ids are new aren't logged. A journal knows all, and how each sensor decided.
@@ -22,12 +23,39 @@ REPLAYABLE_JOURNAL: Final = (
 )
 
 
+# Fields of column ``recorded``, and what they are called beside the columns of REQUESTS.
+_INSIDE: Final = {
+    name: {"quota_user": "own_user", "quota_client_id": "own_client_id", "quota": "own_quota"}.get(
+        name, name
+    )
+    for name in RECORDED.names
+}
+
+
+def opened(table: Any) -> Any:
+    """
+    Return a table of REQUESTS' columns with the fields of ``recorded`` as columns of their own.
+
+    Nothing but REQUESTS' columns is taken (and ``kind``, of EMITTED_REQUESTS' rows).
+
+    Args:
+        table: EMITTED_REQUESTS, or REQUESTS, some of whose columns may be absent.
+    """
+    if "recorded" not in table.schema.names:
+        return table
+    recorded = joined(table["recorded"])
+    if recorded.null_count < len(recorded):
+        for name, field in zip(recorded.type.names, recorded.flatten(), strict=True):
+            table = table.append_column(_INSIDE[name], field)
+    return table
+
+
 def replayable(table: Any, *, own: bool = True) -> Any:
     """
     Say which charges a sensor is fed with, as a NumPy array.
 
     Args:
-        table: EMITTED_REQUESTS, or REQUESTS.
+        table: as ``opened`` gives it.
         own: under a journal's own limits; else under others.
     """
     charged = array_of(table["is_charged"], False).astype(np.bool_, copy=False)
@@ -35,7 +63,17 @@ def replayable(table: Any, *, own: bool = True) -> Any:
     journal = is_in(table["source"], ("journal",))
     if not journal.any():
         return charged & of_log
-    return charged & np.where(journal, _of_journal(table, own=own), of_log)
+    moves = _moves(table, own=own)
+    # That a limit moved is nobody's charge, and yet the sensor has to know.
+    mine = np.where(is_in(table["event"], EVENTS), moves, charged & _of_journal(table, own=own))
+    return np.where(journal, mine, charged & of_log)
+
+
+def _moves(table: Any, *, own: bool) -> Any:
+    """Say which rows tell that a journal's own limit changed: no charge to another limit."""
+    if not own or "own_user" not in table.schema.names:
+        return np.zeros(table.num_rows, np.bool_)
+    return is_in(table["event"], ("bound",)) & valid(table["own_user"])
 
 
 def _of_journal(table: Any, *, own: bool) -> Any:
@@ -50,8 +88,6 @@ def _of_journal(table: Any, *, own: bool) -> Any:
     known = is_in(table["quota_type"], REPLAYABLE_JOURNAL)
     if own and "rule" in names:
         known |= valid(table["rule"])
-    elif "kind" in names:
-        known &= is_in(table["kind"], ("request",))
     said = valid(table["event"]) if "event" in names else np.zeros(table.num_rows, np.bool_)
     if "own_user" in names:
         said |= valid(table["own_user"])

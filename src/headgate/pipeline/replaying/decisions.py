@@ -14,8 +14,10 @@ from headgate.pipeline import schema
 from headgate.pipeline.replaying.arrays import is_in, joined
 from headgate.pipeline.replaying.charges import emptied
 from headgate.pipeline.replaying.events import Events, Names, events_of
-from headgate.pipeline.replaying.packed_format import OWN, PackOptions
+from headgate.pipeline.replaying.packed_format import CARRIED, PackOptions
 from headgate.pipeline.replaying.sensor_group import SensorGroup
+from headgate.pipeline.schema import EVENTS
+from headgate.pipeline.table import as_array
 from headgate.quota.entity import quota_id
 from headgate.throttle.java import UNLIMITED
 
@@ -47,18 +49,33 @@ class RowSink:
     def plain(self, row: dict[str, Any]) -> Iterator[Any]:
         """Yield the rows that can't be replayed."""
         table = _requests_of(row["rows"])
-        names = ("principal", "client_id", "quota_type", "record_ms", *OWN)
-        found = [
-            self._resolve(principal or "", client_id or "", quota_type, at)[:4]
-            if user is None
-            else (quota_id(user, client), user, client, quota if quota < UNLIMITED else None)
-            for principal, client_id, quota_type, at, user, client, quota in zip(
-                *(table[name].to_pylist() for name in names), strict=True
-            )
+        names = ("principal", "client_id", "quota_type", "record_ms", "event", "recorded")
+        nothing = [None] * table.num_rows
+        given = [
+            table[name].to_pylist() if name in table.column_names else nothing for name in names
         ]
+        found = [self._quota_of(*cells) for cells in zip(*given, strict=True)]
         of_quota = ("quota_id", "quota_user", "quota_client_id", "quota_bps")
         columns = zip(*found, strict=True)
         yield from _replayed(table, dict(zip(of_quota, map(list, columns), strict=True)), None)
+
+    def _quota_of(
+        self,
+        principal: str | None,
+        client_id: str | None,
+        quota_type: str | None,
+        at_ms: float,
+        event: str | None,
+        recorded: dict[str, Any] | None,
+    ) -> tuple[Any, ...]:
+        """Return the quota-id, its tags and the limit of a row that can't be replayed."""
+        if event in EVENTS:
+            return None, None, None, None
+        if recorded is None or recorded["quota_user"] is None:
+            return self._resolve(principal or "", client_id or "", quota_type or "", at_ms)[:4]
+        user, client, quota = (recorded[n] for n in ("quota_user", "quota_client_id", "quota"))
+        limited = quota is not None and quota < UNLIMITED
+        return quota_id(user, client), user, client, quota if limited else None
 
     def events(self, row: dict[str, Any], sensors: SensorGroup) -> Events:
         """Remember the requests of a packed row; return its events."""
@@ -125,19 +142,23 @@ def _replayed(table: Any, who: dict[str, Any], throttle: Any) -> Iterator[Any]:
     Yield REPLAY batches of some requests.
 
     Args:
-        table: REQUESTS; columns that it lacks, and ``who`` too, are null.
+        table: REQUESTS; columns that it lacks, and ``who`` too, are null. Its further columns
+            follow those of REPLAY.
         who: the columns that say who asked, and which quota each was under.
         throttle: decision on each, ms; None: none can be replayed.
     """
     n, have = table.num_rows, set(table.column_names)
     columns = {
-        f.name: joined(table[f.name]).cast(f.type) if f.name in have else pa.nulls(n, f.type)
+        f.name: as_array(table[f.name], f.type) if f.name in have else pa.nulls(n, f.type)
         for f in schema.REQUESTS.arrow
         if f.name not in who
     }
     columns |= {name: pa.array(column) for name, column in who.items()}
+    others = {name: table[name] for name in table.column_names if name.startswith(CARRIED)}
     table = pa.table(columns)
-    can = np.zeros(n, np.bool_) if throttle is None else ~emptied(table)
+    can = np.zeros(n, np.bool_)
+    if throttle is not None:  # that a limit moved isn't a request
+        can = ~emptied(table) & ~is_in(table["event"], ("bound",))
     ours = pa.nulls(n, pa.int64()) if throttle is None else pa.array(throttle, mask=~can)
     columns |= {
         "logged_throttle_time_ms": pc.coalesce(
@@ -147,6 +168,6 @@ def _replayed(table: Any, who: dict[str, Any], throttle: Any) -> Iterator[Any]:
         "replayable": pa.array(can),
     }
     found = schema.REPLAY.table(n, columns)
-    moved = is_in(table["event"], ("bound",))
-    # A row that says that a limit moved isn't a request.
-    yield from (found.filter(pa.array(~moved)) if moved.any() else found).to_batches()
+    for name in sorted(others, key=lambda each: int(each.removeprefix(CARRIED))):
+        found = found.append_column(name, joined(others[name]))
+    yield from found.to_batches()

@@ -65,8 +65,8 @@ PACKED: Final = make_table(
 )
 # In which order the bundles of a key are replayed.
 ORDER: Final = ("key", "first", "since", "tie")
-# What a journal says about a charge's own quota.
-OWN: Final = ("own_user", "own_client_id", "own_quota")
+CARRIED: Final = "carried:"
+"""What the names of a frame's further columns begin with, on their way through a replay."""
 # What the log says about each head.
 LOGGED: Final = ("requests", "bytes", "throttled", "told_ms", "max_told_ms", "first_ms", "last_ms")
 

@@ -14,6 +14,7 @@ from headgate.pipeline import schema
 from headgate.pipeline.replaying.arrays import blobs, file_hash, joined
 from headgate.pipeline.replaying.charge_index import ChargeIndex
 from headgate.pipeline.replaying.packed_format import (
+    CARRIED,
     GROUP_COLUMNS,
     LOGGED,
     PACKED,
@@ -131,9 +132,13 @@ def packed_rows_of(
 
 
 def _sent(parts: list[Any]) -> Any:
-    """Return requests without columns that are all null; columns of few names as dictionaries."""
+    """
+    Return requests without columns of REQUESTS that are all null; columns of few names as
+    dictionaries.
+    """
     rows = pa.concat_tables(parts, promote_options="permissive").combine_chunks()
-    rows = rows.select([n for n in rows.column_names if rows[n].null_count < len(rows)])
+    held = [n for n in rows.column_names if n.startswith(CARRIED) or rows[n].null_count < len(rows)]
+    rows = rows.select(held)
     for at, field in enumerate(rows.schema):
         column = joined(rows[field.name])
         # Each bundle carries its columns' dictionaries whole.

@@ -9,7 +9,7 @@ back, the whole requests as an Arrow batch. Spark moves and sorts only these row
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,14 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.pipeline import schema
-from headgate.pipeline.emitted import EMITTED_REQUESTS, JOURNAL
 from headgate.pipeline.replaying.arrays import array_of, file_hash, is_in, joined, valid
 from headgate.pipeline.replaying.charge_index import MAX_KNOWN, index_of
-from headgate.pipeline.replaying.charges import ops_and_amounts, replayable, told_ms_of
-from headgate.pipeline.replaying.packed_format import LOGGED, OWN, PACKED, PackOptions
+from headgate.pipeline.replaying.charges import opened, ops_and_amounts, replayable, told_ms_of
+from headgate.pipeline.replaying.packed_format import CARRIED, LOGGED, PACKED, PackOptions
 from headgate.pipeline.replaying.packed_rows import SENT, Gathered, packed_rows_of, serialize
 from headgate.pipeline.sources.pieces import FilePiece
-from headgate.pipeline.sources.row_groups import completed, read_row_group, stat_of
+from headgate.pipeline.sources.row_groups import TABLES, read_row_group, stat_of
 from headgate.pipeline.table import gathered
 from headgate.pipeline.workers.emit import EmitRequests, own_pieces
 from headgate.pipeline.workers.log_reader import ReadOptions
@@ -57,8 +56,7 @@ NEEDED: Final = (
     "source",
     "event",
     "file",
-    *(c.name for c in JOURNAL),
-    "kind",
+    "recorded",
 )
 _SIDE: Final = ("kind", "file", "offset", "reason", "line", "lines", "input_bytes")
 
@@ -76,14 +74,14 @@ class PackLogs:
 
     def packed(self, own: list[FilePiece]) -> Iterator[Any]:
         """Read and pack some pieces."""
-        if any(s.kind != "requests" for s in own):
+        if any(s.kind not in TABLES for s in own):
             return PackRequests(self.options)(EmitRequests(self.read).read(own))
         return self._tables(own)
 
     def _tables(self, pieces: list[FilePiece]) -> Iterator[Any]:
         """Pack row groups of tables ``requests`` as they are, dictionaries and all."""
         packer = Packer(self.options)
-        needed = EMITTED_REQUESTS.names if self.options.rows else NEEDED
+        needed = schema.REQUESTS.names if self.options.rows else NEEDED
         for piece in pieces:
             table = read_row_group(piece, needed)
             yield from packer.add(table)
@@ -125,12 +123,13 @@ class Packer:
     def add(self, table: Any) -> Iterator[Any]:
         """Take a table of EMITTED_REQUESTS, or of REQUESTS' columns; yield what's complete."""
         if "kind" in table.schema.names:
-            is_row = is_in(table["kind"], ("request", "bound"))
+            is_row = is_in(table["kind"], ("request",))
             if not is_row.all():
                 yield from _side(table.filter(pa.array(~is_row)))
                 table = table.filter(pa.array(is_row))
         if not table.num_rows:
             return
+        table = opened(table)
         can = replayable(table, own=self.options.own)
         if not can.all():
             if self.options.rows:
@@ -169,7 +168,7 @@ class Packer:
                 ones = None if ones.all() else ones.astype(np.bool_)
             add_up(self._sums, charge, t, bytes_, told if told.any() else None, ones)
         files = joined(table["file"]) if "file" in names else None
-        rows = table.select([n for n in SENT if n in names]) if self.options.rows else None
+        rows = table.select(_carried(names, SENT)) if self.options.rows else None
         self._gathered.append(Gathered(charge, t, amount, op, pos, files, rows))
         self._count += table.num_rows
         self._bytes += rows.nbytes if rows is not None else 0
@@ -186,6 +185,11 @@ class Packer:
             self._index = index_of(self.options)
 
 
+def _carried(have: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return which of some columns a table has, and its columns that aren't of REQUESTS."""
+    return [n for n in names if n in have] + [n for n in have if n.startswith(CARRIED)]
+
+
 def _side(table: Any) -> Iterator[Any]:
     """Hand bad lines and counts on."""
     yield PACKED.batch(len(table), {name: table[name] for name in _SIDE})
@@ -195,12 +199,13 @@ def _plain(table: Any) -> Iterator[Any]:
     """Hand over rows that can't be replayed."""
     for at in range(0, table.num_rows, MAX_PLAIN):
         part = table.slice(at, MAX_PLAIN)
+        file = part["file"][0].as_py() if "file" in part.schema.names else ""
         row = {
             "kind": "plain",
             "key": f"{at}",
             "n": part.num_rows,
             "first": 0,
-            "tie": file_hash(part["file"][0].as_py() or ""),
-            "rows": serialize(completed(part).select([*schema.REQUESTS.names, *OWN])),
+            "tie": file_hash(file or ""),
+            "rows": serialize(part.select(_carried(part.schema.names, schema.REQUESTS.names))),
         }
         yield PACKED.batch(1, {name: [value] for name, value in row.items()})

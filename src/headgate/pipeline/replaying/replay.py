@@ -9,7 +9,7 @@ only bundles that overlap in time are held back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +20,7 @@ from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.replaying.decisions import RowSink
 from headgate.pipeline.replaying.packed_format import (
+    CARRIED,
     GROUP_COLUMNS,
     ORDER,
     PACKED,
@@ -29,7 +30,7 @@ from headgate.pipeline.replaying.packed_format import (
 from headgate.pipeline.replaying.packer import NEEDED, PackLogs, PackRequests
 from headgate.pipeline.replaying.sensor_group import SensorGroup
 from headgate.pipeline.replaying.sums import SUMS, SumSink
-from headgate.pipeline.table import summed
+from headgate.pipeline.table import quoted, summed
 from headgate.pipeline.tables.worker_files import Part
 from headgate.pipeline.workers.exchange import Key, Left, part_of
 from headgate.pipeline.workers.log_reader import ReadOptions
@@ -37,6 +38,7 @@ from headgate.quota.table import QuotaTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructField
 
 # Columns of a packed row that stay where they are, as buffers.
 _BLOBS: Final = ("t", "amount", "op", "pos", "head", "heads", "terms", "rows")
@@ -184,19 +186,28 @@ def pack_logs(spark: SparkSession, read: ReadOptions, options: PackOptions) -> D
     return spread(spark, read.pieces).mapInArrow(PackLogs(read, options), PACKED.struct)
 
 
-def pack_requests(options: PackOptions) -> Callable[[DataFrame], DataFrame]:
+def pack_requests(
+    options: PackOptions, others: Sequence[str] = ()
+) -> Callable[[DataFrame], DataFrame]:
     """
     Pack a frame of requests: requests -> PACKED.
 
-    A column that isn't needed stays in the JVM, or in the table's file.
+    Of the frame's columns those of REQUESTS that a replay needs are taken, and ``others``. Every
+    other stays in the JVM, or in the table's file.
+
+    Args:
+        options: what to pack.
+        others: names of further columns that are handed back with each row's decision.
     """
     wanted = schema.REQUESTS.names if options.rows else NEEDED
 
     def transform(requests: DataFrame) -> DataFrame:
-        have = requests.columns
-        if "kind" not in have:  # else there may be bad lines, which are handed on as they are
-            requests = requests.select(*(name for name in wanted if name in have))
-        return requests.mapInArrow(PackRequests(options), PACKED.struct)
+        from pyspark.sql import functions as F
+
+        have = set(requests.columns)
+        cells = [F.col(name) for name in wanted if name in have]
+        cells += [F.col(quoted(n)).alias(f"{CARRIED}{i}") for i, n in enumerate(others)]
+        return requests.select(*cells).mapInArrow(PackRequests(options), PACKED.struct)
 
     return transform
 
@@ -209,10 +220,37 @@ def together(packed: DataFrame) -> DataFrame:
     return rows.repartition("key").sortWithinPartitions(*ORDER)
 
 
-def replay_packed(options: PackOptions) -> Callable[[DataFrame], DataFrame]:
-    """Bring each sensor's packed rows together and replay them: PACKED -> REPLAY or SUMS."""
-    struct = schema.REPLAY.struct if options.rows else SUMS.struct
-    return lambda packed: together(packed).mapInArrow(ReplayPacked(options), struct)
+def replay_packed(
+    options: PackOptions, others: Sequence[StructField] = ()
+) -> Callable[[DataFrame], DataFrame]:
+    """
+    Bring each sensor's packed rows together and replay them: PACKED -> REPLAY or SUMS.
+
+    Args:
+        options: what was packed.
+        others: further columns of the requests, which follow those of REPLAY.
+    """
+
+    def transform(packed: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import StructField, StructType
+
+        if not options.rows:
+            return together(packed).mapInArrow(ReplayPacked(options), SUMS.struct)
+        carried = [
+            StructField(f"{CARRIED}{i}", field.dataType, True) for i, field in enumerate(others)
+        ]
+        struct = StructType([*schema.REPLAY.struct.fields, *carried])
+        replayed = together(packed).mapInArrow(ReplayPacked(options), struct)
+        if not others:
+            return replayed
+        names = [
+            F.col(quoted(at.name)).alias(field.name, metadata=field.metadata or {})
+            for at, field in zip(carried, others, strict=True)
+        ]
+        return replayed.select(*schema.REPLAY.names, *names)
+
+    return transform
 
 
 _COMPARED: Final = ("quota_type", "logged_throttle_time_ms", "replayed_throttle_time_ms")

@@ -2,14 +2,16 @@
 Read a gateway's usage journal as requests, with what an identical replay needs.
 
 A journal's event is one charge to one quota type, so one request may give several rows; only its
-own charge counts as a request (``is_request``). Limits, tags and windows are the journal's own.
+own charge counts as a request (``is_request``). Limits, tags and windows are the journal's own:
+they are in column ``recorded``. Changed limits, accepted connections and producer ids that were
+given out are rows too, which charge nobody (``schema.EVENTS``).
 A worker that starts again begins with empty sensors: rows carry the generation (the number of the
 start event before them), so that a replay does as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,8 +25,10 @@ from headgate.pipeline.emitted import (
     activity_batch,
 )
 from headgate.pipeline.logs.api_names import api_name
+from headgate.pipeline.schema import EVENTS, RECORDED
 from headgate.pipeline.sources.journal_files import batches_of, damage_of, note_starts
 from headgate.pipeline.sources.pieces import FilePiece
+from headgate.pipeline.table import as_array
 from headgate.quota.entity import quota_id
 from headgate.throttle.java import UNLIMITED
 from headgate.usage.files import decode
@@ -32,7 +36,7 @@ from headgate.usage.files import decode
 # Requests that are charged to a quota of their own; their request_percentage charge is a second
 # row of the same request. Produce, fetch, share fetch, and changes of topics.
 _OWN_CHARGE: Final = (0, 1, 78, 19, 20, 37)
-_CHARGES: Final = ("record", "norecord", "unrecord", "strict", "told", "bound")
+_CHARGES: Final = ("record", "norecord", "unrecord", "strict", "told", *EVENTS)
 _BYTES: Final = ("producer_byte_rate", "consumer_byte_rate")
 # Worker and number of an event to broker -> (seq, epoch ms) of the start events before it.
 StartsBefore = Callable[[str, int], dict[int, tuple[int, int]]]
@@ -62,18 +66,23 @@ def request_batches(piece: FilePiece) -> Iterator[Any]:
 
 
 def requests_of(events: Any, file: str, starts: dict[int, tuple[int, int]]) -> Any:
-    """Return the charges among events as EMITTED_REQUESTS."""
+    """Return the charges among events, and the rows of ``schema.EVENTS``, as EMITTED_REQUESTS."""
     note_starts(events, starts)
-    events = events.filter(pc.is_in(events["kind"].cast(pa.string()), pa.array(_CHARGES)))
+    kind = events["kind"].cast(pa.string())
+    # An event without an address says that the listener waited before it accepted a connection.
+    waited = pc.and_(pc.equal(kind, "connection"), pc.equal(events["client_ip"], ""))
+    wanted = pc.and_(pc.is_in(kind, pa.array(_CHARGES)), pc.invert(pc.fill_null(waited, False)))
+    events = events.filter(wanted)
     n = events.num_rows
     kind = events["kind"].cast(pa.string())
+    no_charge = pc.is_in(kind, pa.array(EVENTS))
     amount = pc.fill_null(events["amount"], 0.0)
     is_bound, strict = pc.equal(kind, "bound"), pc.equal(kind, "strict")
     # What was taken back is given as a positive amount, or as a negative one.
     signed = pc.if_else(pc.equal(kind, "unrecord"), pc.negate(pc.abs(amount)), amount)
     # A refused mutation was asked for, not charged.
     refused = pc.and_(strict, pc.greater(pc.fill_null(events["throttle_time_ms"], 0), 0))
-    signed = pc.if_else(pc.or_(refused, is_bound), 0.0, signed)
+    signed = pc.if_else(pc.or_(refused, no_charge), 0.0, signed)
     # A charge without a decision (network thread time) belongs to a request counted before.
     silent = pc.and_(pc.equal(kind, "record"), pc.is_null(events["throttle_time_ms"]))
     in_bytes = pc.and_(
@@ -83,12 +92,22 @@ def requests_of(events: Any, file: str, starts: dict[int, tuple[int, int]]) -> A
     # Without a quota of the type nothing was charged: there's no sensor to replay.
     charged = pc.not_equal(kind, "norecord")
     asked = pc.if_else(is_bound, events["value"], amount)
+    recorded = {name: events[name] for name in ("num_samples", "window_ms", "rule")} | {
+        "quota_user": pc.if_else(charged, pc.fill_null(events["quota_user"], ""), None),
+        "quota_client_id": pc.if_else(charged, pc.fill_null(events["quota_client_id"], ""), None),
+        "quota": pc.if_else(is_bound, events["value"], pc.if_else(charged, events["bound"], None)),
+        "op": _op(kind, silent),
+        "max_throttle_ms": events["max_throttle_ms"],
+        "asked": pc.if_else(pc.or_(strict, is_bound), asked, None),
+    }
     generations = [
         starts.get(-1 if b is None else b, (0, 0)) for b in events["broker_id"].to_pylist()
     ]
     workers = [
         f"{w}/{g}" for w, (g, _) in zip(events["worker_id"].to_pylist(), generations, strict=True)
     ]
+    recorded["start_ms"] = [t for _, t in generations]
+    nameless = pc.and_(no_charge, pc.invert(is_bound))
     columns = {name: events[name] for name in _AS_THEY_ARE}
     columns |= {
         "record_ms": events["t_ms"],
@@ -101,42 +120,60 @@ def requests_of(events: Any, file: str, starts: dict[int, tuple[int, int]]) -> A
             pc.coalesce(events["told_throttle_time_ms"], events["throttle_time_ms"]), 0
         ),
         "amount": signed,
-        "is_charged": pa.repeat(True, n),
+        "quota_type": pc.if_else(nameless, None, events["quota_type"].cast(pa.string())),
+        "connection": _connections(events, kind),
+        "is_charged": pc.invert(no_charge),
         "is_request": is_request,
         "decided_throttle_time_ms": pc.fill_null(events["throttle_time_ms"], 0),
         "source": pa.repeat("journal", n),
         "event": kind,
         "worker_id": workers,
         "file": pa.repeat(file, n),
-        "kind": pc.if_else(is_bound, "bound", "request"),
-        "own_user": pc.if_else(charged, pc.fill_null(events["quota_user"], ""), None),
-        "own_client_id": pc.if_else(charged, pc.fill_null(events["quota_client_id"], ""), None),
-        "own_quota": pc.if_else(
-            is_bound, events["value"], pc.if_else(charged, events["bound"], None)
-        ),
-        "op": _op(kind, silent),
-        "start_ms": [t for _, t in generations],
-        "asked": pc.if_else(pc.or_(strict, is_bound), asked, None),
+        "kind": pa.repeat("request", n),
+        "recorded": recorded_column(n, recorded, nameless),
     }
     return EMITTED_REQUESTS.table(n, columns)
+
+
+def recorded_column(n: int, columns: Mapping[str, Any], none: Any) -> Any:
+    """
+    Return the column ``recorded`` of REQUESTS.
+
+    Args:
+        n: how many rows there are.
+        columns: of RECORDED; absent ones are null.
+        none: says of which rows nothing is recorded.
+    """
+    batch = RECORDED.batch(n, columns)
+    mask = as_array(none, pa.bool_())
+    return pa.StructArray.from_arrays(batch.columns, fields=list(RECORDED.arrow), mask=mask)
+
+
+def _connections(events: Any, kind: Any) -> Any:
+    """
+    Return each event's connection.
+
+    Charges name a connection by the gateway's own number. An accepted connection has no name yet:
+    what identifies its event stands for it.
+    """
+    accepted = pc.equal(kind, "connection")
+    if not pc.any(accepted).as_py():
+        return events["connection"]
+    parts = (events["worker_id"], events["seq"], pc.cast(events["t_ms"], pa.int64(), safe=False))
+    name = pc.binary_join_element_wise(*(pc.cast(p, pa.string()) for p in parts), " ")
+    return pc.if_else(accepted, name, events["connection"])
 
 
 # Columns of a journal that its requests have, too.
 _AS_THEY_ARE: Final = (
     "broker_id",
     "listener",
-    "connection",
     "principal",
     "client_id",
     "api_version",
     "producer_ids",
-    "quota_type",
     "client_ip",
     "seq",
-    "num_samples",
-    "window_ms",
-    "rule",
-    "max_throttle_ms",
 )
 
 
@@ -151,7 +188,7 @@ def _is_request(events: Any, kind: Any, in_bytes: Any, silent: Any) -> Any:
     has_rule = pc.is_valid(events["rule"])
     of_first = pc.and_(of_topics, pc.or_(pc.is_valid(events["bytes"]), pc.invert(has_rule)))
     first = pc.or_(in_bytes, pc.or_(of_time, of_first))
-    no_charge = pc.is_in(kind, pa.array(["bound", "told", "unrecord"]))
+    no_charge = pc.is_in(kind, pa.array(["told", "unrecord", *EVENTS]))
     taken_back = pc.less(pc.fill_null(events["amount"], 0.0), 0.0)
     other = pc.or_(pc.or_(pc.invert(first), no_charge), pc.or_(silent, taken_back))
     return pc.fill_null(pc.invert(other), False)
@@ -197,12 +234,11 @@ def _activity(
     starts: dict[int, tuple[int, int]],
     seen: dict[tuple[Any, ...], float] | None,
 ) -> Iterator[Any]:
-    """Yield some events' sums by second; ``seen``, if wanted, gets first sights of connections."""
-    events = pa.Table.from_batches([batch])
+    """Yield some events' sums by second; ``seen``, if wanted, gets the connections accepted."""
+    requests = requests_of(pa.Table.from_batches([batch]), file, starts)
     if seen is not None:
-        _see(events, seen)
-        yield _given(events)
-    yield _sums(requests_of(events, file, starts))
+        _see(requests, seen)
+    yield _sums(requests)
 
 
 def requests_of_events(raw: bytes, file: str, starts: StartsBefore) -> Iterator[Any]:
@@ -262,23 +298,27 @@ def counted_ms(requests: Any) -> Any:
 
 def _sums(requests: Any) -> Any:
     """Add EMITTED_REQUESTS of a journal up by second: EMITTED_ACTIVITY."""
-    requests = requests.filter(pc.equal(requests["kind"], "request"))
+    moves = pc.is_in(requests["event"], pa.array(["bound", "connection"]))
+    requests = requests.filter(pc.invert(moves))
     told = counted_ms(requests)
     is_time = pc.equal(requests["quota_type"], "request_percentage")
-    whole = pc.round(pc.multiply(requests["amount"], 1e7)).cast(pa.int64(), safe=False)
-    limit = requests["own_quota"]
+    whole = pc.floor(pc.add(pc.multiply(requests["amount"], 1e7), 0.5)).cast(pa.int64(), safe=False)
+    recorded = dict(zip(RECORDED.names, _flat(requests["recorded"]), strict=True))
+    limit = recorded["quota"]
     second = pc.multiply(pc.floor(pc.divide(requests["record_ms"], 1000.0)), 1000.0)
     keys = {name: requests[name] for name in SAME_SECOND[:6]} | {
         "second_ms": second.cast(pa.int64()),
-        "quota_user": requests["own_user"],
-        "quota_client_id": requests["own_client_id"],
+        "quota_user": recorded["quota_user"],
+        "quota_client_id": recorded["quota_client_id"],
         "quota": pc.if_else(pc.less(limit, UNLIMITED), limit, None),
     }
     counted = {
         "requests": requests["is_request"].cast(pa.int64()),
         "bytes": requests["bytes_charged"],
         "amount": pc.if_else(is_time, 0.0, requests["amount"]),
-        "handler_ns": pc.round(pc.multiply(requests["handler_ms"], 1e6)).cast(pa.int64()),
+        "handler_ns": pc.floor(pc.add(pc.multiply(requests["handler_ms"], 1e6), 0.5)).cast(
+            pa.int64()
+        ),
         "request_ns": pc.if_else(is_time, whole, 0),
         "throttle_time_ms": told,
         "throttled_requests": pc.greater(told, 0).cast(pa.int64()),
@@ -295,36 +335,19 @@ def _sums(requests: Any) -> Any:
     return activity_batch("activity", len(ids), columns)
 
 
-def _given(events: Any) -> Any:
-    """Count the producer ids that brokers gave out, by second: EMITTED_ACTIVITY."""
-    names = ["broker_id", "listener", "principal", "client_id"]
-    given = events.filter(pc.equal(events["kind"].cast(pa.string()), "producer_id"))
-    second = pc.multiply(pc.floor(pc.divide(given["t_ms"], 1000.0)), 1000.0).cast(pa.int64())
-    counted = (
-        given.select([*names, "producer_ids"])
-        .append_column("second_ms", second)
-        .group_by([*names, "second_ms"])
-        .aggregate([("producer_ids", "sum")])
-    )
-    columns = {n: counted[n] for n in (*names, "second_ms")}
-    columns["producer_ids"] = counted["producer_ids_sum"]
-    columns["is_charged"] = pa.repeat(True, counted.num_rows)
-    return activity_batch("activity", counted.num_rows, columns)
+def _flat(column: Any) -> list[Any]:
+    """Return the fields of a struct column; null where the struct is."""
+    return as_array(column, column.type).flatten()
 
 
-def _see(events: Any, seen: dict[tuple[Any, ...], float]) -> None:
+def _see(requests: Any, seen: dict[tuple[Any, ...], float]) -> None:
     """
     Remember the connections that were accepted.
 
     A gateway writes an event for each one as it comes, with its address. Charges name connections
-    too, but by the gateway's own number, which would count each twice. An event without an address
-    says that the listener waited before it accepted one.
+    too, but by the gateway's own number, which would count each twice.
     """
-    kind = events["kind"].cast(pa.string())
-    accepted = pc.and_(pc.equal(kind, "connection"), pc.not_equal(events["client_ip"], ""))
-    names = ["broker_id", "listener", "client_ip", "t_ms", "seq", "worker_id"]
-    for row in events.filter(accepted).select(names).to_pylist():
-        # A connection has no name here; what identifies its event stands for it.
-        name = f"{row['worker_id']} {row['seq']} {row['t_ms']:.0f}"
-        key = (row["broker_id"], row["listener"], name, row["client_ip"])
-        seen[key] = row["t_ms"]
+    names = ["broker_id", "listener", "connection", "client_ip", "record_ms"]
+    for row in requests.filter(pc.equal(requests["event"], "connection")).select(names).to_pylist():
+        *key, first_ms = row.values()
+        seen[tuple(key)] = first_ms

@@ -9,28 +9,35 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headgate.pipeline import schema
-from headgate.pipeline.emitted import EMITTED_REQUESTS, JOURNAL
+from headgate.pipeline.emitted import EMITTED_REQUESTS
 from headgate.pipeline.sources.compressed import reading
 from headgate.pipeline.sources.files import filesystem
 from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.table import Table
 
-# What a table holds of a request, and of a journal's own quota if it was kept.
-_COLUMNS: Final = (*schema.REQUESTS.names, *(c.name for c in JOURNAL), "kind")
-# A table ``replay`` holds a journal's own quota under other names.
-_REPLAYED: Final = {
-    "quota_user": "own_user",
-    "quota_client_id": "own_client_id",
-    "quota_bps": "own_quota",
+# Columns of a table of requests that a version before 0.9 kept of a growing input, and the fields
+# of ``recorded`` that they became.
+EARLIER: Final = {
+    {"quota_user": "own_user", "quota_client_id": "own_client_id", "quota": "own_quota"}.get(
+        name, name
+    ): name
+    for name in schema.RECORDED.names
 }
+KEPT_EARLIER: Final = "kept earlier"
+"""Kind of a piece of such a table."""
+TABLES: Final = ("requests", KEPT_EARLIER)
+"""Kinds of pieces that are row groups of tables."""
 
 
 def read_row_group(piece: FilePiece, columns: Sequence[str]) -> Any:
     """
     Return one row group of a table ``requests``, its strings as dictionaries.
+
+    Of a table with further columns only those of REQUESTS are read, whatever the others are called.
 
     Raises:
         ReadError: the file couldn't be read.
@@ -45,12 +52,37 @@ def _read_row_group(piece: FilePiece, columns: Sequence[str]) -> Any:
     texts = [c.name for c in schema.REQUESTS.columns if c.type == "string" and c.name in have]
     names = [n for n in columns if n in have]
     with pq.ParquetFile(inner, filesystem=system, read_dictionary=texts) as file:
+        if _says_nothing(file.metadata.row_group(piece.start)):
+            names = [n for n in names if n != "recorded"]
         table = file.read_row_group(piece.start, columns=names, use_threads=False)
+        if piece.kind == KEPT_EARLIER:
+            table = _with_recorded(table, file.read_row_group(piece.start, columns=list(EARLIER)))
     for at, field in enumerate(table.schema):
         wanted = EMITTED_REQUESTS.arrow.field(field.name).type
         if wanted != field.type and not pa.types.is_dictionary(field.type):
             table = table.set_column(at, field.name, table.column(at).cast(wanted))
     return table
+
+
+def _says_nothing(group: Any) -> bool:
+    """Say whether a row group has no row with a column ``recorded``, as all of logs have none."""
+    for at in range(group.num_columns):
+        column = group.column(at)
+        if column.path_in_schema == "recorded.op":
+            counts = column.statistics
+            return bool(counts is not None and counts.null_count == group.num_rows)
+    return False
+
+
+def _with_recorded(table: Any, earlier: Any) -> Any:
+    """Return a table with column ``recorded``, made of the columns that an earlier version kept."""
+    columns = {field: earlier[name] for name, field in EARLIER.items()}
+    batch = schema.RECORDED.batch(earlier.num_rows, columns)
+    none = pc.is_null(batch["op"])  # of logs
+    recorded = pa.StructArray.from_arrays(
+        batch.columns, fields=list(schema.RECORDED.arrow), mask=none
+    )
+    return table.append_column("recorded", recorded)
 
 
 def stat_of(of: Table, piece: FilePiece, table: Any) -> Any:
@@ -64,38 +96,17 @@ def stat_of(of: Table, piece: FilePiece, table: Any) -> Any:
     return pa.RecordBatch.from_pylist([stat], schema=of.arrow)
 
 
-def read_table(piece: FilePiece, *, replayed: bool = False) -> Iterator[Any]:
-    """
-    Yield one row group of a table ``requests``; its count comes last.
-
-    Args:
-        piece: the row group.
-        replayed: take the quota of a table ``replay`` for the journal's own; enough to add up, not
-            to replay again.
-    """
-    table = read_row_group(piece, _COLUMNS)
-    if replayed and "own_user" not in table.schema.names:
-        table = _with_quota(piece, table)
+def read_table(piece: FilePiece) -> Iterator[Any]:
+    """Yield one row group of a table ``requests`` or ``replay``; its count comes last."""
+    table = read_row_group(piece, schema.REQUESTS.names)
     whole = completed(table)
     arrays = [whole[f.name].cast(f.type) for f in EMITTED_REQUESTS.arrow]
     yield from pa.Table.from_arrays(arrays, schema=EMITTED_REQUESTS.arrow).to_batches()
     yield stat_of(EMITTED_REQUESTS, piece, table)
 
 
-def _with_quota(piece: FilePiece, table: Any) -> Any:
-    """Add what a table ``replay`` says about each row's quota; nothing where it isn't one."""
-    system, inner = filesystem(piece.path)
-    with pq.ParquetFile(inner, filesystem=system) as file:
-        if not set(_REPLAYED) <= set(file.schema_arrow.names):
-            return table
-        quota = file.read_row_group(piece.start, columns=list(_REPLAYED), use_threads=False)
-    for name, own in _REPLAYED.items():
-        table = table.append_column(own, quota[name])
-    return table
-
-
 def completed(table: Any) -> Any:
-    """Return a frame with EMITTED_REQUESTS' columns; a plain ``requests`` frame lacks some."""
+    """Return a table of REQUESTS' columns, some of which may be absent, as EMITTED_REQUESTS."""
     if table.schema.names == EMITTED_REQUESTS.arrow.names:
         return table
     have = set(table.schema.names)
