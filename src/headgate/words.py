@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Final
 
 NONE = "\u2013"
@@ -90,6 +91,15 @@ def duration(ms: float | None) -> str:
     if seconds < 172_800:
         return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
     return f"{figures(seconds / 86_400)} days"
+
+
+def near_names(name: str, known: Iterable[str], most: int = 3) -> str:
+    """Return names that a mistyped one may stand for: ``; did you mean alice?``; "" if none."""
+    spelled: dict[str, str] = {}
+    for other in known:
+        spelled.setdefault(other.casefold(), other)
+    found = get_close_matches(name.casefold(), spelled, most, 0.6)
+    return f"; did you mean {' or '.join(spelled[near] for near in found)}?" if found else ""
 
 
 def moment(ms: int) -> str:

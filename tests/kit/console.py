@@ -40,6 +40,7 @@ from headgate.live.picture import (
     ListenerUse,
     Picture,
     QuotaUse,
+    WaitTold,
 )
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
@@ -91,12 +92,21 @@ def picture(count: int = 1000, client_ids: int = 10, at_ms: int = 1_800_000_000_
                             2 if held else 0,
                             at_ms + 900 if held else 0,
                             addresses=((f"10.0.0.{c}", 3),),
+                            told=WaitTold(at_ms - 6_000, QUOTA, QUOTA, rate=rate) if held else None,
                         ),
                     ),
                 )
             )
     shared = [
-        ClientUse(user, "shared", 1, 1, at_ms + 500, (("10.9.9.9", 1),))
+        ClientUse(
+            user,
+            "shared",
+            1,
+            1,
+            at_ms + 500,
+            (("10.9.9.9", 1),),
+            told=WaitTold(at_ms - 2_000, QUOTA, QUOTA, rate=QUOTA * 1.2),
+        )
         for user in ("alice", "bob")
     ]
     quotas.append(

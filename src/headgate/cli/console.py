@@ -78,17 +78,22 @@ def parser() -> Parser:
 def _add_user(actions: argparse._SubParsersAction[Parser]) -> None:
     made = actions.add_parser(
         "user",
-        help="list, add and remove local users, instead of serving",
-        description="List, add and remove the console's local users. Passwords are asked for on "
-        "the terminal, or read from stdin, one line.",
+        help="list, add, change and remove local users, instead of serving",
+        description="List, add and remove the console's local users, or give one another password "
+        "or role. Passwords are asked for on the terminal, or read from stdin, one line.",
         does=_user,
         example=f"{_TOOL} user add ada --role operator --data console",
     )
-    made.add_argument("action", choices=("list", "add", "password", "remove"))
+    made.add_argument("action", choices=("list", "add", "password", "role", "remove"))
     made.add_argument("name", metavar="NAME", nargs="?", help="of the user")
     made.add_argument("--data", metavar="DIR", required=True, help="the console's folder")
-    made.add_argument("--role", choices=_ROLES, help="of a user that is added")
+    made.add_argument("--role", choices=_ROLES, help="of a user that is added, or the new one")
     made.add_argument("--tenant", metavar="T", default="", help="for the role tenant")
+    made.add_argument(
+        "--tenants",
+        metavar="FILE",
+        help="the file in which T must be; default: that of the console last started with DIR",
+    )
 
 
 def _user(arguments: argparse.Namespace) -> Console:
@@ -99,20 +104,41 @@ def _user(arguments: argparse.Namespace) -> Console:
     name, action = arguments.name, arguments.action
     if (name is None) != (action == "list"):
         raise BadUsage(f"{action} takes {'no' if action == 'list' else 'a'} NAME")
-    if (arguments.role is None) != (action != "add"):
-        raise BadUsage("add takes --role, and nothing else does")
+    if (arguments.role is None) != (action not in ("add", "role")):
+        raise BadUsage("add and role take --role, and nothing else does")
     with contextlib.closing(Database(Path(arguments.data))) as database:
         users = Users(database)
+        if arguments.tenant:
+            _check_tenant(arguments.tenant, arguments.tenants or users.tenants_file)
         if action == "add":
             users.add(name, Role(arguments.role), arguments.tenant, _password())
         elif action == "password":
             users.set_password(name, _password())
+        elif action == "role":
+            users.set_role(name, Role(arguments.role), arguments.tenant)
         elif action == "remove":
             users.remove(name)
         found = users.listed()
     for user in found:
         say(printable("  ".join(filter(None, (user.name, user.role, user.tenant)))))
     return Console(users=[dict(u._asdict()) for u in found])
+
+
+def _check_tenant(tenant: str, file: str | Path | None) -> None:
+    """
+    Check that a file of tenants has a tenant.
+
+    Raises:
+        ConfigError: it doesn't have it, or can't be read.
+    """
+    from headgate.console.access.tenants import read_tenants, unknown_tenant
+
+    if file is None:
+        complain(f"note: no file of tenants is known yet (--tenants), so {tenant} isn't checked")
+        return
+    tenants = read_tenants(Path(file))
+    if tenant not in tenants:
+        raise ConfigError(unknown_tenant(tenant, tenants, str(file)))
 
 
 def _password() -> str:
@@ -187,7 +213,8 @@ def _settings(arguments: argparse.Namespace) -> tuple[ConsoleSettings, Settings 
 def _serve(arguments: argparse.Namespace) -> Console:
     from headgate.clock import now_ms
     from headgate.console.access.names import check_reach
-    from headgate.console.access.opening import open_access, tenants_of
+    from headgate.console.access.opening import left_out, open_access, tenants_of
+    from headgate.console.access.users import Users
     from headgate.console.app import make_app
     from headgate.console.database import Database
     from headgate.console.parts import ConsoleParts
@@ -214,6 +241,9 @@ def _serve(arguments: argparse.Namespace) -> Console:
         sock = listen(settings.listener)
         here = replace(settings.listener, port=sock.getsockname()[1])
         access = open_access(settings, here, tenants, database, now_ms)
+        if database is not None:
+            for note in left_out(Users(database), tenants):
+                complain(printable(note))
         journal = arguments.journal
         if journal is None and whole is not None and whole.usage.kind == "files":
             told = arguments.with_parent or "headgate.usage" in whole.given

@@ -40,6 +40,7 @@ class State(StrEnum):
     OPEN = "open"
     GRANTED = "granted"
     REFUSED = "refused"
+    WITHDRAWN = "withdrawn"
 
 
 class Use(NamedTuple):
@@ -89,7 +90,8 @@ class Raise(NamedTuple):
         reason: why the tenant needs it.
         evidence: what was known when it was asked.
         state: what became of it.
-        answered_by: the operator who answered; "" while it is open.
+        answered_by: the operator who answered, or the tenant's user who withdrew it; "" while it
+            is open.
         answered_ms: when, epoch ms; 0 while it is open.
         granted: the value that was set; None: none.
         word: the operator's reason.

@@ -57,6 +57,12 @@ def test_what_a_client_added_before_the_proxy_isnt_believed() -> None:
     assert PROXY.read(two)[0] is None
     underscore = scope("10.0.0.5", ("x_forwarded_user", "admin"))
     assert PROXY.read(underscore)[0] is None
+    # The client's own groups beside the proxy's would make an operator of it.
+    groups = scope(
+        "10.0.0.5", (USER, "alice"), ("X-Forwarded-Groups", "ops"), ("X-Forwarded-Groups", "a")
+    )
+    assert PROXY.read(groups) == (None, "10.0.0.5")
+    assert groups["headers"] == []
     behind = scope("10.0.0.5", ("X-Forwarded-For", "6.6.6.6, 10.9.9.9"))
     assert PROXY.read(behind) == (None, "10.9.9.9")
 

@@ -202,6 +202,8 @@ def test_what_a_client_that_waits_would_do_with_more_is_not_seen(
 def test_only_operators_change(console: Console, role: str) -> None:
     client = console.client(role, "payments" if role == "tenant" else "")
     for page in PAGES:
+        if page.path == "/raises/withdraw":  # a tenant takes its own ask back
+            continue
         if "POST" in page.methods and page.path.startswith(("/change", "/plan", "/raises/")):
             assert client.send_form(page.path, SET).status_code == 403, page.path
     assert client.get("/change").status_code == 403
@@ -317,6 +319,37 @@ def test_a_raise_is_refused_with_a_word(console: Console) -> None:
     assert "no room" in console.client("tenant", "payments").get(place).text
     assert value_of(console, PAIR) == QUOTA
     assert console.store.audit_log()[-1].action == "raise_refused"
+
+
+def test_an_ask_is_withdrawn_by_its_tenant_alone_and_while_it_is_open(console: Console) -> None:
+    place = asked(console)
+    tenant, operator = console.client("tenant", "payments"), console.client("operator")
+    assert "Withdraw this ask" in tenant.get(place).text
+    for other in (console.client("tenant", "search"), operator):
+        assert other.send_form("/raises/withdraw", {"id": "1"}).status_code in (403, 404)
+    assert tenant.send_form("/raises/withdraw", {"id": "1"}).status_code == 303
+    assert "withdrawn" in tenant.get("/raises").text
+    assert "Withdraw this ask" not in tenant.get(place).text
+    assert console.store.audit_log()[-1].action == "raise_withdrawn"
+    assert tenant.send_form("/raises/withdraw", {"id": "1"}).status_code == 422
+    shown = operator.send_form("/raises/preview", {"id": "1", "value": "2MB/s"})
+    answer = operator.send_form("/raises/grant", {**fields(shown), "reason": "late"})
+    assert "It was answered before" in answer.text and value_of(console, PAIR) == QUOTA
+
+
+def test_less_than_it_has_is_neither_asked_for_nor_granted_as_a_raise(console: Console) -> None:
+    tenant, operator = console.client("tenant", "payments"), console.client("operator")
+    less = tenant.send_form("/raises", ASK | {"value": "1MB/s"})
+    assert less.status_code == 422
+    assert "It has 1 MB/s now, so 1 MB/s would be no raise." in less.text
+    free = tenant.send_form("/raises", ASK | {"key": "consumer_byte_rate"})
+    assert free.status_code == 422 and "No quota limits that now" in free.text
+    asked(console)
+    shown = operator.send_form("/raises/preview", {"id": "1", "value": "500kB/s"})
+    answer = operator.send_form("/raises/grant", {**fields(shown), "reason": "half"})
+    assert answer.status_code == 409 and "500 kB/s would be no raise" in answer.text
+    assert value_of(console, PAIR) == QUOTA
+    assert Raises(console.parts.database).get(1).state == State.OPEN  # type: ignore
 
 
 def test_a_raise_is_granted_of_the_quotas_that_were_shown(console: Console) -> None:

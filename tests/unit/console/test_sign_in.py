@@ -11,6 +11,7 @@ from argon2 import PasswordHasher
 
 from headgate.console.access.csrf import MOST_BODY_BYTES
 from headgate.console.access.next_page import next_page
+from headgate.console.access.opening import left_out
 from headgate.console.access.users import User, Users
 from headgate.console.access.viewer import Role
 from headgate.errors import ConfigError
@@ -109,12 +110,38 @@ def test_another_password_role_or_removal_counts_at_once(ada: Console) -> None:
     with ada.database.transaction() as connection:
         connection.execute("UPDATE users SET role='viewer' WHERE name='ada'")
     assert client.get("/change").status_code == 403
+    ada.access.users.set_role("ada", Role.OPERATOR, "")
+    assert client.get("/").status_code == 303
+    sign_in(client)
+    assert client.get("/change").status_code == 200
+    with pytest.raises(ConfigError, match="goes with --tenant"):
+        ada.access.users.set_role("ada", Role.TENANT, "")
     ada.access.users.set_password("ada", "another long password")
     assert client.get("/").status_code == 303
     assert sign_in(client).status_code == 403
     assert sign_in(client, password="another long password").status_code == 303
     ada.access.users.remove("ada")
     assert client.get("/").status_code == 303
+
+
+def test_who_is_of_an_unknown_tenant_is_left_out_and_nobody_else(ada: Console) -> None:
+    users, password = ada.access.users, "another long password"
+    users.add("tom", Role.TENANT, "paymnets", password)
+    assert left_out(users, ada.access.tenants) == [
+        "tom can't sign in: headgate.console.tenants.file (--tenants) has no tenant paymnets; did "
+        "you mean payments?; its tenants: payments, search. Mend the file, or: headgate console "
+        "user role tom --role tenant --tenant NAME"
+    ]
+    refused = sign_in(ada.client(), user="tom", password=password)
+    assert refused.status_code == 403 and "know your tenant" in refused.text
+    assert sign_in(ada.client()).status_code == 303
+    users.set_role("tom", Role.TENANT, "payments")
+    tom = ada.client()
+    assert sign_in(tom, user="tom", password=password).status_code == 303
+    assert tom.get("/tenant").status_code == 200
+    with ada.database.transaction() as connection:
+        connection.execute("UPDATE users SET tenant='gone' WHERE name='tom'")
+    assert tom.get("/tenant").status_code == 303
 
 
 def test_a_person_has_a_bounded_number_of_sessions(ada: Console) -> None:

@@ -216,7 +216,7 @@ def test_a_debt_and_a_rate_that_rounds_to_its_limit_are_told_as_such() -> None:
     )
     little = replace(told, owed=None, rate=1_000_010.0)
     assert "allows 1 MB/s and it produced a little more when the wait was told." in waits(little)
-    within = replace(told, owed=None, rate=9e5)  # nothing that could be said of it is true
+    within = replace(told, owed=None, rate=9e5)  # no use of that moment explains the wait
     assert waits(within) == ", because users/alice allows 1 MB/s."
     unknown = replace(HELD, clients=(replace(ETL, told=None),))
     assert why(picture(unknown), "alice", "etl").sentence == (

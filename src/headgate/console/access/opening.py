@@ -16,7 +16,7 @@ from headgate.console.access.proxy import Proxies
 from headgate.console.access.roles import Roles, read_roles
 from headgate.console.access.sessions import OIDC, Sessions
 from headgate.console.access.sign_in import OIDC_COOKIE, SignIn, cookie_name
-from headgate.console.access.tenants import NO_TENANTS, Tenants, read_tenants
+from headgate.console.access.tenants import NO_TENANTS, Tenants, read_tenants, unknown_tenant
 from headgate.console.access.unsigned import Unsigned
 from headgate.console.access.users import Users
 from headgate.console.database import Database
@@ -31,6 +31,17 @@ def tenants_of(settings: ConsoleSettings) -> Tenants:
         ConfigError: the file can't be read.
     """
     return read_tenants(Path(settings.tenants_file)) if settings.tenants_file else NO_TENANTS
+
+
+def left_out(users: Users, tenants: Tenants) -> list[str]:
+    """Return who can't sign in, since the file of tenants doesn't have their tenant, and why."""
+    return [
+        f"{user.name} can't sign in: "
+        + unknown_tenant(user.tenant, tenants, "headgate.console.tenants.file (--tenants)")
+        + f". Mend the file, or: headgate console user role {user.name} --role tenant --tenant NAME"
+        for user in users.listed()
+        if user.tenant and user.tenant not in tenants
+    ]
 
 
 def open_access(
@@ -59,12 +70,7 @@ def open_access(
         return Unsigned(origins, hosts)
     secure = behind_tls(settings)
     users = Users(database)
-    for user in users.listed():
-        if user.tenant and user.tenant not in tenants:
-            raise ConfigError(
-                f"user {user.name} is of tenant {user.tenant}, which headgate.console.tenants.file "
-                "doesn't have"
-            )
+    users.remember(settings.tenants_file)
     sessions = Sessions(database, clock_ms, settings.session_idle_ms, settings.session_max_ms)
     sessions.end_all(OIDC)  # the file of roles may have changed
     oidc = None

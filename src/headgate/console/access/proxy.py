@@ -83,11 +83,13 @@ class Proxies:
             return None, peer
         forwarded = ",".join(taken.get(_FORWARDED, ())).rpartition(",")[2].strip()
         users = taken.get(self._user, [])
-        if not self._user or len(users) != 1 or not 0 < len(users[0]) <= _MOST:
+        groups = taken.get(self._groups, [])
+        # A header that came twice may be the client's own beside the proxy's: neither is believed.
+        if not self._user or len(users) != 1 or not 0 < len(users[0]) <= _MOST or len(groups) > 1:
             return None, forwarded or peer
-        groups = ",".join(taken.get(self._groups, ())).split(",")
         user = users[0].encode("latin-1").decode("utf-8", "replace")
-        return Named(user, frozenset(filter(None, map(str.strip, groups)))), forwarded or peer
+        named = frozenset(filter(None, map(str.strip, ",".join(groups).split(","))))
+        return Named(user, named), forwarded or peer
 
     def _believed(self, peer: str) -> bool:
         try:

@@ -71,11 +71,17 @@ class SignIn:
                 return self._viewer(f"proxy:{named.user}", *found), f"proxy:{named.user}"
         token = request.cookies.get(cookie_name(_SESSION, secure=self.secure), "")
         session = await run_in_threadpool(self.sessions.find, token) if token else None
+        if session is not None and not self.lets_in(session.role, session.tenant):
+            session = None
         if session is None:
             visit = request.cookies.get(cookie_name(_PRE, secure=self.secure), "")
             return None, f"visit:{visit}" if visit else ""
         viewer = self._viewer(_shown(session), session.role, session.tenant, signed_in=True)
         return viewer, f"session:{session.key}"
+
+    def lets_in(self, role: Role, tenant: str) -> bool:
+        """Whether the file of tenants has the tenant of somebody with a role."""
+        return role is not Role.TENANT or tenant in self.tenants
 
     def _viewer(self, name: str, role: Role, tenant: str, *, signed_in: bool = False) -> Viewer:
         own = self.tenants.get(tenant, frozenset()) if role is Role.TENANT else frozenset()

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from headgate.errors import ConfigError
+from headgate.words import near_names
 from headgate.yaml_reading import read_yaml_file
 
 Tenants = Mapping[str, frozenset[str]]
@@ -44,6 +45,13 @@ def read_tenants(path: Path) -> Tenants:
     if problems:
         raise ConfigError(problems)
     return MappingProxyType(tenants)
+
+
+def unknown_tenant(name: str, tenants: Tenants, where: str) -> str:
+    """Say that a tenant isn't known, and what comes near."""
+    listed = ", ".join(sorted(tenants)) or "none"
+    near = near_names(name, tenants)
+    return f"{where} has no tenant {name}{near}; its tenants: {listed}"
 
 
 def _is_name(name: object) -> bool:

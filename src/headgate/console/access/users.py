@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import secrets
 from functools import cache
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from argon2 import PasswordHasher
@@ -35,6 +36,7 @@ MIGRATIONS: Final = (
     );
     CREATE INDEX sessions_of ON sessions (source, name);
     """,
+    "CREATE TABLE tenants_file (path TEXT NOT NULL)",
 )
 PART: Final = "access"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
@@ -81,8 +83,7 @@ class Users:
             raise ConfigError(
                 f"{name!r} isn't a user name: use letters, digits, . _ @ - and no more than 100"
             )
-        if bool(tenant) != (role is Role.TENANT):
-            raise ConfigError("the role tenant, and no other, goes with --tenant NAME")
+        _check_role(role, tenant)
         _check(password)
         hashed = self._hasher.hash(password)
         with self._database.transaction() as connection:
@@ -101,6 +102,29 @@ class Users:
         """
         _check(password)
         self._change("UPDATE users SET password=? WHERE name=?", self._hasher.hash(password), name)
+
+    def set_role(self, name: str, role: Role, tenant: str) -> None:
+        """
+        Give a user another role, and end the user's sessions.
+
+        Raises:
+            ConfigError: there is no such user, or the tenant doesn't fit the role.
+        """
+        _check_role(role, tenant)
+        self._change("UPDATE users SET role=?, tenant=? WHERE name=?", role.value, tenant, name)
+
+    def remember(self, tenants_file: str | None) -> None:
+        """Keep where the console's file of tenants is, so that new users are checked against it."""
+        path = str(Path(tenants_file).absolute()) if tenants_file else ""
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM tenants_file")
+            connection.execute("INSERT INTO tenants_file VALUES (?)", (path,))
+
+    @property
+    def tenants_file(self) -> Path | None:
+        """The file of tenants of the console that was last started here; None: there is none."""
+        rows = self._database.rows("SELECT path FROM tenants_file")
+        return Path(rows[0]["path"]) if rows and rows[0]["path"] else None
 
     def remove(self, name: str) -> None:
         """
@@ -155,6 +179,11 @@ class Users:
 def _nobodys_hash() -> str:
     """Return a hash for users who don't exist, so that checking their password takes as long."""
     return PasswordHasher().hash(secrets.token_urlsafe())
+
+
+def _check_role(role: Role, tenant: str) -> None:
+    if bool(tenant) != (role is Role.TENANT):
+        raise ConfigError("the role tenant, and no other, goes with --tenant NAME")
 
 
 def _check(password: str) -> None:

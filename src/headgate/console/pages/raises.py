@@ -22,8 +22,11 @@ from headgate.console.rendering import render, url
 from headgate.console.routing import Page, missing
 from headgate.errors import HeadgateError
 from headgate.live.seen import as_seen_by
-from headgate.quota.entity import QuotaEntity
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.human import human
 from headgate.quota.key import KEYS, QuotaKey, format_value
+from headgate.quota.precedence import resolve_entity
+from headgate.quota.table import QuotaTable
 from headgate.store.base import AuditEvent
 
 _KEYS: Final = [key for key, spec in KEYS.items() if "user" in spec.shapes]
@@ -81,6 +84,9 @@ async def ask(request: Request) -> Response:
     if problem:
         return await _list(request, dict(form), problem, 422)
     wanted = Wanted(entity, key, value)
+    problem = _no_raise(await parts(request).home.table(), wanted)
+    if problem:
+        return await _list(request, dict(form), problem, 422)
     raises = await _raises(request)
     async with _ASKING:
         if not await to_thread.run_sync(raises.is_room, who.tenant):
@@ -93,6 +99,20 @@ async def ask(request: Request) -> Response:
         number = await to_thread.run_sync(raises.add, made)
     await _audit(request, made._replace(id=number), "asked", reason)
     return RedirectResponse(url("/raises/one", id=number), 303)
+
+
+def _no_raise(table: QuotaTable, wanted: Wanted) -> str:
+    """Say why a value would be no raise for its entity; "": it would, as far as it may be told."""
+    quota = resolve_entity(table, wanted.entity, wanted.key)
+    source = quota.source
+    if isinstance(source, QuotaEntity) and source.user is None and source.client_id is not DEFAULT:
+        return ""  # of a client-id alone, which others may use: its quota isn't the tenant's to see
+    if quota.value is None:
+        return "No quota limits that now: any quota would be less than it has."
+    if wanted.value is not None and wanted.value <= quota.value:
+        has, asks = human(wanted.key, quota.value), human(wanted.key, wanted.value)
+        return f"It has {has} now, so {asks} would be no raise."
+    return ""
 
 
 async def _evidence(request: Request, wanted: Wanted) -> Any:
@@ -181,10 +201,13 @@ async def grant(request: Request) -> Response:
     )  # fmt: skip
     async with _ANSWERING:
         problem = _may_not_answer(request, await _one(request, asked.id))
+        wanted = Wanted(asked.entity, asked.key, value)
+        problem = problem or _no_raise(await here.home.table(), wanted)
         if not problem:
-            making = Wanted(asked.entity, asked.key, value).making
             message = f"raise {asked.id} of {asked.tenant}: {word}"
-            problem, _ = await make(here, making, form.get("state"), who=who.name, message=message)
+            problem, _ = await make(
+                here, wanted.making, form.get("state"), who=who.name, message=message
+            )
         if not problem:
             # After the change: a crash between leaves an ask open, and its number in the history.
             await to_thread.run_sync((await _raises(request)).answer, answered)
@@ -219,6 +242,24 @@ async def refuse(request: Request) -> Response:
     return RedirectResponse(url("/raises/one", id=asked.id), 303)
 
 
+async def withdraw(request: Request) -> Response:
+    """Take back an open ask of the viewer's tenant."""
+    form, here, who = await request.form(), parts(request), viewer(request)
+    async with _ANSWERING:
+        asked = await _one(request, form.get("id", ""))
+        problem = "" if asked.state == State.OPEN else "It was answered before."
+        if not problem:
+            answered = asked._replace(
+                state=State.WITHDRAWN, answered_by=who.name, answered_ms=here.clock_ms()
+            )
+            await to_thread.run_sync((await _raises(request)).answer, answered)
+    if problem:
+        given = format_value(asked.value)
+        return render(request, "raise.html.j2", 422, asked=asked, given=given, problem=problem)
+    await _audit(request, answered, "withdrawn", "")
+    return RedirectResponse("/raises", 303)
+
+
 ROUTES: Final = (
     Page("/raises", show, EVERYBODY, nav="Raises"),
     Page("/raises", ask, TENANTS, ("POST",)),
@@ -226,4 +267,5 @@ ROUTES: Final = (
     Page("/raises/preview", preview, OPERATORS, ("POST",)),
     Page("/raises/grant", grant, OPERATORS, ("POST",)),
     Page("/raises/refuse", refuse, OPERATORS, ("POST",)),
+    Page("/raises/withdraw", withdraw, TENANTS, ("POST",)),
 )

@@ -28,6 +28,10 @@ _VERIFYING: Final = CapacityLimiter(2)
 MOST_WAITING: Final = 50
 """Passwords that are verified or wait, some seconds' work; the next one is refused."""
 _WRONG: Final = "That user and password don't fit."
+_NO_TENANT: Final = (
+    "The console doesn't know your tenant: its name is misspelt in your account or in the file of "
+    "tenants. Tell an operator."
+)
 
 
 async def show(request: Request) -> Response:
@@ -61,6 +65,9 @@ async def check(request: Request) -> Response:
         log.warning("sign-in failed: user %r from %s", name[:100], address)
         return _form(request, wanted, _WRONG, 403)
     access.failures.succeeded(name, address)
+    if not access.lets_in(user.role, user.tenant):
+        log.warning("sign-in refused: user %s is of no tenant in the file of tenants", user.name)
+        return _form(request, wanted, _NO_TENANT, 403)
     log.info("signed in: user %s from %s", user.name, address)
     response = RedirectResponse(wanted, 303)
     await access.start(request, response, LOCAL, user.name, user.role, user.tenant)

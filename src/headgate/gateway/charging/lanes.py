@@ -68,7 +68,7 @@ class Lane(NamedTuple):
         since_ms: when it was told, epoch ms. If now is earlier, the clock was set back since.
         bound: the quota by which it was told.
         whole: the mute as it was left, if the newcomer that took it waits for less; else None.
-        used: the use of the quota-id when it was told, for who asks why; None: not known.
+        used: the use of the quota-id when it was told; None: not known.
     """
 
     end_ms: int

@@ -1,8 +1,8 @@
 """
 What was true when a wait was told: the quota, and the use that was beyond it.
 
-Both change while the client waits: the rate falls, and somebody may change the quota. Who asks why
-a client waits is told what was true then.
+Both change while the client waits: the rate falls, and somebody may change the quota. `headgate
+why` and the console say what was true then.
 """
 
 from __future__ import annotations
