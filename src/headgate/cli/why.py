@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import closing
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
@@ -18,7 +19,8 @@ from headgate.cli.quotas.history import table_before, when
 from headgate.cli.quotas.quota_home import open_quota_store
 from headgate.cli.quotas.quota_output import say_notes
 from headgate.cli.results import Result
-from headgate.errors import ConfigError
+from headgate.errors import ApiError, ConfigError, StoreError
+from headgate.live.known import unknown_name
 from headgate.live.picture import Picture
 from headgate.live.why import QuotaWhy, Rung, Why, ladder, why
 from headgate.quota.alteration import Op, QuotaAlteration
@@ -26,6 +28,11 @@ from headgate.quota.human import human
 from headgate.quota.key import KEYS, QuotaKey
 from headgate.quota.lookalikes import name_notes
 from headgate.quota.table import QuotaTable
+
+if TYPE_CHECKING:
+    from headgate.admin import AdminClient
+
+_ASK_S: Final = 30.0
 
 
 class Explained(Result, kw_only=True):
@@ -113,7 +120,23 @@ def _picture(arguments: argparse.Namespace) -> Picture:
         config_file=arguments.command_config,
         tool="headgate why",
     ) as client:
-        return client.describe_live(arguments.user, arguments.client_id)
+        found = client.describe_live(arguments.user, arguments.client_id)
+        if any(broker.connections for broker in found.brokers):
+            return found
+        return structs.replace(found, note=f"{found.note} {_unknown(client, arguments)}".strip())
+
+
+def _unknown(client: AdminClient, arguments: argparse.Namespace) -> str:
+    """Say that nobody goes by the name asked about; those who may not ask of others aren't told."""
+    try:
+        everybody = client.describe_live()
+        quotas = client.describe_quotas().entities().result(_ASK_S)
+    except (ApiError, StoreError, TimeoutError):
+        return f"{arguments.user} isn't connected now."
+    return (
+        unknown_name(arguments.user, arguments.client_id, everybody, quotas)
+        or f"{arguments.user} isn't connected now."
+    )
 
 
 def _past(arguments: argparse.Namespace) -> Picture:

@@ -10,10 +10,11 @@ from typing import NamedTuple
 from starlette.requests import Request
 
 from headgate.console.access.viewer import Viewer
-from headgate.console.events import Moment
+from headgate.console.events import Moment, watches
 from headgate.console.parts import parts, viewer
 from headgate.console.routing import missing
 from headgate.live.effective import effective_of
+from headgate.live.known import unknown_name
 from headgate.live.picture import Picture
 from headgate.live.seen import as_seen_by
 
@@ -62,3 +63,17 @@ async def configured(request: Request, about: Asked) -> Picture:
     )
     looks = viewer(request)
     return picture if looks.sees_all else as_seen_by(picture, looks.principals)
+
+
+async def unknown(request: Request, about: Asked, picture: Picture | None) -> str:
+    """
+    Say that nobody goes by a name, and what comes near; "" where it is known, or can't be.
+
+    Only those who see everybody are told: others ask about their own names alone.
+    """
+    here, looks = parts(request), viewer(request)
+    if not looks.sees_all or picture is None or any(b.connections for b in picture.brokers):
+        return ""
+    everybody = await watches(request).everybody.now()
+    table = await here.home.table()
+    return unknown_name(about.user, about.client_id, everybody.picture, table.entities)

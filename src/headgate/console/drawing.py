@@ -5,6 +5,7 @@ What pages draw: rows of quota-ids with their bars, levels of precedence, use ov
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean
 from typing import Final, NamedTuple
 
 from headgate.console.recent import Point
@@ -70,7 +71,7 @@ def linkable(user: str, client_id: str | None) -> tuple[str, str | None] | None:
 
 
 def rows(picture: Picture) -> list[Row]:
-    """Return every quota-id: those throttled first, then by room, the least first."""
+    """Return every quota-id: first what waits, the longest first; then by room, the least first."""
     joined: dict[tuple[str, str, str, str], list[tuple[int, QuotaUse]]] = {}
     for broker in picture.brokers:
         for use in broker.quotas:
@@ -85,7 +86,7 @@ def _row(uses: Sequence[tuple[int, QuotaUse]]) -> Row:
         return Row(
             worst, broker_id, 1, worst.held, worst.held_until_ms, worst.held_since_ms, worst.clients
         )
-    broker_id, worst = max(uses, key=lambda pair: (bool(pair[1].held), pair[1].utilisation or 0.0))
+    broker_id, worst = max(uses, key=lambda pair: _hardest(pair[1]))
     since = [use.held_since_ms for _, use in uses if use.held_since_ms]
     return Row(
         worst,
@@ -119,9 +120,14 @@ def _clients(clients: Iterable[ClientUse]) -> tuple[ClientUse, ...]:
     return tuple(sorted(found.values(), key=lambda client: (-client.held, -client.connections)))
 
 
-def _order(row: Row) -> tuple[bool, float, str, str]:
+def _hardest(use: QuotaUse) -> tuple[bool, int, float]:
+    """Sort key: by what is left to wait, which a rate that has fallen doesn't tell."""
+    return bool(use.held), use.held_until_ms, use.utilisation or 0.0
+
+
+def _order(row: Row) -> tuple[bool, int, float, str, str]:
     use = row.use
-    return not row.throttled, -(use.utilisation or 0.0), use.user, use.client_id
+    return not row.throttled, -row.held_until_ms, -(use.utilisation or 0.0), use.user, use.client_id
 
 
 def matching(rows: Iterable[Row], find: str) -> list[Row]:
@@ -181,6 +187,7 @@ class Chart(NamedTuple):
         begin_ms, end_ms: the time at the left and at the right edge.
         peak: the highest rate.
         share: of the points, those at which connections waited.
+        mean: the rate on average.
     """
 
     line: str
@@ -191,6 +198,7 @@ class Chart(NamedTuple):
     end_ms: int
     peak: float
     share: float
+    mean: float
 
 
 WIDTH: Final = 600
@@ -232,7 +240,7 @@ def chart(points: Sequence[Point]) -> Chart | None:
     held, count = _held(points, x)
     return Chart(
         "".join(line), "".join(area), "".join(limit), held, begin, end,
-        max(p.rate for p in points), count / len(points),
+        max(p.rate for p in points), count / len(points), fmean(p.rate for p in points),
     )  # fmt: skip
 
 

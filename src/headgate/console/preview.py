@@ -44,6 +44,9 @@ class Preview(NamedTuple):
     Args:
         affected: connected clients, those with most connections first; bounded.
         more: how many more of them there are.
+        clients: how many clients they are; one may be affected by several keys.
+        waiting: connections that wait now by a quota that would change.
+        wait_ms: for how long the last of them does.
         watched: how many clients were looked at; None: there is no gateway that knows them.
         unseen: how many aren't in the picture, because it is bounded.
         named: the changes for clients that quotas name, connected or not; bounded.
@@ -51,6 +54,9 @@ class Preview(NamedTuple):
 
     affected: tuple[Affected, ...]
     more: int
+    clients: int
+    waiting: int
+    wait_ms: int
     watched: int | None
     unseen: int
     named: tuple[EffectiveLine, ...]
@@ -81,10 +87,28 @@ def preview(plan: Plan, picture: Picture | None) -> Preview:
     return Preview(
         tuple(found[:MOST_SHOWN]),
         len(found[MOST_SHOWN:]),
+        len({row.client for row in found}),
+        *_waiting(found, picture),
         None if picture is None else len(clients),
         sum(b.other_quotas + sum(use.other_clients for use in b.quotas) for b in brokers),
         tuple(islice(effective_changes(plan, ()), MOST_SHOWN)),
     )
+
+
+def _waiting(found: list[Affected], picture: Picture | None) -> tuple[int, int]:
+    """Return how many connections wait by what would change, and for how long the last does, ms."""
+    if picture is None:
+        return 0, 0
+    changed = {(row.client, row.key.name) for row in found}
+    waiting = until_ms = 0
+    for broker in picture.brokers:
+        for use in broker.quotas:
+            for client in use.clients:
+                whose = QuotaEntity.of(user=client.principal, client_id=client.client_id)
+                if client.held and (whose, use.key) in changed:
+                    waiting += client.held
+                    until_ms = max(until_ms, client.held_until_ms)
+    return waiting, max(until_ms - picture.at_ms, 0)
 
 
 def connected(picture: Picture) -> tuple[Counter[QuotaEntity], Counter[QuotaEntity]]:

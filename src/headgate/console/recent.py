@@ -30,6 +30,15 @@ class Point(NamedTuple):
     held: int
 
 
+def fullness(rate: float, limit: float | None) -> tuple[bool, float, float]:
+    """
+    Return a sort key, greatest for the broker with the least room: its use is what is drawn.
+
+    A broker that limits nobody tells less than one that does; of such, the busiest one counts.
+    """
+    return limit is not None, rate / limit if limit else 0.0, rate
+
+
 class _Kept:
     __slots__ = ("held", "limit", "rate")
 
@@ -72,12 +81,11 @@ class Recent:
             if len(self._kept) >= MOST:
                 return
             kept = self._kept[quota_id] = _Kept()
-        limit = math.nan if use.limit is None else use.limit
         old_rate, old_limit = kept.rate[place], kept.limit[place]
-        # A broker that limits nobody tells less than one that does.
-        first = math.isnan(old_rate) or math.isnan(old_limit)
-        if first or use.rate * old_limit > old_rate * limit:
-            kept.rate[place], kept.limit[place] = use.rate, limit
+        old = None if math.isnan(old_limit) else old_limit
+        if math.isnan(old_rate) or fullness(use.rate, use.limit) > fullness(old_rate, old):
+            kept.rate[place] = use.rate
+            kept.limit[place] = math.nan if use.limit is None else use.limit
         held = kept.held[place]
         kept.held[place] = use.held + (0 if math.isnan(held) else held)
 

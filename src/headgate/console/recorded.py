@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from anyio import CapacityLimiter, to_thread
 
-from headgate.console.recent import Point
+from headgate.console.recent import Point, fullness
 
 PERIOD_MS: Final = 3 * 3_600_000
 STEP_MS: Final = 30_000
@@ -278,6 +278,6 @@ def _note(points: dict[int, Point], row: dict[str, Any], amount: str, held: str)
     point = Point(at_ms, max(0.0, row[amount]) * 1000 / STEP_MS, limit, row[held])
     old = points.get(at_ms)
     if old is not None:
-        worst = max(old, point, key=lambda p: (p.rate / p.limit if p.limit else 0.0, p.rate))
+        worst = max(old, point, key=lambda p: fullness(p.rate, p.limit))
         point = worst._replace(held=old.held + point.held)
     points[at_ms] = point

@@ -88,7 +88,7 @@ class WhatIf(NamedTuple):
     The result.
 
     Args:
-        since_ms: from when on events were read.
+        since_ms: from when on events were read, or the first event if the journal begins later.
         events: how many were replayed.
         rows: by client, those first whose waits differ most; bounded.
         more: how many clients aren't among them.
@@ -171,7 +171,7 @@ def _events(journal: Path, types: Collection[str], now_ms: int, most: int) -> tu
     since = now_ms - PERIOD_MS
     schema = pa.schema([SCHEMA.field(name) for name in _WANTED])
     wanted, kept, count = pa.array(sorted(types), pa.string()), [], 0
-    whole = True
+    whole, first_ms = True, float(now_ms)
     for written_ms, batches in latest_batches(journal, since):
         if count >= most:
             # What is in the files left was written before this one was.
@@ -179,6 +179,8 @@ def _events(journal: Path, types: Collection[str], now_ms: int, most: int) -> tu
             break
         for batch in batches:
             part = batch.select(_WANTED)
+            if part.num_rows:
+                first_ms = min(first_ms, pc.min(part["t_ms"]).as_py())
             of_type = pc.is_in(part["quota_type"].cast(pa.string()), wanted)
             part = part.filter(pc.and_(of_type, pc.greater_equal(part["t_ms"], float(since))))
             kept.append(part)
@@ -186,7 +188,7 @@ def _events(journal: Path, types: Collection[str], now_ms: int, most: int) -> tu
     table = pa.Table.from_batches(kept, schema=schema)
     if not whole:
         table = table.filter(pc.greater_equal(table["t_ms"], float(since)))
-    return table, since, whole
+    return table, max(since, int(first_ms)), whole
 
 
 def _concerned(

@@ -430,7 +430,7 @@ def _waiting(quota: QuotaWhy, where: str, at_ms: int) -> str:
 
 
 def _made(change: QuotaChange) -> str:
-    """Return what was done to a quota, when, and the name of who did it: ``raised 2026-11-22 03:12:04 UTC``."""
+    """Return what was done to a quota: ``raised 2026-11-22 03:12:04 UTC by ops``."""
     before, after = change.before, change.after
     if after is None:
         done = "removed"

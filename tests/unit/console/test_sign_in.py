@@ -129,7 +129,7 @@ def test_who_is_of_an_unknown_tenant_is_left_out_and_nobody_else(ada: Console) -
     users.add("tom", Role.TENANT, "paymnets", password)
     assert left_out(users, ada.access.tenants) == [
         "tom can't sign in: headgate.console.tenants.file (--tenants) has no tenant paymnets; did "
-        "you mean payments?; its tenants: payments, search. Mend the file, or: headgate console "
+        "you mean payments?; its tenants: payments, search. Correct the file, or: headgate console "
         "user role tom --role tenant --tenant NAME"
     ]
     refused = sign_in(ada.client(), user="tom", password=password)

@@ -38,7 +38,8 @@ def left_out(users: Users, tenants: Tenants) -> list[str]:
     return [
         f"{user.name} can't sign in: "
         + unknown_tenant(user.tenant, tenants, "headgate.console.tenants.file (--tenants)")
-        + f". Mend the file, or: headgate console user role {user.name} --role tenant --tenant NAME"
+        + ". Correct the file, or: headgate console user role "
+        + f"{user.name} --role tenant --tenant NAME"
         for user in users.listed()
         if user.tenant and user.tenant not in tenants
     ]

@@ -13,11 +13,13 @@ from starlette.responses import RedirectResponse, Response
 
 from headgate.admin.undoing import undoing
 from headgate.console.access.viewer import OPERATORS
+from headgate.console.events import watches
 from headgate.console.parts import parts, viewer
 from headgate.console.proposal import Making, history, make, propose
 from headgate.console.rendering import render, url
 from headgate.console.routing import Page, missing
 from headgate.errors import InvalidQuota, StoreMovedOn
+from headgate.live.known import unknown_name
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity, entity_from_path
 from headgate.quota.human import has_unit, read_value
 from headgate.quota.key import KEYS, QuotaKey, format_value
@@ -177,11 +179,29 @@ async def _proposed(
     request: Request, wanted: Wanted, problem: str = "", reason: str = "", status: int = 200
 ) -> Response:
     proposal = await propose(parts(request), wanted.making)
+    new = await _newness(request, wanted)
+    if new:
+        proposal = proposal._replace(notes=(new, *proposal.notes))
     return render(
         request, "proposal.html.j2", status, title="Change", proposal=proposal, problem=problem,
         action="/change/apply", fields=wanted.fields, reason=reason, button="Make this change",
         back=url("/change", entity=wanted.entity.path), prune_guard=0,
     )  # fmt: skip
+
+
+async def _newness(request: Request, wanted: Wanted) -> str:
+    """Say that an entity has no quota yet, and which known names come near; "": it has one."""
+    entity, table = wanted.entity, await parts(request).home.table()
+    if wanted.value is None or entity in table.entities:
+        return ""
+    said = f"{entity.path} is new: it has no quota yet."
+    if not isinstance(entity.user, str):
+        return said
+    client_id = entity.client_id if isinstance(entity.client_id, str) else None
+    everybody = (await watches(request).everybody.now()).picture
+    if everybody is None:
+        return said
+    return f"{said} {unknown_name(entity.user, client_id, everybody, table.entities)}".rstrip()
 
 
 async def apply(request: Request) -> Response:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.console.access.viewer import EVERYBODY, Viewer
-from headgate.console.asking import Asked, asked, configured, seen
+from headgate.console.asking import Asked, asked, configured, seen, unknown
 from headgate.console.drawing import chart, connections, ladders, rows
 from headgate.console.events import EventStream, Moment, Watches, wants_events, watches
 from headgate.console.parts import parts, viewer
@@ -24,6 +24,7 @@ from headgate.live.picture import Picture, QuotaUse
 from headgate.live.seen import in_steps
 from headgate.live.why import why
 from headgate.quota.entity import QuotaEntity, entity_from_path
+from headgate.quota.key import QuotaKey
 from headgate.quota.precedence import STATIC_DEFAULT
 from headgate.store.base import HistoryEntry
 
@@ -64,8 +65,24 @@ async def show(request: Request) -> Response:
         note=picture.note,
         changes=changes,
         no_history=no_history,
+        pairs=await _pairs(request, about),
+        unknown=await unknown(request, about, moment.picture),
         **_named(picture, about),
     )
+
+
+async def _pairs(request: Request, about: Asked) -> list[tuple[str, QuotaKey, float]]:
+    """Return the quotas of the principal's pairs: without a client-id none of them applies."""
+    if about.client_id is not None:
+        return []
+    table = await parts(request).home.table()
+    found = [
+        (entity.client_id, key, value)
+        for entity, values in table.entities.items()
+        if entity.user == about.user and isinstance(entity.client_id, str)
+        for key, value in values.items()
+    ]
+    return sorted(found)[: MOST_CLIENTS + 1]
 
 
 def _named(picture: Picture, about: Asked) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.console.access.viewer import EVERYBODY
-from headgate.console.asking import Asked, asked, configured, seen
+from headgate.console.asking import Asked, asked, configured, seen, unknown
 from headgate.console.drawing import ladders, levels, rows
 from headgate.console.events import EventStream, Moment, wants_events, watches
 from headgate.console.parts import viewer
@@ -47,6 +47,7 @@ async def show(request: Request) -> Response:
         moment=moment,
         live=_live(moment, about),
         ladders=by_quotas,
+        unknown=await unknown(request, about, moment.picture),
     )
 
 

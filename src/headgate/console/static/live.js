@@ -15,16 +15,22 @@
     if (state.textContent !== whole) state.textContent = whole;
   };
 
-  // What has the focus keeps it: the same link in the new text.
+  // What can have the focus, and what the same thing is called in the next text.
+  const things = () => [...region.querySelectorAll("a[href], summary, [tabindex]")];
+  const named = thing => thing.tagName + (thing.getAttribute("href") || thing.parentElement.dataset.keep || thing.getAttribute("aria-label") || "");
+
+  // What has the focus keeps it, and what was opened stays open.
   const put = html => {
     const selection = getSelection();
     if (!selection.isCollapsed && region.contains(selection.anchorNode)) return;
     const focused = region.contains(document.activeElement) ? document.activeElement : null;
-    const href = focused && focused.getAttribute("href");
-    const place = focused && [...region.querySelectorAll(`a[href]`)].filter(a => a.getAttribute("href") === href).indexOf(focused);
+    const name = focused && named(focused);
+    const place = focused && things().filter(thing => named(thing) === name).indexOf(focused);
+    const open = new Map([...region.querySelectorAll("details[data-keep]")].map(part => [part.dataset.keep, part.open]));
     region.innerHTML = html;
-    if (!href) return;
-    const same = [...region.querySelectorAll("a[href]")].filter(a => a.getAttribute("href") === href);
+    region.querySelectorAll("details[data-keep]").forEach(part => { if (open.has(part.dataset.keep)) part.open = open.get(part.dataset.keep); });
+    if (!focused) return;
+    const same = things().filter(thing => named(thing) === name);
     const next = same[place] || same[0];
     if (next) next.focus({ preventScroll: true });
   };
