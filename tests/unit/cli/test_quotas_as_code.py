@@ -22,7 +22,16 @@ from headgate.errors import ApiError, InvalidQuota, KafkaError, StoreError
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
 from headgate.quota.human import human
-from headgate.quota.key import KEYS, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, REQUEST, QuotaKey
+from headgate.quota.key import (
+    CONSUMER,
+    KEYS,
+    PRODUCER,
+    PRODUCER_BPS,
+    PRODUCER_IDS,
+    PRODUCER_SHARES,
+    REQUEST,
+    QuotaKey,
+)
 from headgate.quota.plan import known_clients
 from headgate.quota.table import QuotaTable
 from headgate.store.base import AuditEvent
@@ -538,6 +547,79 @@ def test_a_store_without_an_identity_is_copied_and_not_taken_over_from(
     with SqliteStore(tmp_path / "new.db") as copied:
         assert copied.snapshot().entities == place.table().entities
         assert {entry.message for entry in copied.history()} == {f"copied from {place.url}"}
+
+
+@pytest.fixture
+def two(place: Place, tmp_path: Path) -> tuple[str, str]:
+    """Two stores that agree on a quota and a setting, and differ in one of each."""
+    target = f"sqlite:{tmp_path / 'new.db'}"
+    place.set(user="alice", producer_byte_rate=5, consumer_byte_rate=6)
+    place.set(user="new", producer_byte_rate=1)
+    with SqliteStore(place.path) as old:
+        old.alter_broker_configs("", {"max.connections": "7", "max.connections.per.ip": "3"})
+    with SqliteStore(tmp_path / "new.db") as new:
+        values = (Op(PRODUCER, 5.0), Op(CONSUMER, 60.0))
+        new.alter([QuotaAlteration(ALICE, values)])
+        new.alter([QuotaAlteration(QuotaEntity.of(user="there"), (Op(PRODUCER, 2.0),))])
+        new.alter_broker_configs("", {"max.connections": "7", "max.connections.per.ip": "4"})
+        new.alter_broker_configs("1", {"max.connections": "9"})
+    return place.url, target
+
+
+def test_a_store_is_not_copied_over_other_quotas(
+    two: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = two
+    with SqliteStore(target.removeprefix("sqlite:")) as new:
+        before = new.snapshot(), new.broker_configs(), new.identity()
+    assert main_store(["copy", "--from", source, "--to", target]) == 1
+    with SqliteStore(target.removeprefix("sqlite:")) as new:
+        assert (new.snapshot(), new.broker_configs(), new.identity()) == before
+    told = capsys.readouterr().err
+    assert "consumer_byte_rate:broker_bps: 6 and 60 there" in told
+    assert "producer_byte_rate:broker_bps: not set and 2 there" in told
+    assert "max.connections.per.ip of all brokers: 3 and 4 there" in told
+    assert "max.connections of broker 1: not set and 9 there" in told
+    assert "--merge" in told
+
+
+def test_a_store_is_merged_and_what_is_there_stays(
+    two: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = two
+    assert main_store(["copy", "--merge", "--from", source, "--to", target]) == 0
+    assert "has otherwise stays: " in capsys.readouterr().err
+    with SqliteStore(target.removeprefix("sqlite:")) as new, SqliteStore(source[7:]) as old:
+        assert new.snapshot().entities == {
+            ALICE: {PRODUCER: 5.0, CONSUMER: 60.0},
+            QuotaEntity.of(user="there"): {PRODUCER: 2.0},
+            QuotaEntity.of(user="new"): {PRODUCER: 1.0},
+        }
+        wanted = {"max.connections": "7", "max.connections.per.ip": "4"}
+        assert new.broker_configs() == {"": wanted, "1": {"max.connections": "9"}}
+        known, found = old.identity(), new.identity()
+        assert known is not None
+        assert found is not None
+        assert found.succeeds[0] == (known.id, known.revision)
+    # What was merged agrees in part: what the old store has is there. What is there besides isn't.
+    assert main_store(["copy", "--from", source, "--to", target]) == 1
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_a_migrated_cluster_keeps_its_own_quotas(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merge: bool
+) -> None:
+    place.set(user="alice", producer_byte_rate=5, producer_ids_rate=7)
+    target = SqliteStore(tmp_path / "new.db")  # stands for the cluster
+    monkeypatch.setattr(SqliteStore, "refuses", lambda _: "a controller has taken over")
+    words = ["copy", "--from", place.url, "--to", f"sqlite:{tmp_path / 'new.db'}"]
+    # The quota is gone in the cluster: it was removed there since.
+    assert main_store([*words, "--merge"] if merge else words) == (0 if merge else 1)
+    assert target.snapshot().entities == ({ALICE: {PRODUCER_IDS: 7.0}} if merge else {})
+    target.alter([QuotaAlteration(ALICE, (Op(PRODUCER, 5.0),))])
+    assert main_store(words) == 0
+    assert target.snapshot().entities == {ALICE: {PRODUCER: 5.0, PRODUCER_IDS: 7.0}}
+    target.close()
 
 
 # --- doctor

@@ -5,15 +5,25 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.flags import add_connection
 from headgate.cli.quotas.quota_home import open_quota_store
+from headgate.cli.quotas.quota_output import value_text
 from headgate.cli.results import StoreAccepted, StoreCopied, StoreShown
 from headgate.errors import StoreError
 from headgate.quota.alteration import QuotaAlteration
+from headgate.quota.table import Change, QuotaTable, alterations_of, table_delta
+
+if TYPE_CHECKING:
+    from headgate.store.base import BrokerConfigs
+    from headgate.store.watched import QuotaStore
+
+_FEW: Final = 5
+"""Differences between two stores that are named."""
 
 
 def parser() -> Parser:
@@ -55,6 +65,12 @@ def parser() -> Parser:
     )
     copy.add_argument("--from", metavar="URL", dest="source", required=True, help="the old store")
     copy.add_argument("--to", metavar="URL", dest="target", required=True, help="the new store")
+    copy.add_argument(
+        "--merge",
+        action="store_true",
+        help="copy to a store that holds other quotas or settings: they stay as they are there, "
+        "and what it lacks is added",
+    )
     for each in (show, copy):
         add_connection(each)
     return made
@@ -96,8 +112,6 @@ def _accept(arguments: argparse.Namespace) -> StoreAccepted:
 
 def _copy(arguments: argparse.Namespace) -> StoreCopied:
     from headgate.admin.local import principal
-    from headgate.quota.file import QuotasFile
-    from headgate.quota.plan import diff
 
     if arguments.source == arguments.target:
         raise BadUsage("--from and --to are the same store")
@@ -106,25 +120,19 @@ def _copy(arguments: argparse.Namespace) -> StoreCopied:
         open_quota_store(arguments.source, config) as source,
         open_quota_store(arguments.target, config, create=True) as target,
     ):
-        if len(target.snapshot()) or target.broker_configs():
-            raise StoreError(f"{arguments.target} holds quotas; copy to an empty store")
+        keep = _Kept(source, target, merge=arguments.merge)
         who, tool = principal(), "headgate store copy"
         while True:
             before = source.identity()
             table = source.snapshot()
-            wanted = QuotasFile(table, (), (), frozenset())
-            plan = diff(target.snapshot(), wanted, prune=True)
             message = f"copied from {arguments.source}"
             if before is not None:
                 message += f", store {before}"
-            for half in _halves(plan.alterations()):
+            for half in _halves(alterations_of(keep.changes(target.snapshot(), table))):
                 for result in target.alter(half, who=who, tool=tool, message=message):
                     if result.error is not None:
                         raise StoreError(f"{result.entity}: {result.error}")
-            now, there = source.broker_configs(), target.broker_configs()
-            for broker in {*now, *there}:
-                gone = dict.fromkeys(there.get(broker, ()), None)
-                ops = {**gone, **now.get(broker, {})}
+            for broker, ops in keep.settings(target.broker_configs(), source.broker_configs()):
                 target.alter_broker_configs(broker, ops, who=who, tool=tool)
             if source.identity() == before:
                 break
@@ -136,6 +144,84 @@ def _copy(arguments: argparse.Namespace) -> StoreCopied:
         say(f"{len(table)} entities copied; {arguments.target} took over from store {before}.")
         id_, revision = before[:2]
         return StoreCopied(len(table), arguments.source, arguments.target, id_, revision)
+
+
+class _Kept:
+    """
+    What the new store has otherwise than the old one, and keeps.
+
+    Args:
+        source: the old store.
+        target: the new one.
+        merge: whether it may hold anything else than the old one.
+
+    Raises:
+        StoreError: it does, and mayn't.
+    """
+
+    def __init__(self, source: QuotaStore, target: QuotaStore, *, merge: bool) -> None:
+        found = table_delta(target.snapshot(), source.snapshot()).changes
+        # A cluster that was migrated has taken its own quotas along: what is missing there now was
+        # removed there since.
+        self._kafka_has_its_own = source.refuses() is not None
+        there, here = target.broker_configs(), source.broker_configs()
+        self._quotas = {
+            (change.entity, change.key): change
+            for change in found
+            if change.old is not None or self._is_kafkas(change)
+        }
+        self._settings = {
+            (broker, name)
+            for broker, settings in there.items()
+            for name, value in settings.items()
+            if here.get(broker, {}).get(name) != value
+        }
+        told = [*self._told(there, here)]
+        if not told:
+            return
+        more = f"; and {len(told) - _FEW} more" if len(told) > _FEW else ""
+        few = "; ".join(told[:_FEW]) + more
+        if not merge:
+            raise StoreError(
+                f"{target.url} holds other quotas or settings than {source.url}: {few}. Copy to "
+                "an empty store, or with --merge: then what is there stays, and what it lacks is "
+                "added"
+            )
+        complain(printable(f"What {target.url} has otherwise stays: {few}"))
+
+    def _told(self, there: BrokerConfigs, here: BrokerConfigs) -> Iterator[str]:
+        """Yield each difference for people."""
+        for entity, key, old, new in self._quotas.values():
+            yield f"{entity} {key}: {_value(new)} and {_value(old)} there"
+        for broker, name in sorted(self._settings):
+            value = here.get(broker, {}).get(name, "not set")
+            of = f"broker {broker}" if broker else "all brokers"
+            yield f"{name} of {of}: {value} and {there[broker][name]} there"
+
+    def _is_kafkas(self, change: Change) -> bool:
+        return self._kafka_has_its_own and change.key.known_to_kafka
+
+    def changes(self, there: QuotaTable, table: QuotaTable) -> list[Change]:
+        """Return the changes that give the new store what the old one has, except what is kept."""
+        return [
+            change
+            for change in table_delta(there, table).changes
+            if (change.entity, change.key) not in self._quotas and not self._is_kafkas(change)
+        ]
+
+    def settings(
+        self, there: BrokerConfigs, here: BrokerConfigs
+    ) -> Iterator[tuple[str, dict[str, str | None]]]:
+        """Yield the changes of settings of each broker, except what is kept."""
+        for broker in {**here, **there}:
+            wanted = {**dict.fromkeys(there.get(broker, ())), **here.get(broker, {})}
+            ops = {n: v for n, v in wanted.items() if (broker, n) not in self._settings}
+            if ops:
+                yield broker, ops
+
+
+def _value(value: float | None) -> str:
+    return "not set" if value is None else value_text(value)
 
 
 def _halves(alterations: Sequence[QuotaAlteration]) -> list[list[QuotaAlteration]]:
