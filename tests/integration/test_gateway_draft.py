@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headgate.admin import AdminClient, QuotaEntity
+from headgate.admin import AdminClient, DescribeEffectiveQuotasOptions, QuotaEntity
 from headgate.client.connection import Connection
 from headgate.client.security import Security
 from headgate.config.listeners import HostPort
@@ -272,3 +272,103 @@ def test_55_3_the_gateways_own_last_resort_is_explained(place: Make) -> None:
         bob = config[entities[1]].result(60)
     assert str(bob[CONSUMER].entry.source) == "server.properties"
     assert (bob[PRODUCER].entry.value, bob[CONSUMER].entry.value) == (4_096, 8_192)
+
+
+def test_546_32_an_int64_that_no_double_holds_is_refused_and_not_kept(place: Make) -> None:
+    asked = place()
+    carol = (d.EntityPart("user", "carol"),)
+    for value in (2**53 + 1, 2**63 - 2):
+        told = asked.alter(carol, d.AlterOp("producer_byte_rate", "broker_bps", value, False))
+        assert told.error_code == INVALID
+        assert f"Proposed value {value} for producer_byte_rate" in (told.error_message or "")
+    assert not asked.describe(("user", "EXACT", "carol"))
+    for value in (2**53 + 2, 2**63 - 1):  # a neighbour that a double holds, and "no limit"
+        op = d.AlterOp("producer_byte_rate", "broker_bps", value, False)
+        assert asked.alter(carol, op).error_code == 0
+        assert [e.value for e in asked.describe(("user", "EXACT", "carol"))] == [value]
+
+
+def test_546_39_one_type_in_two_spellings_is_an_error_that_names_it(place: Make) -> None:
+    asked = place()
+    twice = (d.EntityPart("user", "alice"), d.EntityPart("USER", "bob"))
+    told = asked.alter(twice, d.AlterOp("producer_byte_rate", "broker_bps", 5, False))
+    assert told.error_code == INVALID
+    assert "user given twice" in (told.error_message or "")
+    described = asked.effective(user="alice", USER="bob")
+    assert (described.error_code, described.values) == (INVALID, ())
+    assert "user given twice" in (described.error_message or "")
+
+
+def test_546_40_rate_bps_stands_for_a_types_own_unit(place: Make) -> None:
+    asked = place()
+    carol = (d.EntityPart("user", "carol"),)
+    for kind, units in (
+        ("REQUEST_PERCENTAGE", "percent"),
+        ("CONTROLLER_MUTATION_RATE", "per_s"),
+        ("PRODUCER_IDS_RATE", "per_s"),
+        ("PRODUCER_BYTE_RATE", "bps"),
+    ):
+        told = asked.alter(carol, d.AlterOp(kind, "RATE_BPS", 64, False))
+        assert (told.error_code, told.error_message) == (0, None)
+        found = {(e.type, e.units, e.value) for e in asked.describe(("user", "EXACT", "carol"))}
+        assert (kind.lower(), units, 64) in found
+
+
+def test_546_41_a_pair_without_a_meaning_is_refused_by_both_names(place: Make) -> None:
+    told = place().alter(
+        (d.EntityPart("user", "carol"),), d.AlterOp("request_percentage", "shares", 5, False)
+    )
+    assert told.error_code == INVALID
+    assert told.error_message == (
+        "Invalid configuration key request_percentage:shares: request_percentage isn't counted in "
+        "shares, but in percent"
+    )
+
+
+def test_546_16_546_29_overridden_values_follow_the_one_in_force_unless_left_out(
+    store: QuotaStore, place: Make
+) -> None:
+    default = QuotaEntity.of(user=DEFAULT)
+    store.alter([QuotaAlteration.of(default, (Op(PRODUCER, 2_000.0),))])
+    store.alter([QuotaAlteration.of(QuotaEntity.of(client_id="etl"), (Op(PRODUCER, 3_000.0),))])
+    store.alter([QuotaAlteration.of(ALICE, (Op(REQUEST, None),))])
+    asked = place()
+    parts = (d.EntityPart("client-id", "etl"), d.EntityPart("user", "alice"))
+
+    def entries(omit: bool) -> list[tuple[tuple[d.EntityPart, ...], int]]:
+        request = d.DescribeEffectiveQuotasRequest(parts, omit)
+        answer = asked.ask(d.DESCRIBE_EFFECTIVE_QUOTAS, request)
+        [entry] = answer.entries
+        assert (entry.entity, entry.error_code, answer.throttle_time_ms) == (parts, 0, 0)
+        [found] = [v for v in entry.values if (v.type, v.units) == PRODUCER]
+        return [(value.entity, value.value) for value in found.entries]
+
+    in_order = [
+        ((d.EntityPart("user", "alice"),), 1_000),
+        ((d.EntityPart("user", ""),), 2_000),
+        ((d.EntityPart("client-id", "etl"),), 3_000),
+    ]
+    assert entries(omit=False) == in_order
+    assert entries(omit=True) == in_order[:1]
+    with AdminClient(f"{asked.host}:{asked.port}") as client:
+        for omit, wanted in ((False, (2_000.0, 3_000.0)), (True, None)):
+            options = DescribeEffectiveQuotasOptions(omit_overridden_values=omit)
+            found = client.describe_effective_quotas([ETL], options).config()[ETL].result(60)
+            others = found[PRODUCER].overridden_entries
+            assert found[PRODUCER].entry.value == 1_000
+            assert (None if others is None else tuple(e.value for e in others)) == wanted
+
+
+def test_546_35_the_admin_listener_itself_advertises_six_calls_and_no_metadata(
+    place: Make,
+) -> None:
+    asked = place()
+
+    async def versions() -> set[int]:
+        connection = await Connection.open(HostPort(asked.host, asked.port), Security(), greet=True)
+        try:
+            return set(connection.versions)
+        finally:
+            await connection.close()
+
+    assert asyncio.run(versions()) == {17, 18, 36, 48, 49, 50}

@@ -14,6 +14,7 @@ import pytest
 
 from headgate.admin import AdminClient
 from headgate.cli.main import main
+from headgate.cli.quotas.kafka_quotas import main as kafka_quotas
 from headgate.client.connection import Connection
 from headgate.client.security import Security
 from headgate.clock import now_ms
@@ -26,7 +27,7 @@ from headgate.live.picture import EffectiveQuotaOf, Picture, decode
 from headgate.live.why import why
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
-from headgate.quota.key import CONSUMER, PRODUCER, REQUEST
+from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_SHARES, REQUEST
 from headgate.store import open_store
 from headgate.store.base import AuditEvent
 from headgate.store.watched import QuotaStore
@@ -331,3 +332,30 @@ def test_questions_about_everybody_share_one_look(
         assert third.brokers[0].quotas == ()  # as it was before
         one = picture(port(gateway), "ANONYMOUS", "app")
         assert one.brokers[0].quotas[0].rate > 0 and one.brokers[0].connections == 0
+
+
+def test_55_3_why_names_server_properties_where_nothing_else_applies(start: Start) -> None:
+    gateway = start(quota__producer__default="4096", **ADMIN)
+    found = picture(port(gateway), "bob", "etl").effective
+    [quota] = [quota for quota in found if quota.key == PRODUCER.name]
+    assert [(e.entity, e.value) for e in quota.entries] == [("server.properties", 4096.0)]
+    answer = why(picture(port(gateway), "bob", "etl"), "bob", "etl")
+    assert "server.properties" in answer.sentence
+
+
+@pytest.mark.parametrize("capacity", ["", "1000000"])
+def test_546_9_shares_lack_a_capacity_is_said_and_only_where_none_is_set(
+    start: Start, capsys: pytest.CaptureFixture[str], capacity: str
+) -> None:
+    more = {"headgate__capacity__producer_byte_rate": capacity} if capacity else {}
+    gateway = start({QuotaEntity.of(user="alice"): {PRODUCER_SHARES: 2.0}}, **ADMIN, **more)
+    [quota] = picture(port(gateway), "alice", "etl").effective
+    admin = gateway.gateway.shared.admin_address
+    assert admin is not None
+    words = ["--bootstrap-server", f"127.0.0.1:{admin[1]}", "--describe", "--names", "user=alice"]
+    assert kafka_quotas(words) == 0
+    printed = capsys.readouterr()
+    assert "producer_byte_rate:shares=2 {user=alice}" in printed.out
+    said = "the gateway has no headgate.capacity.producer_byte_rate"
+    assert (said in printed.err) == (said in quota.note) == (not capacity)
+    assert bool(printed.err) == (not capacity)

@@ -16,7 +16,7 @@ from headgate.gateway import GatewayThread
 from headgate.gateway.connection.hosts import Hosts
 from headgate.gateway.identity.identity import AuthenticationContext
 from headgate.quota.alteration import Op, QuotaAlteration
-from headgate.quota.entity import QuotaEntity
+from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONNECTION, CONSUMER_SHARES, PRODUCER, PRODUCER_SHARES
 from headgate.store import open_store
 
@@ -360,3 +360,51 @@ def test_a_listener_of_a_name_that_is_open_is_not_opened_over_it(start: Start) -
         gateway.call(again)
     with connect(gateway) as client:
         assert served(client)
+
+
+def test_612_5_the_window_is_the_gateways_quota_window(start: Start) -> None:
+    gateway = start(quota__window__size__seconds="2", quota__window__num="3")
+    limits = gateway.gateway.brokers[1].quotas
+
+    def waits() -> list[float]:
+        limits.set_broker_rate(1)
+        now_ms = time.time_ns() // 1_000_000
+        return [limits.reserve("PLAINTEXT", now_ms) for _ in range(12)]
+
+    found = gateway.call(waits)
+    assert found[0] == 0
+    assert max(found) == 2_000  # one window, and not the default's second
+
+
+class Counted:
+    """Names clients by how many it has named before."""
+
+    built: ClassVar[list[str]] = []
+
+    def build(self, context: AuthenticationContext) -> str:
+        """Return a new name each time."""
+        self.built.append(f"client {len(self.built)}")
+        return self.built[-1]
+
+
+def test_55_12_the_principal_is_the_sessions_and_is_found_once(start: Start) -> None:
+    Counted.built.clear()
+    gateway = start(
+        {QuotaEntity.of(user=DEFAULT): {PRODUCER: 1_000_000.0}},
+        principal__builder__class=f"{__name__}:Counted",
+    )
+    for session in range(2):
+        with connect(gateway) as client:
+            for _ in range(3):
+                client.sendall(produce(100))
+                read_answer(client)
+            assert Counted.built == [f"client {number}" for number in range(session + 1)]
+    manager = gateway.gateway.brokers[1].rules.managers.by_key[PRODUCER]
+    # Both are charged by the default user's quota, each under its own name.
+    assert gateway.call(
+        lambda: [manager.sensor((f"client {n}", "")) is None for n in range(3)]
+    ) == [
+        False,
+        False,
+        True,
+    ]

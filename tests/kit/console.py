@@ -180,6 +180,7 @@ class CannedLive:
                     broker.broker_id, broker.gateway, connections=connections,
                     listeners=broker.listeners,
                     quotas=tuple(uses[:most]), other_quotas=len(uses[most:]),
+                    without_capacity=broker.without_capacity,
                 )
             )  # fmt: skip
         effective = (

@@ -9,9 +9,15 @@ from typing import Any
 
 from headgate.errors import invalid_request
 from headgate.quota.alteration import Op, QuotaAlteration
-from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity
+from headgate.quota.entity import (
+    DEFAULT,
+    Default,
+    EntityName,
+    QuotaEntity,
+    canonical_entity_type,
+)
 from headgate.quota.filter import QuotaFilter, Rule
-from headgate.quota.key import QuotaKey
+from headgate.quota.key import QuotaKey, is_exact, kips_key
 
 EntityLike = QuotaEntity | Mapping[str, EntityName | None]
 """An entity, or ``{"user": "alice", "client-id": None}``, where None is the default."""
@@ -33,9 +39,11 @@ def entity_of(given: EntityLike) -> QuotaEntity:
         raise TypeError(f"an entity is QuotaEntity.of(user=…) or {{'user': …}}, not {_said(given)}")
     entries: dict[str, EntityName] = {}
     for kind, name in given.items():
+        if canonical_entity_type(kind) in entries:
+            raise invalid_request(f"entity type {canonical_entity_type(kind)} is given twice")
         if name is not None and not isinstance(name, str | Default):
             raise TypeError(f"the name of a {kind} is text, or None for the default, not {name!r}")
-        entries[kind] = DEFAULT if name is None else name
+        entries[canonical_entity_type(kind)] = DEFAULT if name is None else name
     return QuotaEntity(entries)
 
 
@@ -87,10 +95,14 @@ def _op_of(given: Any) -> Op:
     key, value = given
     if isinstance(key, str):
         key = QuotaKey.parse(key)
+    if isinstance(key, QuotaKey):
+        key = kips_key(key.type, key.units)
     if not isinstance(key, QuotaKey):
         raise TypeError(f"a key is QuotaKey(type, units) or 'producer_byte_rate', not {key!r}")
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise TypeError(f"the value of {key} is a number, or None to clear it, not {value!r}")
+    if value is not None and not is_exact(value):
+        raise invalid_request(f"{key}: quotas are doubles, and none holds {value} as it is")
     # Whole numbers may come as int; the wire and the stores hold doubles.
     return Op(key, None if value is None else float(value))
 
@@ -108,6 +120,11 @@ def filters_of(given: Collection[Any]) -> list[QuotaFilter]:
     for item in given:
         if not isinstance(item, QuotaFilter):
             raise TypeError(f"a filter is QuotaFilter(entity_type, rule, match), not {item!r}")
+        if item.match is None:
+            raise invalid_request(
+                f"The match of the filter on {item.entity_type} is None; a default's is DEFAULT, "
+                "and a filter that is left out matches any name."
+            )
         if item.rule not in set(Rule):
             raise invalid_request(f"Unknown rule {item.rule}; there are {' and '.join(Rule)}.")
     return list(given)

@@ -8,7 +8,7 @@ values as int64.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from headgate.quota.alteration import Op, QuotaAlteration
@@ -21,7 +21,7 @@ from headgate.quota.entity import (
     canonical_entity_type,
 )
 from headgate.quota.filter import FilterComponent, MatchType, match_type_of
-from headgate.quota.key import QuotaKey, canonical_type, canonical_units
+from headgate.quota.key import QuotaKey, is_exact, kips_key
 from headgate.steps import FEW, Work
 from headgate.wire.messages import draft as d
 from headgate.wire.messages import quotas as q
@@ -37,7 +37,7 @@ _key_of = functools.lru_cache(256)(QuotaKey.parse)
 
 def entity_of(parts: Iterable[q.EntityPart]) -> QuotaEntity:
     """Read an entity; a null name is the default."""
-    return QuotaEntity(dict(map(_named, parts)))
+    return QuotaEntity.verbatim(dict(map(_named, parts)))
 
 
 def entity_steps(parts: Iterable[q.EntityPart]) -> Work[QuotaEntity]:
@@ -57,7 +57,7 @@ def _entity_steps(parts: Iterable[tuple[str, EntityName]]) -> Work[QuotaEntity]:
             break  # one of them isn't known, so it is refused whatever follows
         if not count % FEW:
             yield
-    return QuotaEntity(named)
+    return QuotaEntity.verbatim(named)
 
 
 def parts_of(entity: QuotaEntity) -> tuple[q.EntityPart, ...]:
@@ -146,8 +146,19 @@ def draft_entity_of(parts: Iterable[d.EntityPart]) -> QuotaEntity:
 
 
 def draft_entity_steps(parts: Iterable[d.EntityPart]) -> Work[QuotaEntity]:
-    """Read an entity that may have thousands of parts; the empty name is the default."""
-    return _entity_steps(map(_draft_named, parts))
+    """
+    Read an entity that may have thousands of parts; the empty name is the default.
+
+    A type that stands twice gets a name that no type has, so that it is refused.
+    """
+    return _entity_steps(_once(map(_draft_named, parts)))
+
+
+def _once(parts: Iterable[tuple[str, EntityName]]) -> Iterator[tuple[str, EntityName]]:
+    seen = set()
+    for entity_type, name in parts:
+        yield f"{entity_type} given twice" if entity_type in seen else entity_type, name
+        seen.add(entity_type)
 
 
 def _draft_named(part: d.EntityPart) -> tuple[str, EntityName]:
@@ -161,12 +172,13 @@ def draft_parts_of(entity: QuotaEntity) -> tuple[d.EntityPart, ...]:
 
 def draft_key_of(quota_type: str, units: str) -> QuotaKey:
     """Read a key from its type and units."""
-    return QuotaKey(canonical_type(quota_type), canonical_units(units))
+    return kips_key(quota_type, units)
 
 
 def draft_op_of(op: d.AlterOp) -> Op:
-    """Read what to do with one key."""
-    return Op(draft_key_of(op.type, op.units), None if op.remove else float(op.value))
+    """Read what to do with one key; a value that a double can't hold stays int, to be refused."""
+    value = float(op.value) if is_exact(op.value) else op.value
+    return Op(draft_key_of(op.type, op.units), None if op.remove else value)
 
 
 def draft_int64(value: float) -> int:

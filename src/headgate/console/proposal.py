@@ -18,6 +18,7 @@ from headgate.console.parts import ConsoleParts
 from headgate.console.preview import Preview, preview
 from headgate.console.what_if import WhatIf, what_if
 from headgate.errors import HeadgateError, StoreError, StoreMovedOn
+from headgate.live.effective import no_capacity
 from headgate.live.picture import Picture
 from headgate.quota.file import digest_of
 from headgate.quota.plan import Plan
@@ -75,6 +76,9 @@ async def propose(parts: ConsoleParts, making: Making) -> Proposal:
         picture = await parts.home.picture()
     except (HeadgateError, OSError) as error:
         notes.append(f"It isn't known which clients are connected: {error}")
+    idle = frozenset() if picture is None else picture.without_capacity
+    keys = {change.key for change in plan.changes if change.new is not None}
+    notes += [no_capacity(key) for key in sorted(keys) if key.name in idle]
     shown = await to_thread.run_sync(preview, plan, picture)
     tried, why = await try_out(parts, plan)
     return Proposal(plan, state, shown, refused, tried, (*notes, *filter(None, (why,))))

@@ -4,15 +4,17 @@ The quotas of a table that apply to a principal and client-id, in the form of a 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from headgate.live.picture import EffectiveQuotaEntry, EffectiveQuotaOf
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.key import CONNECTION
+from headgate.quota.key import CONNECTION, QuotaKey
 from headgate.quota.precedence import resolve, resolve_entity
 from headgate.quota.table import QuotaTable
 
 
 def effective_of(
-    table: QuotaTable, user: str, client_id: str | None
+    table: QuotaTable, user: str, client_id: str | None, without_capacity: Collection[str] = ()
 ) -> tuple[EffectiveQuotaOf, ...]:
     """
     Return what applies, for every quota key under which something does.
@@ -21,6 +23,7 @@ def effective_of(
         table: the quotas.
         user: the principal's name, raw.
         client_id: the client-id; None: what applies to the principal alone.
+        without_capacity: keys of shares that the gateway doesn't enforce.
     """
     found = []
     for key in table.keys():  # noqa: SIM118 - a QuotaTable isn't a dict
@@ -41,10 +44,15 @@ def effective_of(
                     quota.user_tag,
                     quota.client_tag,
                     unlimited=quota.value is None,
-                    note=quota.note or "",
+                    note=no_capacity(key) if key.name in without_capacity else quota.note or "",
                 )
             )
     return tuple(found)
+
+
+def no_capacity(key: QuotaKey) -> str:
+    """Say that shares aren't enforced."""
+    return f"{key} isn't enforced: the gateway has no headgate.capacity.{key.type}"
 
 
 def _path(source: object) -> str:

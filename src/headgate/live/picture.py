@@ -218,6 +218,8 @@ class BrokerPicture(msgspec.Struct, frozen=True, omit_defaults=True):
             bounded.
         other_quotas: how many more quota-ids there are.
         splits_expired: whether cluster-wide quotas are split by numbers that are out of date.
+        without_capacity: keys of shares that aren't enforced, because the gateway has no
+            ``headgate.capacity`` for them.
     """
 
     broker_id: int
@@ -231,6 +233,7 @@ class BrokerPicture(msgspec.Struct, frozen=True, omit_defaults=True):
     quotas: tuple[QuotaUse, ...] = ()
     other_quotas: int = 0
     splits_expired: bool = False
+    without_capacity: tuple[str, ...] = ()
 
 
 class Picture(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -263,6 +266,11 @@ class Picture(msgspec.Struct, frozen=True, omit_defaults=True):
     format: int = FORMAT
     note: str = ""
     changes: tuple[QuotaChange, ...] = ()
+
+    @property
+    def without_capacity(self) -> frozenset[str]:
+        """Keys of shares that some broker's gateway doesn't enforce, for want of a capacity."""
+        return frozenset(key for broker in self.brokers for key in broker.without_capacity)
 
 
 def encode(picture: Picture) -> bytes:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from headgate.errors import ApiError, invalid_request
 from headgate.quota.entity import KNOWN_TYPES, Default, QuotaEntity
-from headgate.quota.key import KEYS, QuotaKey
+from headgate.quota.key import KEYS, QuotaKey, QuotaUnit, is_exact
 
 
 class Op(NamedTuple):
@@ -180,10 +180,15 @@ def value_error(entity: QuotaEntity, key: QuotaKey, value: float) -> ApiError | 
     """
     spec = KEYS.get(key)
     if spec is None or entity.shape not in spec.shapes:
-        return invalid_request(f"Invalid configuration key {key.name}")
+        return invalid_request(f"Invalid configuration key {key.name}{_units_of(key)}")
     # Differs: NaN, which Kafka stores (4.3.1) or turns into 0 (3.9.2), is refused.
     if math.isnan(value) or value <= 0.0:
         return invalid_request(f"Quota {key.name} must be greater than 0")
+    if not is_exact(value):
+        return invalid_request(
+            f"Proposed value {value} for {key.name} can't be kept as it is: quotas are doubles, "
+            f"and the nearest is {float(value):.0f}."
+        )
     if spec.value_type == "DOUBLE":
         return None
     largest = 2147483647.0 if spec.value_type == "INT" else 9223372036854775807.0
@@ -193,6 +198,14 @@ def value_error(entity: QuotaEntity, key: QuotaKey, value: float) -> ApiError | 
     if abs(math.fmod(value, 1.0)) > 1e-6:
         return invalid_request(f"{key.name} cannot be a fractional value.")
     return None
+
+
+def _units_of(key: QuotaKey) -> str:
+    """Say which units a type has, where a key has another one that exists."""
+    units = [known.units for known in KEYS if known.type == key.type]
+    if not units or key.units in units or key.units not in set(QuotaUnit):
+        return ""
+    return f": {key.type} isn't counted in {key.units}, but in {' or '.join(units)}"
 
 
 def check_types(entity_types: Iterable[str]) -> None:

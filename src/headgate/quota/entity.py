@@ -70,7 +70,8 @@ class QuotaEntity:
 
     Args:
         entries: entity type to name or :data:`DEFAULT`. Unknown types are allowed here: the
-            admin client passes them on, servers and stores refuse them by name.
+            admin client passes them on, servers and stores refuse them by name. The names of the
+            Java enum, ``USER`` and ``CLIENT_ID``, mean the same.
 
     Source: KIP-546 "Public Interfaces"; org.apache.kafka.common.quota.ClientQuotaEntity.
     """
@@ -79,6 +80,12 @@ class QuotaEntity:
     Type: ClassVar = EntityType
 
     def __init__(self, entries: Mapping[str, EntityName]) -> None:
+        self._keep({canonical_entity_type(t): name for t, name in entries.items()})
+        if len(self._items) != len(entries):
+            twice = ", ".join(map(str, entries))
+            raise InvalidQuota(f"an entity type is given twice: {twice}")
+
+    def _keep(self, entries: Mapping[str, EntityName]) -> None:
         items = [(str(t), name) for t, name in entries.items()]
         for entity_type, name in items:
             if not isinstance(name, (str, Default)):
@@ -89,6 +96,13 @@ class QuotaEntity:
             items.sort(key=lambda item: (_ORDER.get(item[0], 9), item[0]))
         self._items: tuple[tuple[str, EntityName], ...] = tuple(items)
         self._hash = hash(self._items)
+
+    @classmethod
+    def verbatim(cls, entries: Mapping[str, EntityName]) -> QuotaEntity:
+        """Build from types as the released wire spells them: ``USER`` is no type there."""
+        made = cls.__new__(cls)
+        made._keep(entries)
+        return made
 
     @classmethod
     def of(

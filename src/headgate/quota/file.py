@@ -31,7 +31,7 @@ from headgate.quota.alteration import Op, entity_error, value_error
 from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity
 from headgate.quota.human import has_unit, read_value
 from headgate.quota.kafka_user import are_resources, as_quotas_file
-from headgate.quota.key import KEYS, QuotaKey, format_value
+from headgate.quota.key import KEYS, QuotaKey, format_value, is_exact
 from headgate.quota.table import QuotaTable
 from headgate.steps import finish, sorting
 from headgate.yaml_reading import compose_all
@@ -343,6 +343,9 @@ class _Reader:
             text = node.value.lower() if isinstance(node, yaml.ScalarNode) else "nan"
             # YAML writes infinity, which Kafka takes as a request percentage, with a dot.
             value = float(text.replace(".inf", "inf"))
+            if text.isdecimal() and not is_exact(int(text)):
+                self.wrong(node, f"{name}: quotas are doubles, and none holds {text} as it is")
+                return None
         except ValueError:
             value = math.nan
         if math.isnan(value):

@@ -11,7 +11,14 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from headgate.errors import ApiError, KafkaError, invalid_request
-from headgate.quota.entity import DEFAULT, KNOWN_TYPES, Default, EntityName, QuotaEntity
+from headgate.quota.entity import (
+    DEFAULT,
+    KNOWN_TYPES,
+    Default,
+    EntityName,
+    QuotaEntity,
+    canonical_entity_type,
+)
 
 
 class MatchType(StrEnum):
@@ -88,10 +95,11 @@ class QuotaFilter(_QuotaFilter):
 
     def component(self) -> FilterComponent:
         """Return the same condition as a released-style component."""
+        entity_type = canonical_entity_type(self.entity_type)
         if self.rule == Rule.PREFIX and isinstance(self.match, str):
-            return FilterComponent(str(self.entity_type), MatchType.PREFIX, self.match)
+            return FilterComponent(entity_type, MatchType.PREFIX, self.match)
         # KIP-546: QUOTA_ENTITY_NAME_DEFAULT is the empty text.
-        return FilterComponent.of_name(str(self.entity_type), self.match or DEFAULT)
+        return FilterComponent.of_name(entity_type, self.match or DEFAULT)
 
 
 def matches(

@@ -7,6 +7,7 @@ types and ranges.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -116,6 +117,28 @@ def canonical_type(text: str) -> str:
 def canonical_units(text: str) -> str:
     """Return the wire spelling of a unit (``RATE_BPS``, ``BROKER_BPS`` mean the same)."""
     return QuotaUnit[text].value if text in QuotaUnit.__members__ else text
+
+
+def kips_key(quota_type: str, units: str) -> QuotaKey:
+    """
+    Return a key as KIP-546 spells it.
+
+    ``RATE_BPS`` is the only unit that the draft defines, so it stands for the own unit of a type
+    that isn't of bytes: ``(REQUEST_PERCENTAGE, RATE_BPS)`` is ``request_percentage:percent``.
+    """
+    key = QuotaKey(canonical_type(quota_type), canonical_units(units))
+    own = _ENFORCED_UNITS.get(key.type, QuotaUnit.BROKER_BPS)
+    if key.units == QuotaUnit.RATE_BPS and own != QuotaUnit.BROKER_BPS:
+        return QuotaKey(key.type, own)
+    return key
+
+
+def is_exact(value: float) -> bool:
+    """Whether a double holds a number; 2^63 - 1 stands for Kafka's "no limit", 2^63."""
+    try:
+        return value == 2**63 - 1 or math.isnan(value) or float(value) == value
+    except OverflowError:
+        return False
 
 
 class KeySpec(NamedTuple):

@@ -513,3 +513,61 @@ def test_settings_that_do_not_exist_are_refused_at_once() -> None:
         "unknown setting sasl.mechanisme; did you mean sasl.mechanism?",
         "unknown setting x",
     )
+
+
+def test_546_39_the_enums_names_as_text_are_keys_for_a_store_too(client: AdminClient) -> None:
+    pair = QuotaEntity.of(user="alice", client_id=DEFAULT)
+    for given in (
+        {"CLIENT_ID": None, "USER": "alice"},
+        QuotaEntity({"USER": "alice", "CLIENT_ID": DEFAULT}),
+    ):
+        client.alter_quotas(
+            [AlterQuotasEntry(given, {"PRODUCER_BYTE_RATE:RATE_BPS": 5})]
+        ).all().result(60)
+        op = Op(QuotaKey("CONSUMER_BYTE_RATE", "RATE_BPS"), 7)
+        client.alter_quotas([AlterQuotasEntry(given, [op])]).all().result(60)
+        found = (
+            client.describe_quotas([QuotaFilter("USER", "EXACT", "alice")]).entities().result(60)
+        )
+        assert found == {pair: {PRODUCER_BPS: 5.0, QuotaKey("consumer_byte_rate", "bps"): 7.0}}
+        values = client.describe_effective_quotas([given]).config()[pair].result(60)
+        assert values[PRODUCER_BPS].entry.source == pair
+        client.alter_quotas(
+            [AlterQuotasEntry(given, {PRODUCER_BPS: None, op.key: None})]
+        ).all().result(60)
+
+
+def test_546_39_a_type_given_twice_and_a_match_of_none_are_named(client: AdminClient) -> None:
+    with pytest.raises(ApiError, match="entity type user is given twice"):
+        client.alter_quotas([AlterQuotasEntry({"user": "a", "USER": "b"}, {PRODUCER: 5})])
+    with pytest.raises(InvalidQuota, match="given twice: user, USER"):
+        QuotaEntity({"user": "a", "USER": "b"})
+    with pytest.raises(ApiError, match="match of the filter on user is None") as refused:
+        client.describe_quotas([QuotaFilter("user", "EXACT", None)])  # type: ignore[arg-type]
+    assert refused.value.code == KafkaError.INVALID_REQUEST
+
+
+def test_546_40_rate_bps_is_a_types_own_unit_in_the_library(client: AdminClient) -> None:
+    alice = QuotaEntity.of(user="alice")
+    key = QuotaKey(QuotaKey.Type.REQUEST_PERCENTAGE, QuotaKey.Units.RATE_BPS)
+    client.alter_quotas([AlterQuotasEntry(alice, [Op(key, 50)])]).all().result(60)
+    found = client.describe_quotas([]).entities().result(60)
+    assert found == {alice: {REQUEST: 50.0}}
+
+
+def test_546_32_a_whole_number_that_no_double_holds_is_refused(client: AdminClient) -> None:
+    alice = QuotaEntity.of(user="alice")
+    with pytest.raises(ApiError, match="none holds 9007199254740993") as refused:
+        client.alter_quotas([AlterQuotasEntry(alice, {PRODUCER: 2**53 + 1})])
+    assert refused.value.code == KafkaError.INVALID_REQUEST
+    client.alter_quotas([AlterQuotasEntry(alice, {PRODUCER: 2**63 - 1})]).all().result(60)
+    assert client.describe_quotas([]).entities().result(60) == {alice: {PRODUCER: 2.0**63}}
+
+
+def test_546_41_units_that_a_type_has_not_are_refused_by_both_names(client: AdminClient) -> None:
+    alice = QuotaEntity.of(user="alice")
+    wrong = QuotaKey("request_percentage", "shares")
+    with pytest.raises(
+        ApiError, match="request_percentage isn't counted in shares, but in percent"
+    ):
+        client.alter_quotas([AlterQuotasEntry(alice, {wrong: 5})]).all().result(60)

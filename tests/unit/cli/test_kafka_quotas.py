@@ -8,6 +8,7 @@ import pytest
 
 from headgate.admin.home import with_way_out
 from headgate.cli.kafka_configs import kafka_configs
+from headgate.cli.main import load
 from headgate.cli.quotas.kafka_quotas import main, split_list
 from headgate.cli.quotas.quota_output import list_order, value_text
 from headgate.errors import ApiError, KafkaError
@@ -319,3 +320,15 @@ def test_546_36_the_released_tool_is_neither_hidden_nor_called_old(
         "Completed updating config for user alice.",
     ]
     assert printed.err == ""
+
+
+def test_546_32_a_value_that_no_double_holds_is_refused(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert alter(url, "--names=user=a", "--add=producer_byte_rate=9007199254740993") == 2
+    assert "none holds 9007199254740993 as it is" in capsys.readouterr().err
+    file = tmp_path / "quotas.yaml"
+    file.write_text("quotas: [{entity: {user: a}, producer_byte_rate: 9007199254740993}]")
+    assert load("apply")(["--store", url, str(file)]) == 1
+    assert "none holds 9007199254740993 as it is" in capsys.readouterr().err
+    assert alter(url, "--names=user=a", "--add=producer_byte_rate=9223372036854775807") == 0

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from headgate.console.app import make_app
@@ -75,6 +76,20 @@ def test_a_name_that_looks_like_another_and_a_removal_of_nothing_are_said(
     assert "Kafka names users without their type: alice" in answer.text
     answer = client.send_form("/change/preview", SET | {"remove": "yes"})
     assert "has no producer_byte_rate:broker_bps: nothing is removed" in answer.text
+
+
+@pytest.mark.parametrize("without", [(), ("producer_byte_rate:shares",)])
+def test_546_9_the_console_says_that_shares_lack_a_capacity(
+    console: Console, without: tuple[str, ...]
+) -> None:
+    [broker] = console.live.shown.brokers
+    brokers = (msgspec.structs.replace(broker, without_capacity=without),)
+    console.live.shown = msgspec.structs.replace(console.live.shown, brokers=brokers)
+    change = {"user": "alice", "key": "producer_byte_rate:shares", "value": "2"}
+    answer = console.client("operator").send_form("/change/preview", change)
+    assert answer.status_code == 200
+    said = "the gateway has no headgate.capacity.producer_byte_rate"
+    assert (said in answer.text) == bool(without)
 
 
 def test_a_quota_is_previewed_set_with_a_reason_and_taken_back(console: Console) -> None:

@@ -10,6 +10,7 @@ import pytest
 from headgate.config import Settings, load_settings
 from headgate.config.listeners import SecurityProtocol
 from headgate.errors import ConfigError
+from headgate.gateway.charging.managers import Managers
 from headgate.gateway.identity.lending import Lending
 from headgate.gateway.identity.sasl import jwt_claim
 from headgate.gateway.usage.usage_journal import topic_config
@@ -80,3 +81,11 @@ def test_refusals_dont_fill_the_disk(tmp_path: Path) -> None:
         assert len(store.audit_log()) == 10_000
     finally:
         store.close()
+
+
+@pytest.mark.parametrize("interval_ms", [10, 250, 3_600_000])
+def test_936_4_the_gateway_cleans_at_the_interval_that_is_set(interval_ms: int) -> None:
+    setting = "producer.id.quota.cache.cleanup.scheduler.interval.ms"
+    managers = Managers(Settings.from_properties({**NEEDED, setting: str(interval_ms)}), 0)
+    managers.producer_ids.add("u", 1, 0)
+    assert managers.producer_ids.idle_ms(11_000) == interval_ms

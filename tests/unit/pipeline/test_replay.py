@@ -321,3 +321,18 @@ def test_the_driver_gets_a_row_per_quota_type_of_a_task_however_many_batches_it_
     ]
     [nothing] = agreement_of_task(iter(()))
     assert nothing.num_rows == 0
+
+
+def test_55_3_replay_and_what_if_name_server_properties_as_the_last_resort() -> None:
+    table = QuotaTable(
+        {QuotaEntity.of(user="alice"): {PRODUCER: 5.0}}, static_defaults={PRODUCER: 7.0}
+    )
+    resolver = Quotas.of(table).resolver()
+    bob = resolver("bob", "etl", "producer_byte_rate", 0)
+    assert (bob.quota_id, bob.quota, bob.quota_source) == (":etl", 7.0, "server.properties")
+    assert resolver("alice", "etl", "producer_byte_rate", 0).quota_source == "{user=alice}"
+    tags, limit = resolver.sensor("bob", "etl", "producer_byte_rate", 0)
+    assert (tags, limit) == (("", "etl"), 7.0)
+    assert resolver.source(tags, "producer_byte_rate", 0) == "server.properties"
+    assert resolver.source(("alice", ""), "producer_byte_rate", 0) == "{user=alice}"
+    assert resolver.source(tags, "consumer_byte_rate", 0) is None

@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -66,11 +66,16 @@ def _look(arguments: argparse.Namespace) -> Examined:
     return report
 
 
-def look_at_quotas(store: QuotaStore | None, table: QuotaTable, report: Examined) -> None:
-    """Look for quotas that don't do what they seem to."""
+def look_at_quotas(
+    store: QuotaStore | None,
+    table: QuotaTable,
+    report: Examined,
+    idle: Collection[str] | None = None,
+) -> None:
+    """Look for quotas that don't do what they seem to; see ``findings``."""
     if store is not None and (refuses := store.refuses()) is not None:
         report.found.append(refuses)
-    report.found += [*older_layout(store), *findings(table)]
+    report.found += [*older_layout(store), *findings(table, idle)]
     report.seen.append(f"{len(table)} {entities(len(table))}")
 
 
@@ -83,6 +88,7 @@ def look_at_setup(config: Path, report: Examined) -> None:
     """
     from headgate.cli.doctor.setup import look
     from headgate.config import load_settings
+    from headgate.gateway.broker.pictured import without_capacity
     from headgate.store import open_store
 
     settings = load_settings(config)
@@ -91,25 +97,26 @@ def look_at_setup(config: Path, report: Examined) -> None:
     try:
         with open_store(settings.store, settings, create=False) as store:
             table = store.snapshot()
-            look_at_quotas(store, table, report)
+            look_at_quotas(store, table, report, without_capacity(settings))
     except StoreError as error:
         report.unseen.append(f"the store {settings.store}: {error}")
     look(settings, table, report)
 
 
-def findings(table: QuotaTable) -> Iterator[str]:
+def findings(table: QuotaTable, idle: Collection[str] | None = None) -> Iterator[str]:
     """
     Yield a sentence for each quota that doesn't do what it seems to.
 
     Args:
         table: every quota.
+        idle: keys of shares that a gateway has no capacity for; None: its settings aren't known.
     """
     yield from _hidden_by_unlimited_default(table)
     yield from name_notes(table.entities)
     yield from _one_address_twice(table.entities)
     yield from _not_reached_without_client_id(table)
     for key in _SHARES:
-        if table.for_key(key):
+        if table.for_key(key) and (idle is None or key.name in idle):
             yield (
                 f"{len(table.for_key(key))} entities have {key}: shares are enforced only where "
                 f"headgate.capacity.{key.type} is set, by a gateway"

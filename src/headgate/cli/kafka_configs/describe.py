@@ -47,7 +47,7 @@ def describe(client: AdminClient, options: ConfigsOptions) -> None:
         quotas = find(client, components_of(types, names))
         for line in quota_lines(quotas):
             say(line)
-        for note in conditions(key for values in quotas.values() for key in values):
+        for note in conditions(client, (key for values in quotas.values() for key in values)):
             complain(f"note: {note}")
         if kind == USERS and CLIENTS not in types and "" not in names:
             _describe_scram(client, names)

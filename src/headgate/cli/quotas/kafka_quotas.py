@@ -16,7 +16,7 @@ from headgate.cli import exit_codes
 from headgate.cli.connecting import STORE, connect
 from headgate.cli.contract import BadUsage, run
 from headgate.cli.joptsimple import Option, OptionError, OptionSet, parse, usage, words_of
-from headgate.cli.output import complain, printable, say
+from headgate.cli.output import printable, say
 from headgate.cli.quotas.flags import split_list
 from headgate.cli.quotas.quota_output import (
     conditions,
@@ -40,7 +40,7 @@ from headgate.quota.entity import (
 )
 from headgate.quota.filter import QuotaFilter
 from headgate.quota.human import read_value
-from headgate.quota.key import QuotaKey
+from headgate.quota.key import QuotaKey, is_exact
 from headgate.quota.lookalikes import name_notes
 from headgate.quota.plan import nothing_removed
 
@@ -254,6 +254,8 @@ def read_ops(options: OptionSet) -> tuple[Op, ...]:
         if not equals:
             raise BadUsage(f"--add: {part!r} isn't of the form name:unit=value")
         key = QuotaKey.parse(name.strip())
+        if value.strip().isdecimal() and not is_exact(int(value)):
+            raise BadUsage(f"--add: {key}: quotas are doubles, and none holds {value} as it is")
         try:
             found.append(Op(key, to_double(value)))
         except ValueError:
@@ -319,12 +321,12 @@ def describe(options: OptionSet) -> DescribedAll:
     with connect(options, TOOL) as client:
         result = client.describe_effective_quotas([entity], asked)
         values = result.config()[entity].result(_TIMEOUT_S)
+        asked_for = [] if options.has("json") else conditions(client, values)
     for line in effective_lines(values):
         say(line)
     if not options.has("json"):
         notes = sorted({value.note for value in values.values() if value.note})
-        for note in (*notes, *conditions(values)):
-            complain(printable(f"kafka-quotas: note: {note}"))
+        say_notes(TOOL, [*notes, *asked_for])
     return DescribedAll([described(key, values[key]) for key in sorted(values, key=str)])
 
 

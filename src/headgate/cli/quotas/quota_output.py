@@ -7,11 +7,13 @@ Source: KIP-546 "Output".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headgate.admin.api import Entry, Value, Values
 from headgate.cli.output import complain, printable
 from headgate.cli.results import Described, Effective, Entity, Number, finite
+from headgate.errors import HeadgateError
+from headgate.live.effective import no_capacity
 from headgate.quota.entity import Default, QuotaEntity
 from headgate.quota.key import QuotaKey, QuotaUnit
 from headgate.quota.precedence import PRECEDENCE
@@ -65,14 +67,23 @@ def number(value: float | None) -> int | float | None:
     return 2**63 - 1 if value == 2.0**63 else int(value)
 
 
-def conditions(keys: Iterable[QuotaKey]) -> list[str]:
-    """Return notes about keys that are enforced only under a condition."""
-    return [
-        f"{key} is enforced only where headgate.capacity.{key.type} is set, by a gateway"
-        for key in sorted(set(keys), key=str)
-        if key.units == QuotaUnit.SHARES
-    ]
+def conditions(client: AdminClient, keys: Iterable[QuotaKey]) -> list[str]:
+    """Return notes about keys that are enforced only under a condition, unless it is met."""
+    shares = sorted({key for key in keys if key.units == QuotaUnit.SHARES}, key=str)
+    if not shares:
+        return []
+    try:
+        idle = client.describe_live(most=1).without_capacity
+    except HeadgateError:  # a store, a broker, or a gateway that doesn't tell everybody
+        return [
+            f"{key} is enforced only where headgate.capacity.{key.type} is set, by a gateway"
+            for key in shares
+        ]
+    return [no_capacity(key) for key in shares if key.name in idle]
 
+
+if TYPE_CHECKING:
+    from headgate.admin import AdminClient
 
 _MOST_NOTES: Final = 50
 

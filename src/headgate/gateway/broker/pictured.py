@@ -28,12 +28,13 @@ from headgate.live.picture import (
     WaitTold,
 )
 from headgate.metrics.samples import rate_of
-from headgate.quota.key import CONNECTION, QuotaKey
+from headgate.quota.key import CONNECTION, CONSUMER_SHARES, PRODUCER_SHARES, QuotaKey
 from headgate.throttle.java import INT_MAX, UNLIMITED
 from headgate.throttle.overrides import Tags
 from headgate.throttle.sensor import SampledRate
 
 if TYPE_CHECKING:
+    from headgate.config.settings import Settings
     from headgate.gateway.broker.broker import Broker
     from headgate.gateway.charging.told import Told
     from headgate.gateway.session.state import SessionState
@@ -266,7 +267,17 @@ def picture_steps(
         listeners=tuple(_listeners(broker, connected, now_ms)),
         quotas=tuple(quotas),
         other_quotas=left_out,
+        without_capacity=without_capacity(broker.settings),
     )
+
+
+def without_capacity(settings: Settings) -> tuple[str, ...]:
+    """Return the keys of shares that settings give no capacity for."""
+    capacities = (
+        (PRODUCER_SHARES, settings.capacity_producer_byte_rate),
+        (CONSUMER_SHARES, settings.capacity_consumer_byte_rate),
+    )
+    return tuple(key.name for key, capacity in capacities if capacity is None)
 
 
 def _rank(

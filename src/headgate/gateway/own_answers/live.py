@@ -20,7 +20,12 @@ from msgspec.structs import replace
 
 from headgate.clock import now_ms
 from headgate.errors import KafkaError
-from headgate.gateway.broker.pictured import Connected, connected_steps, picture_steps
+from headgate.gateway.broker.pictured import (
+    Connected,
+    connected_steps,
+    picture_steps,
+    without_capacity,
+)
 from headgate.gateway.charging.plans import Kind
 from headgate.gateway.identity.identity import ANONYMOUS
 from headgate.gateway.kept.limits import static_defaults
@@ -163,13 +168,14 @@ class Live:
             )
         table = await self._table(answers)
         brokers = tuple(sorted(found, key=lambda broker: broker.broker_id))
+        idle = without_capacity(answers.current.settings)
         return Picture(
             at_ms=min(looked_ms, default=now_ms()),
             brokers=brokers,
             user=user,
             client_id=client_id,
             exempt=user in answers.current.settings.exempt_principals,
-            effective=() if user is None else effective_of(table, user, client_id),
+            effective=() if user is None else effective_of(table, user, client_id, idle),
             version=table.version,
             changes=() if user is None else await self._changes(answers, brokers, user, client_id),
         )
