@@ -31,7 +31,11 @@ def guarded() -> Iterator[EmbeddedKafka]:
 
 
 def looked_at(
-    kafka: EmbeddedKafka, folder: Path, port: int, capsys: pytest.CaptureFixture[str]
+    kafka: EmbeddedKafka,
+    folder: Path,
+    port: int,
+    capsys: pytest.CaptureFixture[str],
+    enforce: str = "all",
 ) -> str:
     lines = {
         "listeners": f"SASL_PLAINTEXT://127.0.0.1:{port}",
@@ -41,6 +45,7 @@ def looked_at(
         "headgate.broker.id.min": "1",
         "headgate.broker.id.max": "1",
         "headgate.data.dir": str(folder),
+        "headgate.enforce": enforce,
         "headgate.store": f"sqlite:{folder / 'quotas.db'}",
     }
     file = folder / "headgate.properties"
@@ -64,3 +69,17 @@ def test_acls_that_the_gateways_own_user_lacks_are_named_until_it_has_them(
     guarded.tool(ACLS, *allow, "DescribeConfigs", "--cluster")
     found = looked_at(guarded, tmp_path, free_port, capsys)
     assert SETTINGS not in found
+
+
+def test_limits_by_address_are_named_in_every_mode(
+    tmp_path: Path, free_port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with EmbeddedKafka(extra_properties={"max.connections.per.ip": "77"}) as kafka:
+        kafka.tool(
+            "kafka.admin.ConfigCommand",
+            *("--alter", "--add-config", "connection_creation_rate=99"),
+            *("--entity-type", "ips", "--entity-default"),
+        )
+        found = looked_at(kafka, tmp_path, free_port, capsys, enforce="missing")
+    assert "max.connections.per.ip=77 of broker 1 hits all clients of the gateway at once" in found
+    assert "{ip=<default>} connection_creation_rate:per_s=99 of the brokers hits all" in found

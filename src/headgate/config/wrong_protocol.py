@@ -3,7 +3,7 @@ The error to report when a port uses another security protocol than the client.
 
 Neither side names the mistake. A plaintext port ends a TLS handshake, a TLS port answers plaintext
 with an alert, and a SASL port closes the connection of a client that sends a request before it logs
-in (tried on 4.3.1).
+in (tried on 4.3.1). A port whose limit of connections by address is reached does the same.
 """
 
 from __future__ import annotations
@@ -68,8 +68,11 @@ class Spoken(NamedTuple):
         """
         if logged_in or self._sasl:
             return None
-        return "it hung up on the first question, as a port does that wants SASL: " + self._set(
-            tls=self._tls, sasl=True
+        wants = self._set(tls=self._tls, sasl=True)
+        return (
+            "it hung up on the first question, as a port does that wants SASL, and as one that has "
+            "all the connections from this address that it takes (max.connections.per.ip and its "
+            f"overrides). If it wants SASL, {wants}"
         )
 
     def no_sasl(self) -> str:

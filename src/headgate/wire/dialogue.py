@@ -11,7 +11,13 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, TypeVar
 
 from headgate.errors import ApiError, KafkaError, RemoteProtocolError
-from headgate.wire.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from headgate.wire.apis import (
+    ALTER_CLIENT_QUOTAS,
+    API_VERSIONS,
+    DESCRIBE_CLIENT_QUOTAS,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+)
 from headgate.wire.header import correlation_id
 from headgate.wire.messages import decode_response, encode_request
 from headgate.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -29,6 +35,10 @@ Question = Generator[bytes, bytes, T]
 
 # 100,000 entities with long names are some 20 MB; no answer that we ask for is longer than this.
 MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
+_BEFORE_2_6: Final = (
+    "; Kafka has it since 2.6: for an older one use `kafka-configs --zookeeper HOST:PORT`"
+)
+_WAYS: Final = {DESCRIBE_CLIENT_QUOTAS: _BEFORE_2_6, ALTER_CLIENT_QUOTAS: _BEFORE_2_6}
 
 
 class Dialogue:
@@ -59,7 +69,7 @@ class Dialogue:
             raise ApiError(
                 KafkaError.UNSUPPORTED_VERSION,
                 f"{self.address} doesn't offer API {api_key} in a version between {oldest} and "
-                f"{newest}",
+                f"{newest}{_WAYS.get(api_key, '')}",
             )
         return best
 
@@ -70,6 +80,10 @@ class Dialogue:
         Raises:
             RemoteProtocolError: no answer can have that many.
         """
+        if prefix == b"HTTP":
+            raise RemoteProtocolError(
+                f"{self.address} answers in HTTP: give the port of a Kafka listener"
+            )
         size = int.from_bytes(prefix, "big", signed=True)
         if not 4 <= size <= MAX_RESPONSE_BYTES:
             raise RemoteProtocolError(f"{self.address} sent a frame of {size} bytes")

@@ -94,8 +94,9 @@ async def test_who_hangs_up_on_the_first_question_may_want_sasl(says: dict[str, 
     with pytest.raises(up.UpstreamError) as caught:
         await up.discover([HostPort("secured", 9093)], security(), None, 5_000, setting)
     assert str(caught.value) == (
-        "secured:9093: it hung up on the first question, as a port does that wants SASL: set "
-        f"{setting}=SASL_PLAINTEXT (it is PLAINTEXT)"
+        "secured:9093: it hung up on the first question, as a port does that wants SASL, and as "
+        "one that has all the connections from this address that it takes (max.connections.per.ip "
+        f"and its overrides). If it wants SASL, set {setting}=SASL_PLAINTEXT (it is PLAINTEXT)"
     )
 
 

@@ -98,3 +98,16 @@ def test_a_login_that_fails_says_why(answers: list[Any], code: int, told: str) -
     with pytest.raises(ApiError, match=told) as raised:
         converse(question, *answers)
     assert raised.value.code == code
+
+
+def test_a_port_that_speaks_http_is_named_as_such() -> None:
+    with pytest.raises(RemoteProtocolError, match="gateway:8080 answers in HTTP: give the port"):
+        Dialogue("gateway:8080", "me").size(b"HTTP")
+
+
+def test_a_kafka_without_the_calls_for_quotas_is_told_by_the_way_of_its_time() -> None:
+    with pytest.raises(ApiError, match=r"since 2\.6.*kafka-configs --zookeeper"):
+        Dialogue("kafka:9092", "me").version(DESCRIBE_CLIENT_QUOTAS, 1)
+    with pytest.raises(ApiError) as other:
+        Dialogue("kafka:9092", "me").version(3, 1)
+    assert "zookeeper" not in str(other.value)

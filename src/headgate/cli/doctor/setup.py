@@ -31,9 +31,13 @@ if TYPE_CHECKING:
     from headgate.client.connection import Connection
     from headgate.config.security import ClientSecurity
     from headgate.config.settings import Settings
+    from headgate.quota.entity import QuotaEntity
     from headgate.quota.table import QuotaTable
 
 _PATIENCE_S: Final = 5.0
+_BY_ADDRESS: Final = ("max.connections.per.ip", "max.connections.per.ip.overrides")
+_NO_LIMIT: Final = "2147483647"
+_ALL_AT_ONCE: Final = "hits all clients of the gateway at once, since they come from its address"
 _CLOCK_S: Final = 2.0
 """HTTP's dates have whole seconds; what is further apart moves quota windows visibly."""
 
@@ -79,6 +83,7 @@ async def _look_at_brokers(gateway: Gateway, table: QuotaTable | None, report: E
         brokers = len(cluster.brokers)
         report.seen.append(f"listener {name} ({brokers} broker{'s' if brokers > 1 else ''})")
         versions: dict[int, Mapping[int, tuple[int, int]]] = {}
+        limited: dict[int, dict[str, str]] = {}
         for broker, where in sorted(cluster.brokers.items()):
             await _look_at_port(gateway, name, broker, report)
             try:
@@ -88,15 +93,18 @@ async def _look_at_brokers(gateway: Gateway, table: QuotaTable | None, report: E
                         asked_before = bool(versions)
                         versions[broker] = await up.api_versions(connection)
                         await _look_at_acls(connection, broker, report, topics=not asked_before)
+                        limited[broker] = await _limits_by_address(connection, broker)
                 finally:
                     await connection.close()
             except (HeadgateError, OSError, EOFError, TimeoutError) as error:
                 report.found.append(f"broker {broker} at {where} ({name}): {error}")
         _look_at_versions(name, versions, report)
-        if not own_quotas and table is not None and settings.enforce == "all":
+        report.found += shared_limits(limited)
+        if not own_quotas:
             own_quotas = True
+            compared = table if settings.enforce == "all" else None
             servers = ",".join(map(str, cluster.brokers.values()))
-            await asyncio.to_thread(_look_at_quotas, servers, security, table, report)
+            await asyncio.to_thread(_look_at_quotas, servers, security, compared, report)
 
 
 async def _look_at_acls(
@@ -156,14 +164,52 @@ def _look_at_versions(
     if old:
         report.found.append(
             f"brokers {', '.join(map(str, sorted(old)))} are older than Kafka 2.6: quotas that "
-            "they enforce themselves can't be read"
+            "they enforce themselves can't be read here; `kafka-configs --zookeeper HOST:PORT "
+            "--describe --entity-type users` (clients) lists them"
         )
 
 
+async def _limits_by_address(connection: Connection, broker: int) -> dict[str, str]:
+    """Return the settings by which a broker limits the connections of one address."""
+    found = {}
+    for name in _BY_ADDRESS:
+        value = await up.broker_config(connection, broker, name)
+        if value not in (None, "", _NO_LIMIT):
+            found[name] = str(value)
+    return found
+
+
+def shared_limits(limited: Mapping[int, Mapping[str, str]]) -> list[str]:
+    """
+    Return a sentence for each limit of connections by address.
+
+    Args:
+        limited: by broker: the settings that have such a limit.
+    """
+    brokers: dict[tuple[str, str], list[int]] = {}
+    for broker, found in sorted(limited.items()):
+        for setting in found.items():
+            brokers.setdefault(setting, []).append(broker)
+    return [
+        f"{name}={value} of broker {', '.join(map(str, of))} {_ALL_AT_ONCE}; raise it for the "
+        "gateway's address, in max.connections.per.ip.overrides"
+        for (name, value), of in brokers.items()
+    ]
+
+
 def _look_at_quotas(
-    servers: str, security: ClientSecurity, table: QuotaTable, report: Examined
+    servers: str, security: ClientSecurity, table: QuotaTable | None, report: Examined
 ) -> None:
-    """Compare what brokers enforce with what the gateway does."""
+    """
+    Look for limits of brokers that hit the gateway's clients.
+
+    Args:
+        servers: the brokers.
+        security: to log in there.
+        table: what the gateway enforces; None: it leaves Kafka's own quotas to the brokers, or the
+            table isn't known, so that only quotas of addresses matter.
+        report: where findings are added.
+    """
     from headgate.store.kafka.client import KafkaClient
 
     client = KafkaClient(servers, security)
@@ -177,15 +223,30 @@ def _look_at_quotas(
     report.seen.append("the brokers' own quotas")
     for entry in entries:
         entity = entity_of(entry.entity)
-        for value in entry.values:
-            key = QuotaKey.parse(value.key)
+        values = {QuotaKey.parse(value.key): value.value for value in entry.values}
+        report.found += enforced_behind(entity, values, table)
+
+
+def enforced_behind(
+    entity: QuotaEntity, values: Mapping[QuotaKey, float], table: QuotaTable | None
+) -> list[str]:
+    """Return a sentence for each quota of the brokers that hits the gateway's clients."""
+    found = []
+    for key, value in values.items():
+        theirs = value_text(value)
+        if entity.ip is not None:
+            found.append(
+                f"{entity} {key}={theirs} of the brokers {_ALL_AT_ONCE}, if that is its address; "
+                "clear it there, and set it in the gateway's store"
+            )
+        elif table is not None:
             ours = table.get(entity, key)
-            theirs = value_text(value.value)
             also = "it has none" if ours is None else f"it enforces {value_text(ours)} besides"
-            report.found.append(
+            found.append(
                 f"{entity} {key}: the brokers enforce {theirs} behind the gateway, and {also}; "
                 "clear it there, or set headgate.enforce=missing"
             )
+    return found
 
 
 def _look_at_http(where: HostPort, report: Examined) -> None:
