@@ -7,12 +7,15 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from headgate.cli.output import printable
 from headgate.words import amount
@@ -36,7 +39,9 @@ def closing_table(
     table: str = "",
 ) -> None:
     """
-    Print a run's closing table to stdout; numbers to the right.
+    Print a run's closing table to stdout; numbers to the right, and never divided.
+
+    Where the terminal is too narrow for the table, each row is printed as text.
 
     Args:
         title: stands above it.
@@ -46,19 +51,86 @@ def closing_table(
         table: where the others are.
     """
     shown = rows[:most]
-    drawn = Table(title=title, title_justify="left", title_style="bold")
-    columns_of_cells = []
-    for heading, of in columns:
-        cells = [str(row[of] if isinstance(of, str) else of(row)) for row in shown]
-        numeric = bool(cells) and all(_numeric(cell) for cell in cells)
-        drawn.add_column(heading, justify="right" if numeric else "left", overflow="fold")
-        columns_of_cells.append([shortened(printable(cell)) for cell in cells])
-    for row in zip(*columns_of_cells, strict=True):
-        drawn.add_row(*row)
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(drawn, highlight=False, markup=False)
+    headings = [heading for heading, _ in columns]
+    cells = [
+        [shortened(printable(str(row[of] if isinstance(of, str) else of(row)))) for row in shown]
+        for _, of in columns
+    ]
+    numeric = [bool(column) and all(map(_numeric, column)) for column in cells]
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS, highlight=False)
+    widths = column_widths(headings, cells, numeric, console.width)
+    if widths is None:
+        console.print(title, style="bold", markup=False, soft_wrap=True)
+        for row in zip(*cells, strict=True):
+            for line in row_lines(headings, row, console.width):
+                console.print(line, markup=False, soft_wrap=True)
+    else:
+        drawn = Table(title=title, title_justify="left", title_style="bold")
+        for heading, width, right in zip(headings, widths, numeric, strict=True):
+            drawn.add_column(
+                heading, justify="right" if right else "left", width=width, overflow="fold"
+            )
+        for row in zip(*cells, strict=True):
+            drawn.add_row(*map(Text, row))
+        console.print(drawn)
     if len(rows) > len(shown):
         print(f"{len(rows) - len(shown)} more are in table {table}.")
+
+
+_PIPE_COLUMNS: Final = 160
+_LONGEST_WORD: Final = 40
+"""Columns of a table that a word may take before it is divided."""
+
+
+def column_widths(
+    headings: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    numeric: Sequence[bool],
+    width: int,
+) -> list[int] | None:
+    """
+    Return the widths of a table's columns; None where the table can't be drawn so wide.
+
+    Numbers and names are whole, texts wrap between words.
+
+    Args:
+        headings: of the columns, which wrap between words.
+        cells: by column.
+        numeric: which columns hold numbers.
+        width: columns of the terminal.
+    """
+    least, natural = [], []
+    for heading, column, is_number in zip(headings, cells, numeric, strict=True):
+        whole = max(map(cell_len, column), default=0)
+        words = (min(cell_len(w), _LONGEST_WORD) for cell in column for w in cell.split())
+        head = max(map(cell_len, heading.split()), default=0)
+        least.append(max(head, whole if is_number else max(words, default=0), 1))
+        natural.append(max(cell_len(heading), whole, 1))
+    room = width - sum(least) - 3 * len(least) - 1  # a line and two blanks for each, and a line
+    if room < 0:
+        return None
+    while room and (wanting := [at for at in range(len(least)) if least[at] < natural[at]]):
+        for at in wanting[:room]:
+            least[at] += 1
+        room -= len(wanting[:room])
+    return least
+
+
+def row_lines(headings: Sequence[str], row: Sequence[str], width: int) -> list[str]:
+    """Return a row as text for a terminal too narrow for the table: headings and whole values."""
+    parts = [f"{heading} {cell}".strip() for heading, cell in zip(headings, row, strict=True)]
+    text = "; ".join(
+        part if len(part) > _LONGEST_WORD else part.replace(" ", _KEPT) for part in parts
+    )
+    lines = textwrap.wrap(
+        text, max(width, 20), subsequent_indent="    ",
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+    return [line.replace(_KEPT, " ") for line in lines]
+
+
+_KEPT: Final = "\x1f"
+"""Stands for a blank at which no line ends; ``printable`` leaves none in a cell."""
 
 
 # A name this long would fill the table; its ends tell it from others.
