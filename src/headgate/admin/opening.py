@@ -42,8 +42,14 @@ class Target(NamedTuple):
         Return it with settings by Kafka's names, and with the servers that these may name.
 
         Raises:
+            TypeError: the servers aren't text.
             ConfigError: neither or both of servers and store, or settings that don't exist.
         """
+        if not isinstance(self.bootstrap, str):
+            raise TypeError(
+                "bootstrap servers are text, host:port,…; a client's settings go into config: "
+                "AdminClient(config={'bootstrap.servers': …})"
+            )
         config = kafka_names(self.config)
         bootstrap = self.bootstrap
         if self.store is None and not bootstrap:

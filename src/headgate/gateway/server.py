@@ -354,9 +354,11 @@ class Gateway:
         Check that files and classes named by the settings can be used, before anything is opened.
 
         Raises:
-            ConfigError: a certificate, the credentials file or the principal builder can't be used.
+            ConfigError: a certificate, the credentials file or the principal builder can't be used,
+                or the gateway's own user is missing.
         """
         self.ways.take(self.settings, self.ways.all_parts(self.settings))
+        self.ways.check_user()
 
     async def find_brokers(self) -> list[int]:
         """

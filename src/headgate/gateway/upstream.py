@@ -95,6 +95,18 @@ class Cluster:
     kraft: bool = False
 
 
+NO_USER: Final = (
+    "the upstream listener wants SASL and no user is given; set "
+    "headgate.upstream.admin.sasl.username and .password"
+)
+
+
+def without_user(security: ClientSecurity) -> bool:
+    """Whether it logs in by SASL and has no user or no password."""
+    sasl = security.security_protocol.sasl
+    return sasl and None in (security.sasl_username, security.sasl_password)
+
+
 async def connect(
     where: HostPort,
     security: ClientSecurity,
@@ -115,11 +127,8 @@ async def connect(
     Raises:
         UpstreamError: it can't be reached, or refuses the gateway.
     """
-    if security.security_protocol.sasl and None in (security.sasl_username, security.sasl_password):
-        raise UpstreamError(
-            f"{where}: the upstream listener wants SASL and no user is given; set "
-            "headgate.upstream.admin.sasl.username and .password"
-        )
+    if without_user(security):
+        raise UpstreamError(f"{where}: {NO_USER}")
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             return await Connection.open(where, Security.own(security, tls, CLIENT_ID, setting))

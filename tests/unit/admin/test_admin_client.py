@@ -571,3 +571,8 @@ def test_546_41_units_that_a_type_has_not_are_refused_by_both_names(client: Admi
         ApiError, match="request_percentage isn't counted in shares, but in percent"
     ):
         client.alter_quotas([AlterQuotasEntry(alice, {wrong: 5})]).all().result(60)
+
+
+def test_settings_given_as_other_clients_take_them_are_told_what_to_write() -> None:
+    with pytest.raises(TypeError, match=r"AdminClient\(config=\{'bootstrap.servers': …\}\)"):
+        AdminClient({"bootstrap.servers": "localhost:9092"})  # type: ignore[arg-type]

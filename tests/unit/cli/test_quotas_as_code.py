@@ -753,3 +753,12 @@ def test_json_is_read_back_whatever_is_in_names(
         file = place.file.with_suffix(".json")
         file.write_text(content, encoding="utf-8")
         assert main_plan(["--store", place.url, str(file), "--prune"]) == 0, told
+
+
+def test_doctor_finds_an_address_that_is_mapped_into_ipv6(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.set(ip="127.0.0.1", connection_creation_rate=5)
+    place.set(ip="::ffff:127.0.0.1", connection_creation_rate=6)
+    assert main_doctor(["--store", place.url]) == 3
+    assert "are one address (127.0.0.1)" in capsys.readouterr().out

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.cli.main import load
 from headgate.config import Settings, load_settings
 from headgate.config.listeners import SecurityProtocol
 from headgate.errors import ConfigError
@@ -89,3 +90,20 @@ def test_936_4_the_gateway_cleans_at_the_interval_that_is_set(interval_ms: int) 
     managers = Managers(Settings.from_properties({**NEEDED, setting: str(interval_ms)}), 0)
     managers.producer_ids.add("u", 1, 0)
     assert managers.producer_ids.idle_ms(11_000) == interval_ms
+
+
+def test_a_sasl_upstream_without_a_user_is_a_mistake_that_the_check_finds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    field = (
+        Path(__file__).parents[2] / "data" / "gateway" / "14-check-without-upstream-user.properties"
+    )
+    file = tmp_path / "headgate.properties"
+    file.write_text(field.read_text())
+    assert load("serve")(["--config", str(file), "--check"]) == 1
+    assert "listener SASL: the upstream listener wants SASL and no user is given; set " in (
+        capsys.readouterr().err
+    )
+    user = "headgate.upstream.admin.sasl.username=a\nheadgate.upstream.admin.sasl.password=b\n"
+    file.write_text(f"{user}{field.read_text()}")
+    assert load("serve")(["--config", str(file), "--check"]) == 0

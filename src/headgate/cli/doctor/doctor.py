@@ -23,6 +23,7 @@ from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER_SHARES, PRODUCER_SHARES, QuotaUnit
 from headgate.quota.lookalikes import name_notes
 from headgate.quota.table import QuotaTable
+from headgate.throttle.connection import host_address
 
 if TYPE_CHECKING:
     from headgate.store import QuotaStore
@@ -154,7 +155,8 @@ def _one_address_twice(entities: Iterable[QuotaEntity]) -> Iterator[str]:
 
 def _address(name: str) -> str:
     try:
-        return str(ipaddress.ip_address(name))
+        # As brokers and gateways take it: ::ffff:10.0.0.1 is 10.0.0.1.
+        return str(ipaddress.ip_address(host_address(name)))
     except ValueError:
         pass
     try:

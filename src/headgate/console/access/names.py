@@ -9,12 +9,13 @@ import ipaddress
 from headgate.config.console import ConsoleSettings
 from headgate.config.listeners import WILDCARDS, HostPort
 from headgate.errors import ConfigError
+from headgate.throttle.connection import host_address
 
 
 def is_loopback(host: str) -> bool:
     """Whether other machines can't reach a listener on this host."""
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        return ipaddress.ip_address(host_address(host.strip("[]"))).is_loopback
     except ValueError:
         return host.lower() == "localhost"
 

@@ -20,6 +20,7 @@ from headgate.errors import ConfigError
 from headgate.gateway.broker.listener import ListenerParts
 from headgate.gateway.identity.identity import make_identity
 from headgate.gateway.identity.lending import Lending, rows_of
+from headgate.gateway.upstream import NO_USER, without_user
 
 if TYPE_CHECKING:
     import ssl
@@ -167,11 +168,8 @@ class Ways:
         Raises:
             ConfigError: a store can't be read.
         """
-        protocol = _protocol(self._in_force.settings, listener)
-        if self.own_setting(listener) == OWN_PROTOCOL:
-            protocol = self._admin.security_protocol
-        security = replace(self._admin, security_protocol=protocol)
-        if not protocol.tls:
+        security = self._own_security(listener)
+        if not security.security_protocol.tls:
             return security, None
         tls, prefix = self._own_ssl(listener)
         context = self._contexts.ready(tls)
@@ -179,6 +177,30 @@ class Ways:
             with _of_listener(listener, prefix):
                 context = await asyncio.to_thread(self._contexts.get, tls)
         return security, context
+
+    def _own_security(self, listener: str) -> ClientSecurity:
+        protocol = _protocol(self._in_force.settings, listener)
+        if self.own_setting(listener) == OWN_PROTOCOL:
+            protocol = self._admin.security_protocol
+        return replace(self._admin, security_protocol=protocol)
+
+    def check_user(self) -> None:
+        """
+        Check that the gateway's own questions have a user where the upstream wants one.
+
+        Raises:
+            ConfigError: one has none.
+        """
+        settings = self._in_force.settings
+        if settings.embedded:
+            return  # its users are known when it has started
+        problems = [
+            f"listener {listener.name}: {NO_USER}"
+            for listener in settings.listener_list
+            if without_user(self._own_security(listener.name))
+        ]
+        if problems:
+            raise ConfigError("\n".join(problems))
 
     def _own_ssl(self, listener: str) -> tuple[Tls, str]:
         """Return ``ssl.*`` of our own questions, and the prefix of their names in errors."""
