@@ -75,6 +75,7 @@ class Chosen:
         ranked_ms: when places were given last, epoch ms; None: all fit.
         rest_rates: by unit, the rate of all others together at that time.
         rest_ids: how many others there were.
+        next: who has series from the next drawing on; None: those that have them now.
     """
 
     def __init__(self) -> None:
@@ -82,6 +83,7 @@ class Chosen:
         self.ranked_ms: int | None = None
         self.rest_rates: dict[str, float] = {}
         self.rest_ids = 0
+        self.next: frozenset[Tags] | None = None
 
     def due(self, now_ms: int) -> bool:
         """Whether it is time to choose again; also if the clock was set back."""

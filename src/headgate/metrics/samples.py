@@ -77,7 +77,11 @@ class BrokerView:
 
 
 def sample_steps(view: BrokerView, clock: Callable[[], int]) -> Iterator[Sample | None]:
-    """Yield the series of one worker in no order; None at steps that give no sample."""
+    """
+    Yield the series of one worker in no order; None at steps that give no sample.
+
+    Where there are more quota-ids than places, those have series that ``rank_steps`` chose last.
+    """
     broker = ("broker", str(view.broker_id))
     for row in (
         row
@@ -90,6 +94,13 @@ def sample_steps(view: BrokerView, clock: Callable[[], int]) -> Iterator[Sample 
             name, labels, value = row
             yield Sample(name, (broker, *labels), value)
     view.meters.drawings += 1
+
+
+def rank_steps(view: BrokerView, clock: Callable[[], int]) -> Iterator[None]:
+    """Choose who has series from the next drawing on, where that is due; yields at each step."""
+    for quota_type, managers in _by_type(view).items():
+        if _too_many(view, quota_type, managers) and view.meters.chosen[quota_type].due(clock()):
+            yield from _choose(view, quota_type, managers, clock)
 
 
 _Row = tuple[str, tuple[tuple[str, str], ...], float]
@@ -141,12 +152,16 @@ def _rate_and_tokens(sensor: Any, now_ms: int) -> tuple[float | None, float | No
 
 
 def _quota_rows(view: BrokerView, clock: _Clock) -> _Rows:
-    by_type: dict[QuotaType, list[tuple[QuotaKey, Any]]] = {t: [] for t in GROUPS}
-    for key, manager in view.managers.items():
-        by_type[QuotaType(key.type)].append((key, manager))
-    for quota_type, managers in by_type.items():
-        yield from _choose(view, quota_type, managers, clock)
-        shown = view.meters.chosen[quota_type].shown
+    for quota_type, managers in _by_type(view).items():
+        chosen = view.meters.chosen[quota_type]
+        if _too_many(view, quota_type, managers):
+            if chosen.next is None and not chosen.shown:  # nobody has been chosen yet
+                yield from _choose(view, quota_type, managers, clock)
+            if chosen.next is not None:
+                _seat(view.meters, quota_type, chosen.next)
+        else:
+            _seat_everybody(view, quota_type, managers)
+        shown = chosen.shown
         for key, manager in managers:
             for tags in shown:
                 sensor = manager.sensor(tags)
@@ -161,21 +176,38 @@ def _quota_rows(view: BrokerView, clock: _Clock) -> _Rows:
         yield from _rest_rows(view.meters, quota_type, shown)
 
 
+_Managers = list[tuple[QuotaKey, Any]]
+
+
+def _by_type(view: BrokerView) -> dict[QuotaType, _Managers]:
+    by_type: dict[QuotaType, _Managers] = {t: [] for t in GROUPS}
+    for key, manager in view.managers.items():
+        by_type[QuotaType(key.type)].append((key, manager))
+    return by_type
+
+
+def _too_many(view: BrokerView, quota_type: QuotaType, managers: _Managers) -> bool:
+    """Whether there may be more quota-ids of a type than have series of their own."""
+    sensors = sum(manager.num_sensors for _, manager in managers)
+    return bool(sensors + len(view.meters.throttled[quota_type]) > view.most)
+
+
+def _seat_everybody(view: BrokerView, quota_type: QuotaType, managers: _Managers) -> None:
+    """Give series to each quota-id."""
+    chosen = view.meters.chosen[quota_type]
+    shown = {(s.user_tag, s.client_tag) for _, manager in managers for s in manager.sensors()}
+    chosen.ranked_ms, chosen.rest_rates, chosen.rest_ids = None, {}, 0
+    _seat(view.meters, quota_type, frozenset(shown.union(view.meters.throttled[quota_type])))
+
+
 def _choose(
-    view: BrokerView, quota_type: QuotaType, managers: list[tuple[QuotaKey, Any]], clock: _Clock
-) -> _Rows:
-    """Choose which quota-ids of a type have series."""
+    view: BrokerView, quota_type: QuotaType, managers: _Managers, clock: _Clock
+) -> Iterator[None]:
+    """Choose which quota-ids of a type have series from the next drawing on."""
     meters = view.meters
     chosen = meters.chosen[quota_type]
     everybody = [(key, manager, manager.sensors()) for key, manager in managers]
     throttled = meters.throttled[quota_type]
-    if sum(manager.num_sensors for _, manager in managers) + len(throttled) <= view.most:
-        shown = {(s.user_tag, s.client_tag) for *_, sensors in everybody for s in sensors}
-        chosen.ranked_ms, chosen.rest_rates, chosen.rest_ids = None, {}, 0
-        _seat(meters, quota_type, frozenset(shown.union(throttled)))
-        return
-    if not chosen.due(clock()):
-        return
     seen: dict[Tags, tuple[bool, float, float]] = {}
     named: set[Tags] = set()
     rates: dict[str, dict[Tags, float]] = {}
@@ -210,7 +242,7 @@ def _choose(
             if tags not in shown_now:
                 chosen.rest_rates[units] += rate
             yield None
-    _seat(meters, quota_type, shown_now)
+    chosen.next = shown_now
 
 
 def _candidates(
@@ -235,7 +267,7 @@ def _seat(meters: Meters, quota_type: QuotaType, shown: frozenset[Tags]) -> None
         counts = throttled.get(tags)
         if counts is not None and counts.drawing != meters.drawings:
             counts.to_rest()
-    chosen.shown = shown
+    chosen.shown, chosen.next = shown, None
 
 
 def _sensor_rows(key: QuotaKey, manager: Any, sensor: Any, now_ms: int) -> _Rows:

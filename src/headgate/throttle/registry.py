@@ -100,8 +100,8 @@ class SensorRegistry(ABC):
     Quotas and sensors of one manager. Not thread-safe.
 
     A subclass says what a sensor is (``_make_sensor``); all have ``user_tag``, ``client_tag``,
-    ``last_record_ms``, ``set_bound(bound, now_ms)`` and ``peek(now_ms)``: rate and window, or tokens;
-    those with tokens have a ``burst``.
+    ``last_record_ms``, ``set_bound(bound, now_ms)`` and ``peek(now_ms)``, which returns rate and
+    window, or tokens; those with tokens have a ``burst``.
 
     Args: as :class:`Common` says.
 

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from headgate.metrics import BrokerView, Meters, Sample
 from headgate.metrics.chosen import RANK_MS, Tags, choose
 from headgate.metrics.expose import draw, page
-from headgate.metrics.samples import MOST_NAME, sample_steps, shortened
+from headgate.metrics.samples import MOST_NAME, rank_steps, sample_steps, shortened
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, QuotaType
 from headgate.steps import finish
@@ -147,6 +147,29 @@ def test_counters_never_fall_and_their_sum_is_what_was_told() -> None:
         assert len(others) <= 1
         assert len(counts) <= 12 + 1
     assert entered > 20 < left
+
+
+def test_a_scrape_ranks_nobody_and_shows_who_was_chosen_before() -> None:
+    """To rank 50,000 quota-ids takes a second: the scrape would take as long."""
+    manager, meters = by_client_id(), Meters()
+    for n in range(400):
+        manager.record("u", f"c{n}", 1 + n, T0)
+    shown = view(manager, meters, 10)
+    assert sum(step is None for step in sample_steps(shown, lambda: T0)) >= 400, "the first ranks"
+    first = meters.chosen[KIND].shown
+    assert len(first) == 10
+    for n in range(10):
+        manager.record("u", f"c{n}", 10**6, T0 + 1)
+    later = T0 + RANK_MS + 1
+    assert sum(step is None for step in sample_steps(shown, lambda: later)) < 100
+    assert meters.chosen[KIND].shown == first
+    assert sum(1 for _ in rank_steps(shown, lambda: later)) >= 400
+    assert meters.chosen[KIND].shown == first, "series change from one drawing to the next only"
+    for _ in sample_steps(shown, lambda: later):
+        pass
+    assert {("", f"c{n}") for n in range(10)} & meters.chosen[KIND].shown != set()
+    assert meters.chosen[KIND].shown != first
+    assert not list(rank_steps(shown, lambda: later + 1)), "at most every ten seconds"
 
 
 def test_two_names_never_become_one_however_long_they_are() -> None:

@@ -19,7 +19,8 @@ from headgate.gateway.loop.watcher import Watcher
 from headgate.steps import Work, look_at_young
 
 SLICE_NS: Final = 250_000
-"""The longest slice: it ends with the step that reaches this. No step may take much longer."""
+"""The longest slice of a loop that has little else to do: it ends with the step that reaches this.
+No step may take much longer."""
 
 LEAST_NS: Final = 25_000
 """
@@ -32,6 +33,13 @@ YOUNG_NS: Final = 1_000_000
 
 SHARE: Final = 4
 """A slice takes a quarter of the time that others had since the last: both sides get on."""
+
+LOADED: Final = 8
+"""Where others take long for a turn, a slice may be an eighth of its share, a 32nd of that turn: a
+flood of requests mustn't make a scrape take minutes."""
+
+MOST_NS: Final = 2_000_000
+"""Even then no slice is longer than this."""
 
 T = TypeVar("T")
 
@@ -108,7 +116,8 @@ class Slices:
         clock = self._clock
         began = clock()
         theirs = (began - self._left_ns) // SHARE
-        until = began + min(self._slice_ns, max(LEAST_NS, theirs))
+        most = max(self._slice_ns, min(theirs // LOADED, MOST_NS))
+        until = began + min(most, max(LEAST_NS, theirs))
         try:
             next(work)
             while clock() < until:
