@@ -159,10 +159,12 @@ class Demo:
     def start_kafka(self) -> None:
         """Start Apache Kafka: two brokers on loopback."""
         from headgate.embedded import EmbeddedKafka
+        from headgate.embedded.keeping import keeping
 
         self.kafka = EmbeddedKafka(self.place / "kafka", brokers=sample.BROKERS, users=sample.USERS)
         self.kafka.start_all()
         self.stack.callback(self.kafka.stop)
+        self.stack.enter_context(keeping(self.kafka, self.view.say))
 
     def start_gateway(self) -> None:
         """Start the gateway in front of it: a process with one port per broker and listener."""

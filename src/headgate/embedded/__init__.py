@@ -11,6 +11,7 @@ A real Apache Kafka on loopback, with nothing but Python installed: for the demo
 - ``zookeeper``: a ZooKeeper, restartable on the same port and data.
 - ``broker``: one broker: formatted, started, waited for.
 - ``kafka``: a cluster of them: KRaft (4.x), or ZooKeeper mode (3.9).
+- ``keeping``: starts brokers that ended again.
 """
 
 from headgate.embedded.java import Java, find_java, spark_env

@@ -17,6 +17,8 @@ from headgate.wire.messages.metadata import build_metadata_request, read_metadat
 
 # Measured: 2.7-6 s; 15 s on a loaded machine. The rest is room for a very loaded one.
 _READY_TIMEOUT_S = 180.0
+HEAP = "576m"
+"""Twice the largest request (``properties.MOST_QUEUED_BYTES``), and what else a broker needs."""
 
 
 class Broker:
@@ -103,11 +105,13 @@ class Broker:
         settings = str(self.folder / "server.properties")
         file = self.folder / ("log4j2.xml" if self.kraft else "log4j.properties")
         logging = properties.logging_option(file)
-        options = ("-Xms128m", "-Djava.awt.headless=true", *java_options, logging)
+        # Without the second one, a broker that is out of memory stays up and answers nobody.
+        options = (
+            "-Xms128m", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true", *java_options,
+            logging,
+        )  # fmt: skip
         self._child = Child(
-            java_command(
-                "kafka.Kafka", settings, version=self.version, heap="384m", options=options
-            ),
+            java_command("kafka.Kafka", settings, version=self.version, heap=HEAP, options=options),
             name=f"broker {self.id} (Kafka {self.version})",
             output=self.folder / "log" / "stdout.log",
             log=self.folder / "log" / "server.log",

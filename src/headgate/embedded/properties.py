@@ -41,6 +41,10 @@ def _listeners(ports: Ports) -> str:
     return f"PLAINTEXT://127.0.0.1:{ports.plaintext},SASL_PLAINTEXT://127.0.0.1:{ports.sasl}"
 
 
+MOST_QUEUED_BYTES = 100 << 20
+"""Kafka wants it to be ``socket.request.max.bytes`` at least, which is 100 MiB."""
+
+
 def common(ports: Ports, data: Path, users: Mapping[str, str], brokers: int) -> dict[str, str]:
     """
     Return the settings that both kinds of broker share.
@@ -65,6 +69,9 @@ def common(ports: Ports, data: Path, users: Mapping[str, str], brokers: int) -> 
         f"{sasl}scram-sha-512.sasl.jaas.config": f"{_SCRAM} required;",
         "log.dirs": str(data),
         "num.partitions": "1",
+        # Else each connection may have a request of 100 MiB in memory. A broker takes one more
+        # than this when there is a byte left, so 200 MiB: the heap has room for them.
+        "queued.max.request.bytes": str(MOST_QUEUED_BYTES),
         "num.network.threads": "2",
         "num.io.threads": "4",
         "offsets.topic.replication.factor": replicas,

@@ -18,6 +18,7 @@ from headgate.gateway.broker.broker import Broker
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.cluster.answering import Answering
 from headgate.gateway.cluster.discovery import Discovery, GatewayError
 from headgate.gateway.cluster.ports import Ports
 from headgate.gateway.cluster.quota_changes import in_steps
@@ -85,6 +86,7 @@ class Gateway:
         shared: the admin listener and bootstrap listeners.
         quotas: puts quotas in force.
         splits: of cluster-wide quotas.
+        answering: whether the brokers answer the gateway.
         answers: what the gateway answers itself.
         shown: health and metrics.
         http: where they are served; None: nowhere.
@@ -149,6 +151,7 @@ class Gateway:
             lambda: self.fronting_changed(),
         )
         known = self.discovery.broker_ids
+        self.answering = Answering(now, self.brokers, self.discovery, self.ways, work.tasks)
         self.splits = Splits(now, self.brokers, known, work, supervised=supervised)
         self.answers = Answers(
             now,
@@ -157,7 +160,7 @@ class Gateway:
             Topics(self.ways.own, self.discovery.clusters),
             token_owners,
             self.store_trouble,
-            Live(self.brokers, self.not_ready, self.splits.expired, lambda: self.name),
+            self._live(),
         )
         self.shown = Shown(
             now,
@@ -169,7 +172,18 @@ class Gateway:
             self._buffer.pool,
             work,
             self.journal,
+            self.answering,
             self.store_trouble,
+        )
+
+    def _live(self) -> Live:
+        """Return what answers questions about what goes on now."""
+        return Live(
+            self.brokers,
+            self.not_ready,
+            self.splits.expired,
+            lambda: self.name,
+            lambda: self.answering.silent,
         )
 
     @property
@@ -234,6 +248,7 @@ class Gateway:
         spawn(following.refresh(self.discovery, self.ports))
         spawn(following.sweep(self.brokers, self.answers, self._buffer.pool, self.splits))
         spawn(self.splits.run())
+        spawn(self.answering.keep())
         spawn(following.forget_producer_ids(self.brokers))
         if self.settings.usage.kind == "files" and not self._journal_given:
             spawn(following.tidy())

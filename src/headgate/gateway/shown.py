@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from headgate.build import build
 from headgate.clock import now_ms
 from headgate.metrics.expose import Drawn, draw
-from headgate.metrics.samples import sample_steps
+from headgate.metrics.samples import rank_steps, sample_steps
 from headgate.steps import finish
 
 if TYPE_CHECKING:
     from headgate.gateway.broker.broker import Broker
     from headgate.gateway.charging.journal import Journal
+    from headgate.gateway.cluster.answering import Answering
     from headgate.gateway.cluster.ports import Ports
     from headgate.gateway.cluster.splits import Splits
     from headgate.gateway.connection.pool import Pool
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from headgate.gateway.kept.store import KeptStore
     from headgate.gateway.loop.tasks import OwnWork
     from headgate.metrics.samples import BrokerView
+    from headgate.steps import Work
+
+
+def _ranking(view: BrokerView) -> Work[None]:
+    yield from rank_steps(view, now_ms)
 
 
 class Shown:
@@ -39,6 +45,7 @@ class Shown:
         following: counts files of the usage journal.
         pool: the bytes that connections hold.
         work: the gateway's own slices, and the watcher that measures them.
+        answering: knows which brokers don't answer.
         trouble: says why the store can't be read or changed now, or returns None.
 
     Attributes:
@@ -58,6 +65,7 @@ class Shown:
         pool: Pool,
         work: OwnWork,
         journal: Journal,
+        answering: Answering,
         trouble: Callable[[], str | None],
     ) -> None:
         self._in_force = in_force
@@ -69,6 +77,9 @@ class Shown:
         self._pool = pool
         self._slices = work.slices
         self._watcher = work.watcher
+        self._spawn = work.tasks.spawn
+        self._ranking: set[int] = set()  # brokers whose quota-ids are being ranked
+        self._answering = answering
         self._trouble = trouble
         self.journal = journal
         self.worker = ""
@@ -86,11 +97,11 @@ class Shown:
 
     async def note(self) -> str | None:
         """See ``http.Showing``."""
-        return self.noted()
+        return self.lacks()
 
-    def noted(self) -> str | None:
-        """Say what people should know though the gateway is ready, or None."""
-        notes = (self._kept.refuses(), self._splits.note())
+    def lacks(self) -> str | None:
+        """Return what a ready gateway should tell: silent brokers, refused changes, splits; or None."""
+        notes = (*self._answering.lines(), self._kept.refuses(), self._splits.note())
         return "\n".join(filter(None, notes)) or None
 
     def why_not_ready(self) -> str | None:
@@ -100,6 +111,8 @@ class Shown:
         if not self._brokers:
             return "standing by" if self._ports.standing_by else "no broker is fronted"
         why = list(self._closed_ports())
+        if self._answering.none_answers:
+            why += self._answering.lines()
         trouble = self._trouble()
         if trouble is not None and not self._kept.does_without:
             why.append(f"the last known quotas are in force: {trouble}")
@@ -136,7 +149,17 @@ class Shown:
             self._complete(view, first=broker is next(iter(self._brokers.values()), None))
             for name, lines in (await self._slices.run(draw(sample_steps(view, now_ms)))).items():
                 drawn[name] = drawn.get(name, b"") + lines
+            if broker.broker_id not in self._ranking:  # a scrape doesn't wait for this
+                self._ranking.add(broker.broker_id)
+                self._spawn(self._rank(view))
         return drawn
+
+    async def _rank(self, view: BrokerView) -> None:
+        """Choose who has series from the next scrape on."""
+        try:
+            await self._slices.run(_ranking(view))
+        finally:
+            self._ranking.discard(view.broker_id)
 
     def views(self) -> list[BrokerView]:
         """Return what the metrics are read from, one per broker."""

@@ -265,6 +265,40 @@ async def broker_config(connection: Connection, broker_id: int, name: str) -> st
     return next(found, None)
 
 
+async def answers(
+    where: HostPort,
+    security: ClientSecurity,
+    tls: ssl.SSLContext | None,
+    timeout_ms: int,
+    setting: str = "headgate.upstream.security.protocol",
+) -> None:
+    """
+    See whether a broker answers a question for brokers, on a connection of its own.
+
+    Args:
+        where: the broker.
+        security: protocol and credentials.
+        tls: for TLS.
+        timeout_ms: for the connection with its login, and for the answer.
+        setting: where the protocol is set, for messages.
+
+    Raises:
+        UpstreamError: it doesn't.
+    """
+    connection = await connect(where, security, tls, timeout_ms, setting)
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            await metadata(connection, (), _METADATA_VERSION)
+    except TimeoutError as error:
+        raise UpstreamError(
+            f"{where} takes connections and doesn't answer within {timeout_ms} ms"
+        ) from error
+    except (ValueError, HeadgateError) as error:
+        raise UpstreamError(f"{where} doesn't answer like a Kafka broker ({error})") from error
+    finally:
+        await connection.close()
+
+
 async def discover(
     bootstrap: Sequence[HostPort],
     security: ClientSecurity,

@@ -64,5 +64,5 @@ class WorkerEnd:
             await gateway.splits.assign(body)
             return NOTHING
         return msgspec.msgpack.encode(
-            Status(gateway.not_ready(), gateway.exposed(), gateway.shown.noted())
+            Status(gateway.not_ready(), gateway.exposed(), gateway.shown.lacks())
         )

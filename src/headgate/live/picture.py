@@ -217,6 +217,7 @@ class BrokerPicture(msgspec.Struct, frozen=True, omit_defaults=True):
         quotas: the quota-ids in use: throttled ones first, then by utilisation, the highest first;
             bounded.
         other_quotas: how many more quota-ids there are.
+        silent: why the broker doesn't answer the gateway's own questions; "": it does.
         splits_expired: whether cluster-wide quotas are split by numbers that are out of date.
         without_capacity: keys of shares that aren't enforced, because the gateway has no
             ``headgate.capacity`` for them.
@@ -234,6 +235,7 @@ class BrokerPicture(msgspec.Struct, frozen=True, omit_defaults=True):
     other_quotas: int = 0
     splits_expired: bool = False
     without_capacity: tuple[str, ...] = ()
+    silent: str = ""
 
 
 class Picture(msgspec.Struct, frozen=True, omit_defaults=True):

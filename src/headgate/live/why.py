@@ -128,7 +128,7 @@ class Why(msgspec.Struct, frozen=True, omit_defaults=True):
         others: the other clients of the quota-id.
         since: since when it is throttled, and how much.
         free: what frees it, or would have.
-        connecting: what keeps new connections out; one sentence each.
+        connecting: what keeps new connections out, and which brokers don't answer: a sentence each.
         note: what isn't known, and why.
         quotas: every quota that it is charged to, the one that decides first.
     """
@@ -570,6 +570,11 @@ def _free(quota: QuotaWhy, state: State) -> str:
 def _connecting(picture: Picture) -> Iterator[str]:
     for broker in picture.brokers:
         at = f"at broker {broker.broker_id}"
+        if broker.silent:
+            yield (
+                f"Broker {broker.broker_id} doesn't answer ({broker.silent}): clients wait for it, "
+                "and not for a quota."
+            )
         for use in broker.quotas:
             if use.ip and (use.utilisation or (1.0 if use.quota == 0 else 0.0)) >= NEARLY:
                 yield (

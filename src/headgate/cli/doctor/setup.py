@@ -96,7 +96,12 @@ async def _look_at_brokers(gateway: Gateway, table: QuotaTable | None, report: E
                         limited[broker] = await _limits_by_address(connection, broker)
                 finally:
                     await connection.close()
-            except (HeadgateError, OSError, EOFError, TimeoutError) as error:
+            except TimeoutError:
+                report.found.append(
+                    f"broker {broker} at {where} ({name}) takes connections and doesn't answer "
+                    f"within {timeout_ms} ms"
+                )
+            except (HeadgateError, OSError, EOFError) as error:
                 report.found.append(f"broker {broker} at {where} ({name}): {error}")
         _look_at_versions(name, versions, report)
         report.found += shared_limits(limited)

@@ -263,6 +263,7 @@ def upstream_of(settings: Settings, stack: contextlib.ExitStack) -> dict[str, An
 
     from headgate.config import HostPort, Password, SecurityProtocol
     from headgate.embedded import EmbeddedKafka
+    from headgate.embedded.keeping import keeping
 
     kafka = stack.enter_context(
         EmbeddedKafka(
@@ -270,6 +271,9 @@ def upstream_of(settings: Settings, stack: contextlib.ExitStack) -> dict[str, An
             brokers=settings.embedded_brokers,
             progress=lambda text: _log().info("embedded Kafka", progress=text),
         )
+    )
+    stack.enter_context(
+        keeping(kafka, lambda text: _log().warning("embedded Kafka", progress=text))
     )
     upstreams = {}
     for listener in settings.listener_list:

@@ -1,0 +1,116 @@
+"""
+Whether each broker that is fronted answers: the gateway asks it a question of its own, again and
+again, and waits for the answer for a bounded time.
+
+A broker may hang, out of memory for example: its ports stay open, and clients wait without an
+answer. Nothing else of the gateway notices, since it doesn't know how long an answer may take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import HeadgateError
+from headgate.gateway import upstream as up
+from headgate.gateway.log import get_logger
+
+if TYPE_CHECKING:
+    from headgate.config.listeners import HostPort
+    from headgate.gateway.broker.broker import Broker
+    from headgate.gateway.cluster.discovery import Discovery
+    from headgate.gateway.cluster.ways import Ways
+    from headgate.gateway.kept.current import Current
+    from headgate.gateway.loop.tasks import Tasks
+
+log = get_logger("headgate.gateway")
+
+ASK_S: Final = 10.0
+"""Seconds from one round of questions to the next."""
+
+
+class Answering:
+    """
+    What became of the last question to each broker.
+
+    Args:
+        in_force: the settings; ``headgate.upstream.connect.timeout.ms`` is how long to wait.
+        brokers: those fronted now.
+        discovery: knows their addresses.
+        ways: how they are asked.
+        tasks: writes down what goes wrong.
+
+    Attributes:
+        silent: why a broker didn't answer, by its id; brokers that did aren't in it.
+    """
+
+    def __init__(
+        self,
+        in_force: Current,
+        brokers: Mapping[int, Broker],
+        discovery: Discovery,
+        ways: Ways,
+        tasks: Tasks,
+    ) -> None:
+        self._in_force = in_force
+        self._brokers = brokers
+        self._discovery = discovery
+        self._ways = ways
+        self._tasks = tasks
+        self.silent: dict[int, str] = {}
+
+    async def keep(self) -> None:
+        """Ask for as long as the gateway runs."""
+        while True:
+            await asyncio.sleep(ASK_S)
+            try:
+                await self.ask()
+            except Exception as error:
+                self._tasks.log_failure("asking the brokers", error)
+
+    async def ask(self) -> None:
+        """Ask every broker once, all at the same time."""
+        asked = list(self._brokers)
+        found = await asyncio.gather(*(self._ask(broker) for broker in asked))
+        before, self.silent = (
+            self.silent,
+            {b: why for b, why in zip(asked, found, strict=True) if why},
+        )
+        for broker, why in self.silent.items():
+            if broker not in before:
+                log.error("a broker doesn't answer the gateway", broker=broker, error=why)
+        for broker in before.keys() & set(asked) - self.silent.keys():
+            log.info("a broker answers again", broker=broker)
+
+    def lines(self) -> list[str]:
+        """Return a line for each fronted broker that doesn't answer."""
+        silent = sorted(self.silent.items())
+        return [f"broker {b} doesn't answer: {why}" for b, why in silent if b in self._brokers]
+
+    @property
+    def none_answers(self) -> bool:
+        """Whether there is a fronted broker, and none answers."""
+        return bool(self._brokers) and self._brokers.keys() <= self.silent.keys()
+
+    async def _ask(self, broker: int) -> str:
+        """Ask a broker; return why it doesn't answer, or ""."""
+        found = self._where(broker)
+        if found is None:
+            return ""  # it has left the cluster, or wasn't looked for yet
+        listener, where = found
+        try:
+            security, tls = await self._ways.own(listener)
+            timeout_ms = self._in_force.settings.for_listener(listener).upstream_connect_timeout_ms
+            setting = self._ways.own_setting(listener)
+            await up.answers(where, security, tls, timeout_ms, setting)
+        except HeadgateError as error:
+            return str(error)
+        return ""
+
+    def _where(self, broker: int) -> tuple[str, HostPort] | None:
+        """Return a listener and the broker's address there."""
+        for listener, cluster in self._discovery.clusters.items():
+            if broker in cluster.brokers:
+                return listener, cluster.brokers[broker]
+        return None

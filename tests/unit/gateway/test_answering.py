@@ -1,0 +1,109 @@
+"""A broker that takes connections and answers nobody is named, in bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headgate.config import HostPort, Settings
+from headgate.gateway.cluster.answering import Answering
+from headgate.gateway.loop.tasks import OwnWork
+from headgate.gateway.shown import Shown
+from headgate.gateway.upstream import Cluster
+from headgate.live.picture import BrokerPicture, Picture
+from headgate.live.why import why
+
+from .enforcement_kit import BASE
+
+TIMEOUT_MS = 300
+
+
+@pytest.fixture
+def hangs() -> Iterator[HostPort]:
+    """A port where the kernel takes connections and nobody reads."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        yield HostPort(*sock.getsockname())
+
+
+def asks(where: dict[int, HostPort]) -> Answering:
+    """Return what asks these brokers."""
+
+    async def own(_: str) -> tuple[Any, None]:
+        return Settings.from_properties(BASE).upstream_admin, None
+
+    settings = SimpleNamespace(
+        for_listener=lambda _: SimpleNamespace(upstream_connect_timeout_ms=TIMEOUT_MS)
+    )
+    discovery: Any = SimpleNamespace(clusters={"L": Cluster("c", where, -1)})
+    ways: Any = SimpleNamespace(own=own, own_setting=lambda _: "headgate.upstream.x")
+    brokers: Any = dict.fromkeys(where)
+    in_force: Any = SimpleNamespace(settings=settings)
+    return Answering(in_force, brokers, discovery, ways, OwnWork().tasks)
+
+
+async def answers_metadata(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer a Metadata v8 with no broker."""
+    asked = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+    body = asked[4:8] + bytes(4) + bytes(4) + b"\xff\xff" + b"\xff" * 4 + bytes(4) + bytes(4)
+    writer.write(len(body).to_bytes(4, "big") + body)
+    await writer.drain()
+    writer.close()
+
+
+async def test_a_broker_that_hangs_is_named_and_one_that_answers_is_not(hangs: HostPort) -> None:
+    server = await asyncio.start_server(answers_metadata, "127.0.0.1", 0)
+    there = HostPort(*server.sockets[0].getsockname())
+    answering = asks({1: hangs, 2: there})
+    await answering.ask()
+    assert list(answering.silent) == [1]
+    assert answering.lines() == [
+        f"broker 1 doesn't answer: {hangs} takes connections and doesn't answer within "
+        f"{TIMEOUT_MS} ms"
+    ]
+    assert not answering.none_answers
+    server.close()
+    await server.wait_closed()
+
+
+async def test_one_that_answers_again_is_forgotten(hangs: HostPort) -> None:
+    server = await asyncio.start_server(answers_metadata, "127.0.0.1", 0)
+    where = {1: hangs}
+    answering = asks(where)
+    await answering.ask()
+    assert answering.none_answers
+    where[1] = HostPort(*server.sockets[0].getsockname())
+    await answering.ask()
+    assert not answering.silent
+    server.close()
+    await server.wait_closed()
+
+
+@pytest.mark.parametrize("others", [{}, {2: "it answers"}], ids=["alone", "one of two"])
+def test_readiness_names_it_and_is_503_where_no_broker_answers(others: dict[int, str]) -> None:
+    answering: Any = asks({})
+    answering._brokers.update({1: None, **others})
+    answering.silent = {1: "it hangs"}
+    shown: Any = Shown.__new__(Shown)
+    shown.started, shown._answering = True, answering
+    shown._brokers = SimpleNamespace(items=lambda: (), __bool__=lambda: True)
+    shown._ports = SimpleNamespace(books={})
+    shown._kept = SimpleNamespace(does_without=False)
+    shown._trouble = lambda: None
+    shown._splits = SimpleNamespace(note=lambda: "splits have expired")
+    line = "broker 1 doesn't answer: it hangs"
+    assert shown.why_not_ready() == (None if others else line)
+    assert shown.lacks() == f"{line}\nsplits have expired"
+
+
+def test_why_names_it() -> None:
+    picture = Picture(at_ms=1, brokers=(BrokerPicture(1, silent="it hangs"), BrokerPicture(2)))
+    assert list(why(picture, "alice", None).connecting) == [
+        "Broker 1 doesn't answer (it hangs): clients wait for it, and not for a quota."
+    ]
