@@ -1,8 +1,8 @@
 """
 Register Headgate's data source of journals with PySpark, which looks for packages of such names.
 
-Where Headgate is installed, ``spark.read.format("headgate-journal")`` needs no registration. PySpark
-takes one source of each package; ``pyspark_headgate`` has the other.
+Where Headgate is installed, ``spark.read.format("headgate-journal")`` needs no registration.
+PySpark takes one source of each package; ``pyspark_headgate`` has the other.
 """
 
 from contextlib import suppress

@@ -100,7 +100,7 @@ class Shown:
         return self.lacks()
 
     def lacks(self) -> str | None:
-        """Return what a ready gateway should tell: silent brokers, refused changes, splits; or None."""
+        """Say what a ready gateway lacks: brokers, changes its store refuses, splits; or None."""
         notes = (*self._answering.lines(), self._kept.refuses(), self._splits.note())
         return "\n".join(filter(None, notes)) or None
 
