@@ -369,3 +369,35 @@ PLANTS: Final[tuple[tuple[Plant, frozenset[str]], ...]] = tuple(
     )
 )
 """Each fault, and the laws that may find it."""
+MOST_LIVES: Final = 25
+"""So many lives from there on are lived to find it."""
+FOUND_AT: Final[dict[str, int]] = {
+    "debt_forgotten_on_reconnect": 1,
+    "newcomer_served_although_it_owes": 1,
+    "lane_shared_by_two": 5,
+    "debt_not_rescaled": 28,
+    "fetch_gate_stays_open": 6,
+    "fetch_gate_opens_early": 17,
+    "long_polls_pass_a_closed_gate": 6,
+    "share_fetches_pass_a_closed_gate": 17,
+    "late_acks_taken_for_all": 2,
+    "early_requests_charged_late": 44,
+    "headroom_waits_on_a_silent_peer": 7,
+    "half_sent_request_reserves": 1,
+    "answer_swallowed_at_a_hang_up": 77,
+    "acknowledgement_invented": 130,
+    "held_answer_charged_by_its_deadline": 297,
+    "charge_made_twice": 3,
+    "charge_lost_at_hang_up": 2,
+    "cut_request_uncharged": 2,
+    "answers_out_of_order": 4,
+    "buffer_without_bound": 2,
+    "mute_begins_when_the_answer_has_come": 19,
+    "reload_closes_connections_over_tls": 7,
+    "reload_keeps_the_certificate": 7,
+    "broken_key_store_put_in_force": 18,
+    "failed_handshake_keeps_its_slot": 18,
+    "charge_lost_at_a_hang_up_over_tls": 7,
+    "way_to_the_broker_stays_open_over_tls": 7,
+}
+"""A seed that finds each fault; 0 for the rest."""

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,9 @@ from simulation.trace import traced
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ("gateway/session", "gateway/charging", "gateway/connection")
 COLLECT_EVERY = 10
+KNOWN_FIRST = 48
+"""So many first lives are lived with those that found a fault."""
+FAILED = Path(__file__).with_name("failed_seeds.txt")
 NO_THROTTLE = "decisions that don't"
 
 
@@ -86,26 +89,32 @@ def live_all(seeds: Iterable[int]) -> Iterator[Outcome]:
             gc.enable()
 
 
+def known_seeds() -> list[int]:
+    """Return the first seeds, and every seed that found a fault of the product."""
+    lines = FAILED.read_text(encoding="utf-8").splitlines()
+    failed = [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
+    return [*range(KNOWN_FIRST), *(seed for seed in failed if seed >= KNOWN_FIRST)]
+
+
 def shortest(story: Story, law: str, most: int = 300) -> tuple[Story, int]:
     """Return the shortest story that breaks the same law; ``doors.opened`` lasts already."""
     return shrink(story, lambda candidate: live(candidate).broken[0] == law, most)
 
 
-def _work(task: tuple[int, int, int]) -> Tally:
-    """Live every ``step``-th seed of a range, in a process of its own."""
-    first, end, step = task
+def _work(task: Sequence[int]) -> Tally:
+    """Live some seeds, in a process of their own."""
     tally, began = Tally(), time.process_time()
-    for outcome in live_all(range(first, end, step)):
+    for outcome in live_all(task):
         tally.add(outcome)
     tally.cpu_s = time.process_time() - began
     return tally
 
 
-def many(first: int, count: int, processes: int) -> Tally:
-    """Live ``count`` seeds in ``processes``, and tell how far it is."""
-    tally, began = Tally(), time.monotonic()
+def many(seeds: Sequence[int], processes: int) -> Tally:
+    """Live seeds in ``processes``, and tell how far it is."""
+    tally, began, count = Tally(), time.monotonic(), len(seeds)
     size = max(min(count // (processes * 4), 250), 1)
-    tasks = [(at, min(at + size, first + count), 1) for at in range(first, first + count, size)]
+    tasks = [seeds[at : at + size] for at in range(0, count, size)]
     if processes == 1:
         parts: Iterable[Tally] = map(_work, tasks)
     else:
@@ -177,6 +186,36 @@ def branches(seeds: Iterable[int]) -> list[str]:
     return lines
 
 
+def planted(at: int) -> tuple[str, str, int]:
+    """Plant a fault (by its place in ``PLANTS``); return its name, the law that finds it, lives."""
+    import pytest
+
+    from simulation.plants import FOUND_AT, MOST_LIVES, PLANTS
+
+    plant, _ = PLANTS[at]
+    first = FOUND_AT.get(plant.__name__, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        for lives, outcome in enumerate(live_all(range(first, first + MOST_LIVES)), 1):
+            if outcome.broken[0]:
+                return plant.__name__, outcome.broken[0], lives
+    return plant.__name__, "", MOST_LIVES
+
+
+def plants_by_law(processes: int) -> list[str]:
+    """Plant every fault, and return a table: each law, how many faults it finds first, and which."""
+    from simulation.plants import PLANTS
+
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        found = pool.map(planted, range(len(PLANTS)), chunksize=1)
+    lines = ["| law | planted faults it finds | which |", "|---|---|---|"]
+    for law in sorted({*(law.name for law in LAWS), *(law for _, law, _ in found if law)}):
+        names = [f"{name} ({lives})" for name, its, lives in found if its == law]
+        lines.append(f"| {law} | {len(names)} | {', '.join(names) or 'none'} |")
+    missed = [name for name, law, _ in found if not law]
+    return [*lines, f"found by no law: {', '.join(missed) or 'none'}"]
+
+
 def replay_command(seed: int) -> str:
     """Return the command that lives a seed again."""
     return f"make simulate SEED={seed}"
@@ -227,6 +266,12 @@ def main() -> int:
     parser.add_argument(
         "--of-commit", action="store_true", help="the first seed is decided by the commit's id"
     )
+    parser.add_argument(
+        "--known", action="store_true", help="before them the first ones, and all that found faults"
+    )
+    parser.add_argument(
+        "--plants", action="store_true", help="plant faults; say which law finds how many of them"
+    )
     parser.add_argument("--seed", type=int, help="live this one only, and print its story")
     parser.add_argument("--trace", action="store_true", help="of --seed, print what its law saw")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
@@ -234,10 +279,14 @@ def main() -> int:
                         help="measure branches over N lives")  # fmt: skip
     parser.add_argument("--write", type=Path, help="write the figures to this file as well")
     given = parser.parse_args()
+    if given.plants:
+        print("\n".join(plants_by_law(max(given.processes, 1))))
+        return 0
     if given.seed is not None:
         return one(given.seed, trace=given.trace)
     first = first_of_commit() if given.of_commit else given.first
-    tally = many(first, given.seeds, max(given.processes, 1))
+    known = known_seeds() if given.known else []
+    tally = many([*known, *range(first, first + given.seeds)], max(given.processes, 1))
     lines = tell(tally)
     if given.branches:
         lines += branches(range(first, first + given.branches))

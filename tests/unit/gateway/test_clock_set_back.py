@@ -60,6 +60,19 @@ def test_a_mute_ends_when_its_time_is_over_by_the_loops_clock(gateway: Callable[
     assert WakeAt(until_ms) not in session.commands
 
 
+def test_a_mute_that_was_waited_out_is_left_to_nobody_though_the_clock_was_set_back(
+    gateway: Callable[..., Any],
+) -> None:
+    """Found by the simulator: seed 3020, where a newcomer took it for the one that came after."""
+    session = throttled(gateway, START_MS)
+    session.wake(START_MS - HOUR_MS, session.state.throttled_until_ms)
+    session.close("client-gone", "", START_MS - HOUR_MS)
+    assert len(session.state.rules.lanes) == 0
+    again = throttled(gateway, START_MS)
+    again.close("client-gone", "", START_MS - HOUR_MS)
+    assert len(again.state.rules.lanes) == 1
+
+
 def test_a_time_that_was_asked_for_before_ends_no_later_mute(gateway: Callable[..., Any]) -> None:
     session = throttled(gateway, START_MS - HOUR_MS)  # what was asked for an hour later comes first
     until_ms = session.state.throttled_until_ms

@@ -259,6 +259,17 @@ class Debts:
                 self._forget_one(lane.since_ms)
             self._lanes[key] = lane
 
+    def paid(self, end_ms: int) -> None:
+        """
+        Forget the mutes that end at a time, epoch ms: the connection has waited until then.
+
+        The wall clock may not say so, since it was set back meanwhile. Such a mute would stand for
+        the one that comes next, and be left in its place.
+        """
+        for key, lane in self._lanes.items():
+            if lane is not None and lane.end_ms == end_ms:
+                self._lanes[key] = None
+
     def leave(self, now_ms: int) -> None:
         """The connection closes."""
         self._gone = True

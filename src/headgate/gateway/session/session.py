@@ -190,6 +190,8 @@ class Session:
                 state.commands.append(WakeAt(until_ms))
             else:
                 state.throttled_until_ms = 0
+                if state.debts is not None:
+                    state.debts.paid(until_ms)
                 state.mute.apply(THROTTLE_ENDED)
                 self.requests.go_on(now_ms)
         self._charge_if_closed(now_ms)
