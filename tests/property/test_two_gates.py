@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.gateway.charging.fetch_gate import GateKey, Gates
+from headgate.gateway.charging.fetch_gate import GateKey, Gates, Turn
 from headgate.gateway.charging.fetch_hold import HELD, LITTLE, FetchHold
 
 START_MS = 1_700_000_000_000
@@ -172,6 +172,13 @@ class World:
 def test_nobody_waits_for_nothing(
     seed: int, count: int, per_ms: list[float], buckets: list[bool], most_ms: int, slow: float
 ) -> None:
+    lived(seed, count, per_ms, buckets, most_ms, slow)
+
+
+def lived(
+    seed: int, count: int, per_ms: list[float], buckets: list[bool], most_ms: int, slow: float
+) -> None:
+    """Have some connections fetch for twelve seconds."""
     chance = random.Random(seed)
     quotas = tuple(
         Quota(key, rate, is_bucket=is_bucket)
@@ -188,6 +195,25 @@ def test_nobody_waits_for_nothing(
         world.connect(chance.choice(("alice", "bob")), paid, size, takes_ms)
     world.run(12_000)
     assert sum(one.delivered for one in world.connections) > 0
+
+
+def test_a_wake_up_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: who waits at one gate stays the next one at another."""
+
+    def closed(self: FetchHold, principal: str, now_ms: int) -> Turn | None:
+        for key in self._keys:
+            gate = self._gates.get(key)
+            if gate is not None and not (key not in self._turns and gate.idle(now_ms)):
+                turn = self._turn_at(key, principal)
+                if not turn.gate.admit(turn, now_ms):
+                    return turn
+        return None
+
+    monkeypatch.setattr(FetchHold, "_closed", closed)
+    seeds = iter(range(40))
+    with pytest.raises(AssertionError, match="for nothing"):
+        while (seed := next(seeds, None)) is not None:
+            lived(seed, 8, [10.0, 10.0, 50.0], [True, False, True], 10_000, 0.5)
 
 
 @pytest.mark.parametrize("size", [50_000])

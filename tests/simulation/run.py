@@ -203,7 +203,7 @@ def planted(at: int) -> tuple[str, str, int]:
 
 
 def plants_by_law(processes: int) -> list[str]:
-    """Plant every fault, and return a table: each law, how many faults it finds first, and which."""
+    """Plant every fault, and return a table: each law, and which faults it finds first."""
     from simulation.plants import PLANTS
 
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
