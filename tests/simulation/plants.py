@@ -103,6 +103,18 @@ def early_requests_charged_late(patch: Patch) -> None:
     patch.setattr(headroom.Allowance, "settle", lambda self, now_ms: None)
 
 
+def more_than_fits_goes_early(patch: Patch) -> None:
+    """What its own bytes throttle may have others behind it."""
+    whole = headroom.Allowance.claim
+
+    def claim(self: Any, units: int) -> bool:
+        whole(self, units)
+        return True
+
+    patch.setattr(headroom.Allowance, "claim", claim)
+    patch.setattr(headroom.Headroom, "fits", lambda *_: True)
+
+
 def headroom_waits_on_a_silent_peer(patch: Patch) -> None:
     """A request that may not fit waits until the others' claims are gone."""
     whole = produce.on_request
@@ -346,6 +358,7 @@ PLANTS: Final[tuple[tuple[Plant, frozenset[str]], ...]] = tuple(
         (share_fetches_pass_a_closed_gate, ("gates",)),
         (late_acks_taken_for_all, ("order", "answers", "charged once", "waiting")),
         (early_requests_charged_late, ("alone", "ending never gains")),
+        (more_than_fits_goes_early, ("alone", "mutes", "ending never gains")),
         (headroom_waits_on_a_silent_peer, ("waiting",)),
         (half_sent_request_reserves, ("at rest",)),
         (closed_connection_keeps_its_timers, ("at rest",)),
