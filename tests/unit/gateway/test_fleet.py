@@ -93,6 +93,7 @@ class Worker:
     def __init__(self, broker: int, not_ready: str | None = None) -> None:
         self.broker = broker
         self.not_ready = not_ready
+        self.note: str | None = None
         self.silent = self.garbled = False
         self.pipe = Pipe(self.answer)
 
@@ -105,7 +106,7 @@ class Worker:
             at = (("broker", str(self.broker)),)
             samples = [Sample("headgate_store_up", at, 1.0), Sample("headgate_info", at, 1.0)]
             return msgspec.msgpack.encode(finish(draw(samples)))
-        return msgspec.msgpack.encode(questions.Status(self.not_ready, [1, 2]))
+        return msgspec.msgpack.encode(questions.Status(self.not_ready, [1, 2], self.note))
 
     async def join(self, sock: socket.socket) -> None:
         await self.pipe.open(sock)
@@ -168,3 +169,34 @@ async def test_a_fleet_is_as_well_as_its_worst_worker_and_says_which(
     assert said == "broker 1: no answer\nbroker 2: not running, ended with -9"
     workers[1].pipe.close()
     fleet.left(1, "over")
+
+
+@pytest.mark.parametrize("only", [1, 2, 3])
+async def test_each_question_is_asked_of_each_worker(only: int) -> None:
+    """One of three is different, in turn: who asks the first only, or any one, isn't told."""
+    fleet = Fleet([1, 2, 3], answer_s=60)
+    workers = {broker: Worker(broker) for broker in fleet.brokers}
+    for broker, one in workers.items():
+        ours, theirs = socket_pair()
+        await fleet.start(broker, ours)
+        await one.join(theirs)
+    assert await fleet.ready() is None
+    assert await fleet.note() is None
+    assert await fleet.health() is None
+    workers[only].not_ready = "standing by"
+    assert await fleet.ready() == f"broker {only}: standing by"
+    workers[only].not_ready, workers[only].note = None, "broker 7 doesn't answer"
+    assert await fleet.note() == f"broker {only}: broker 7 doesn't answer"
+    assert await fleet.ready() is None
+    shows = {dict(s.labels)["broker"] for s in await shown(fleet, "headgate_store_up")}
+    assert shows == {"1", "2", "3"}
+    bodies = {broker: questions.NOTHING for broker in (only, 2)}
+    asked = await fleet.ask(questions.STATUS, questions.STATUS_DECODER, bodies)
+    assert asked.keys() == bodies.keys()
+    workers[only].garbled = True
+    assert await fleet.health() == f"broker {only}: no answer"
+    up = {dict(s.labels)["broker"]: s.value for s in await shown(fleet, "headgate_worker_up")}
+    assert up == {**dict.fromkeys("123", 1.0), str(only): 0.0}
+    for broker, one in workers.items():
+        one.pipe.close()
+        fleet.left(broker, "over")
