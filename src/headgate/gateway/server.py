@@ -86,7 +86,6 @@ class Gateway:
         shared: the admin listener and bootstrap listeners.
         quotas: puts quotas in force.
         splits: of cluster-wide quotas.
-        answering: whether the brokers answer the gateway.
         answers: what the gateway answers itself.
         shown: health and metrics.
         http: where they are served; None: nowhere.
@@ -151,7 +150,6 @@ class Gateway:
             lambda: self.fronting_changed(),
         )
         known = self.discovery.broker_ids
-        self.answering = Answering(now, self.brokers, self.discovery, self.ways, work.tasks)
         self.splits = Splits(now, self.brokers, known, work, supervised=supervised)
         self.answers = Answers(
             now,
@@ -160,7 +158,7 @@ class Gateway:
             Topics(self.ways.own, self.discovery.clusters),
             token_owners,
             self.store_trouble,
-            self._live(),
+            Live(self.brokers, self.not_ready, self.splits.expired, lambda: self.name),
         )
         self.shown = Shown(
             now,
@@ -172,18 +170,7 @@ class Gateway:
             self._buffer.pool,
             work,
             self.journal,
-            self.answering,
             self.store_trouble,
-        )
-
-    def _live(self) -> Live:
-        """Return what answers questions about what goes on now."""
-        return Live(
-            self.brokers,
-            self.not_ready,
-            self.splits.expired,
-            lambda: self.name,
-            lambda: self.answering.silent,
         )
 
     @property
@@ -248,7 +235,8 @@ class Gateway:
         spawn(following.refresh(self.discovery, self.ports))
         spawn(following.sweep(self.brokers, self.answers, self._buffer.pool, self.splits))
         spawn(self.splits.run())
-        spawn(self.answering.keep())
+        answering = Answering(self.in_force, self.brokers, self.discovery, self.ways)
+        spawn(answering.keep(self.work.tasks))
         spawn(following.forget_producer_ids(self.brokers))
         if self.settings.usage.kind == "files" and not self._journal_given:
             spawn(following.tidy())

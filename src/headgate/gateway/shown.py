@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headgate.build import build
 from headgate.clock import now_ms
+from headgate.gateway.cluster.answering import silent_lines
 from headgate.metrics.expose import Drawn, draw
 from headgate.metrics.samples import rank_steps, sample_steps
 from headgate.steps import finish
@@ -16,7 +17,6 @@ from headgate.steps import finish
 if TYPE_CHECKING:
     from headgate.gateway.broker.broker import Broker
     from headgate.gateway.charging.journal import Journal
-    from headgate.gateway.cluster.answering import Answering
     from headgate.gateway.cluster.ports import Ports
     from headgate.gateway.cluster.splits import Splits
     from headgate.gateway.connection.pool import Pool
@@ -45,7 +45,6 @@ class Shown:
         following: counts files of the usage journal.
         pool: the bytes that connections hold.
         work: the gateway's own slices, and the watcher that measures them.
-        answering: knows which brokers don't answer.
         trouble: says why the store can't be read or changed now, or returns None.
 
     Attributes:
@@ -65,7 +64,6 @@ class Shown:
         pool: Pool,
         work: OwnWork,
         journal: Journal,
-        answering: Answering,
         trouble: Callable[[], str | None],
     ) -> None:
         self._in_force = in_force
@@ -79,7 +77,6 @@ class Shown:
         self._watcher = work.watcher
         self._spawn = work.tasks.spawn
         self._ranking: set[int] = set()  # brokers whose quota-ids are being ranked
-        self._answering = answering
         self._trouble = trouble
         self.journal = journal
         self.worker = ""
@@ -101,7 +98,7 @@ class Shown:
 
     def lacks(self) -> str | None:
         """Say what a ready gateway lacks: brokers, changes its store refuses, splits; or None."""
-        notes = (*self._answering.lines(), self._kept.refuses(), self._splits.note())
+        notes = (*silent_lines(self._brokers), self._kept.refuses(), self._splits.note())
         return "\n".join(filter(None, notes)) or None
 
     def why_not_ready(self) -> str | None:
@@ -111,8 +108,8 @@ class Shown:
         if not self._brokers:
             return "standing by" if self._ports.standing_by else "no broker is fronted"
         why = list(self._closed_ports())
-        if self._answering.none_answers:
-            why += self._answering.lines()
+        if all(broker.silent for broker in self._brokers.values()):
+            why += silent_lines(self._brokers)
         trouble = self._trouble()
         if trouble is not None and not self._kept.does_without:
             why.append(f"the last known quotas are in force: {trouble}")

@@ -72,6 +72,7 @@ class Broker:
         quotas: limit its clients' connections (KIP-612).
         clients: its clients' connections.
         links: ``clients.links``.
+        silent: why the broker didn't answer the gateway's own question; "": it did.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Broker:
         self.rules = rules
         self.meters = meters
         self._hangup = hangup
+        self.silent = ""
         self.refusals = Refusals(settings.connection_failed_authentication_delay_ms)
         self.listeners: dict[str, BrokerListener] = {}
         self._expire_ms = start_ms + EXPIRY_PERIOD_MS

@@ -30,68 +30,50 @@ ASK_S: Final = 10.0
 """Seconds from one round of questions to the next."""
 
 
+def silent_lines(brokers: Mapping[int, Broker]) -> list[str]:
+    """Return a line for each broker that doesn't answer."""
+    found = sorted((broker_id, broker.silent) for broker_id, broker in brokers.items())
+    return [f"broker {broker_id} doesn't answer: {why}" for broker_id, why in found if why]
+
+
 class Answering:
     """
-    What became of the last question to each broker.
+    The questions to the brokers; ``Broker.silent`` says what became of the last one.
 
     Args:
         in_force: the settings; ``headgate.upstream.connect.timeout.ms`` is how long to wait.
         brokers: those fronted now.
         discovery: knows their addresses.
         ways: how they are asked.
-        tasks: writes down what goes wrong.
-
-    Attributes:
-        silent: why a broker didn't answer, by its id; brokers that did aren't in it.
     """
 
     def __init__(
-        self,
-        in_force: Current,
-        brokers: Mapping[int, Broker],
-        discovery: Discovery,
-        ways: Ways,
-        tasks: Tasks,
+        self, in_force: Current, brokers: Mapping[int, Broker], discovery: Discovery, ways: Ways
     ) -> None:
         self._in_force = in_force
         self._brokers = brokers
         self._discovery = discovery
         self._ways = ways
-        self._tasks = tasks
-        self.silent: dict[int, str] = {}
 
-    async def keep(self) -> None:
-        """Ask for as long as the gateway runs."""
+    async def keep(self, tasks: Tasks) -> None:
+        """Ask for as long as the gateway runs; ``tasks`` write down what goes wrong."""
         while True:
             await asyncio.sleep(ASK_S)
             try:
                 await self.ask()
             except Exception as error:
-                self._tasks.log_failure("asking the brokers", error)
+                tasks.log_failure("asking the brokers", error)
 
     async def ask(self) -> None:
         """Ask every broker once, all at the same time."""
-        asked = list(self._brokers)
-        found = await asyncio.gather(*(self._ask(broker) for broker in asked))
-        before, self.silent = (
-            self.silent,
-            {b: why for b, why in zip(asked, found, strict=True) if why},
-        )
-        for broker, why in self.silent.items():
-            if broker not in before:
-                log.error("a broker doesn't answer the gateway", broker=broker, error=why)
-        for broker in before.keys() & set(asked) - self.silent.keys():
-            log.info("a broker answers again", broker=broker)
-
-    def lines(self) -> list[str]:
-        """Return a line for each fronted broker that doesn't answer."""
-        silent = sorted(self.silent.items())
-        return [f"broker {b} doesn't answer: {why}" for b, why in silent if b in self._brokers]
-
-    @property
-    def none_answers(self) -> bool:
-        """Whether there is a fronted broker, and none answers."""
-        return bool(self._brokers) and self._brokers.keys() <= self.silent.keys()
+        asked = list(self._brokers.items())
+        found = await asyncio.gather(*(self._ask(broker_id) for broker_id, _ in asked))
+        for (broker_id, broker), why in zip(asked, found, strict=True):
+            if why and not broker.silent:
+                log.error("a broker doesn't answer the gateway", broker=broker_id, error=why)
+            elif broker.silent and not why:
+                log.info("a broker answers again", broker=broker_id)
+            broker.silent = why
 
     async def _ask(self, broker: int) -> str:
         """Ask a broker; return why it doesn't answer, or ""."""

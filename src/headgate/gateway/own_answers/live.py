@@ -70,7 +70,6 @@ class Live:
         not_ready: says why the gateway isn't ready to serve, or None.
         expired: whether a broker's cluster-wide quotas are split by numbers that are out of date.
         name: of the gateway.
-        silent: why brokers don't answer the gateway, by broker id.
     """
 
     def __init__(
@@ -79,12 +78,10 @@ class Live:
         not_ready: Callable[[], str | None],
         expired: Callable[[Broker | None], bool],
         name: Callable[[], str],
-        silent: Callable[[], Mapping[int, str]] = dict,
     ) -> None:
         self._brokers = brokers
         self._not_ready = not_ready
         self._expired = expired
-        self._silent = silent
         self._name = name
         self._looks: dict[int, Connected] = {}
         self._looking = asyncio.Lock()
@@ -167,7 +164,7 @@ class Live:
                     gateway=self._name(),
                     ready=self._not_ready() or "",
                     splits_expired=self._expired(broker),
-                    silent=self._silent().get(broker.broker_id, ""),
+                    silent=broker.silent,
                 )
             )
         table = await self._table(answers)
