@@ -14,6 +14,7 @@ from msgspec import structs
 from headgate.cli.connecting import open_client
 from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.output import printable, say
+from headgate.cli.pipeline.flags import add_principals
 from headgate.cli.quotas.flags import add_broker_id, add_connection, moment
 from headgate.cli.quotas.history import table_before, when
 from headgate.cli.quotas.quota_home import open_quota_store
@@ -88,6 +89,7 @@ def parser() -> Parser:
         "--time-zone", metavar="ZONE", help="the zone of logs that print none; default: UTC"
     )
     add_broker_id(made)
+    add_principals(made)
     made.add_argument("--user", metavar="NAME", required=True, help="the principal, without User:")
     made.add_argument("--client-id", metavar="NAME", help="its client-id; by default all of them")
     made.add_argument("--key", metavar="KEY", help="only this quota, such as consumer_byte_rate")
@@ -111,8 +113,9 @@ def _why(arguments: argparse.Namespace) -> Explained:
 def _picture(arguments: argparse.Namespace) -> Picture:
     if arguments.requests:
         return _past(arguments)
-    for flag in ("at", "quotas", "store", "time-zone", "broker-id", "broker-id-pattern"):
-        if getattr(arguments, flag.replace("-", "_")) is not None:
+    logs_only = ("time-zone", "broker-id", "broker-id-pattern", "principal-pattern")
+    for flag in ("at", "quotas", "store", *logs_only):
+        if getattr(arguments, flag.replace("-", "_")) not in (None, ""):
             raise BadUsage(f"--{flag} goes with --requests; a gateway is asked about now")
     with open_client(
         servers=arguments.bootstrap_server,
@@ -177,9 +180,10 @@ def _past_of_logs(
     arguments: argparse.Namespace, files: list[tuple[str, int]], at_ms: int | None
 ) -> Picture:
     """Do as ``_past``, from request logs of brokers."""
-    from headgate.cli.pipeline.opening import check_time_zone
+    from headgate.cli.pipeline.opening import check_time_zone, notes_of
     from headgate.pipeline.answers.past_logs import PERIOD_MS, PastLogs, last_ms
     from headgate.pipeline.sources.pieces import pieces_of
+    from headgate.pipeline.workers.log_reader import ReadOptions
 
     if arguments.quotas is None and arguments.store is None:
         raise BadUsage("--requests: request logs name no quotas; give --quotas FILE or --store URL")
@@ -197,7 +201,15 @@ def _past_of_logs(
         raise ConfigError("--requests: there is no request in these logs")
     table = _quotas_at(arguments, at_ms)
     assert table is not None
-    found = PastLogs(table, at_ms, arguments.user, arguments.client_id, zone)
+    known = notes_of(pieces, arguments)
+    notes += [note.text for note in known if note.of_moments]
+    found = PastLogs(
+        table,
+        at_ms,
+        arguments.user,
+        arguments.client_id,
+        ReadOptions((), zone, principal_pattern=arguments.principal_pattern),
+    )
     found.take(pieces)
     if not found.read:
         minutes = PERIOD_MS // 60_000

@@ -53,7 +53,7 @@ def of(told: list[dict[str, Any]], *whose: str) -> list[dict[str, Any]]:
 
 
 def found(pieces: list[FilePiece], at_ms: int, user: str, client_id: str | None) -> PastLogs:
-    past = PastLogs(TABLE, at_ms, user, client_id, "UTC")
+    past = PastLogs(TABLE, at_ms, user, client_id, ReadOptions(()))
     past.take(pieces)
     return past
 
@@ -133,7 +133,7 @@ def test_a_wait_counts_as_the_request_quotas_where_the_rate_was_within_its_limit
     last = int(told[-1]["record_ms"] + 1)
     counted: dict[str, int] = {}
     for client_id in ("bob-etl", "bob-reader"):
-        past = PastLogs(table, last, "bob", client_id, "UTC")
+        past = PastLogs(table, last, "bob", client_id, ReadOptions(()))
         past.take(pieces)
         [broker] = past.past.picture(table).brokers
         counted |= {use.key: use.throttled for use in broker.quotas if use.throttled}

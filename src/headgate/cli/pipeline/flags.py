@@ -70,6 +70,7 @@ def parser(
         help="files that begin with the same request: refuse them, read the largest once, or "
         "count them all (default: refuse; x and x.gz are one in any case)",
     )
+    add_principals(source)
     source.add_argument(
         "--allow-empty",
         action="store_true",
@@ -78,6 +79,17 @@ def parser(
     _add_quotas(made, source, required=quotas_required)
     _add_output(made)
     return made
+
+
+def add_principals(made: argparse._ActionsContainer) -> None:
+    """Add the flag that says where a user's name is in a principal."""
+    made.add_argument(
+        "--principal-pattern",
+        default="",
+        metavar="REGEX",
+        help="for principals that hold more than the user: a regex, searched in the name as "
+        "logged, whose first group is the user, e.g. '^CN=([^,]+)'",
+    )
 
 
 def _add_quotas(made: argparse.ArgumentParser, source: Any, *, required: bool) -> None:

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
@@ -26,11 +27,13 @@ from headgate.cli.quotas.quota_output import say_notes
 from headgate.embedded.java import spark_env
 from headgate.errors import ConfigError, HeadgateError
 from headgate.pipeline import session
+from headgate.pipeline.logs.principals import Principals
 from headgate.pipeline.logs.time_stamps import zone_of
 from headgate.pipeline.quotas import Quotas, load
 from headgate.pipeline.run import Run
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import FilePiece, pieces_of
+from headgate.pipeline.sources.quality import Note, look
 from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.quota.table import QuotaTable
 
@@ -60,6 +63,8 @@ class Opened:
     arguments: argparse.Namespace
     busiest: list[dict[str, Any]] | None = None
     """What `usage` prints, where workers have found it already."""
+    notes: Sequence[Note] = ()
+    """What is to be known about the logs."""
 
     @property
     def read_options(self) -> ReadOptions:
@@ -68,6 +73,7 @@ class Opened:
             tuple(self.pieces),
             self.arguments.time_zone,
             default_partitions=self.arguments.default_partitions,
+            principal_pattern=self.arguments.principal_pattern,
         )
 
     @property
@@ -120,6 +126,10 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
         found = read_quotas(arguments)
     except HeadgateError as exc:
         mistakes.append(str(exc))
+    try:
+        Principals(arguments.principal_pattern)
+    except ConfigError as exc:
+        mistakes.append(str(exc))
     config: dict[str, str] = {}
     try:
         config = named_values("--spark-conf", arguments.spark_conf)
@@ -147,9 +157,22 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
         console.print(f"  {printable(note)}", markup=False)
     if len(notes) > MOST_NOTES:
         console.print(f"  and {len(notes) - MOST_NOTES} more")
+    known = notes_of(pieces, arguments)
+    for about in known:
+        console.print(f"  {printable(about.text)}", markup=False)
     run = start(command, arguments, console, config)
     run.mode, run.by_day = arguments.mode, bool(arguments.partition_by)
-    yield Opened(run, pieces, found, arguments)
+    yield Opened(run, pieces, found, arguments, notes=known)
+
+
+def notes_of(pieces: Sequence[FilePiece], arguments: argparse.Namespace) -> list[Note]:
+    """Look at a sample of the logs; return what is to be known about them."""
+    options = ReadOptions(
+        (),
+        arguments.time_zone or "UTC",
+        principal_pattern=arguments.principal_pattern,
+    )
+    return look(pieces, partial(options.parser_of, watching=True)).notes()
 
 
 def check_time_zone(name: str) -> None:

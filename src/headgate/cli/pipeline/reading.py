@@ -10,6 +10,7 @@ from typing import Any
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
+from headgate.cli.output import printable
 from headgate.cli.pipeline.opening import HINT, Opened
 from headgate.cli.pipeline.print import closing_table, number
 from headgate.errors import ConfigError
@@ -100,13 +101,38 @@ def refuse_nothing(on: Opened) -> None:
     raise ConfigError(f"no table was changed: {found}; {HINT}")
 
 
+def keep_notes(on: Opened) -> None:
+    """Keep what is to be known about the logs for the summary."""
+    for note in on.notes:
+        on.run.figure(note.name, note.value, unit=note.unit, note=note.text)
+
+
+def print_notes(on: Opened) -> None:
+    """Say what is to be known about the logs: it concerns every figure above."""
+    for note in on.notes:
+        print(printable(f"{note.text[0].upper()}{note.text[1:]}."))
+
+
 def print_bad_lines(on: Opened) -> None:
     """Say how many lines couldn't be read, and why."""
     bad = next(f.value for f in on.run.figures if f.name == "bad_lines")
     if not bad:
-        print("Every line was read.")
+        print(_all_read(on))
         return
     _print_reasons(on, f"{_count(bad)} couldn't be read, kept in {on.run.path('bad_lines')}")
+
+
+def _all_read(on: Opened) -> str:
+    """Say that every line was read, as far as it is so."""
+    kinds = {piece.kind for piece in on.pieces}
+    if any(note.name == "unlogged_share" for note in on.notes):
+        return "Every line that the log holds was read; some requests have none."
+    if "requests" in kinds:
+        return (
+            "Every row was read; the run that wrote the table `requests` said which lines of the "
+            "logs couldn't be."
+        )
+    return "Every line was read."
 
 
 def _print_reasons(on: Opened, title: str) -> None:

@@ -17,11 +17,13 @@ from pyspark.sql import DataFrame
 from rich.console import Console
 
 from headgate.cli.contract import BadUsage
+from headgate.cli.output import printable
 from headgate.cli.pipeline.command import stop_on_sigterm
 from headgate.cli.pipeline.opening import (
     Opened,
     check_time_zone,
     named_values,
+    notes_of,
     opened,
     read_quotas,
     start,
@@ -30,7 +32,9 @@ from headgate.cli.pipeline.places import unwritable
 from headgate.cli.pipeline.print import progress_console
 from headgate.cli.pipeline.reading import (
     finish_bad_lines,
+    keep_notes,
     print_bad_lines,
+    print_notes,
     refuse_nothing,
     write_bad_lines,
 )
@@ -42,6 +46,10 @@ from headgate.pipeline.growing.directories import Directory
 from headgate.pipeline.growing.follow import GrowingTables, follow
 from headgate.pipeline.growing.parts import Parts, Source
 from headgate.pipeline.growing.topic import Topic
+from headgate.pipeline.logs.principals import Principals
+from headgate.pipeline.sources.files import find_files
+from headgate.pipeline.sources.pieces import pieces_of
+from headgate.pipeline.sources.quality import Note
 from headgate.pipeline.sources.topic import check_topic
 from headgate.pipeline.tables.publish import refuse_other_layout
 from headgate.pipeline.workers.exchange import Left
@@ -149,6 +157,7 @@ def run_answer(arguments: argparse.Namespace, answer: Answer) -> Tables:
     with opened(arguments, answer.command) as on:
         if arguments.mode != "overwrite":
             refuse_other_layout(on.run.folder, answer.tables, by_day=on.run.by_day)
+        keep_notes(on)
         with on.run.replacing():
             if answer.direct and on.run.is_direct:
                 finish_bad_lines(on, answer.direct(on))
@@ -188,6 +197,7 @@ def _told(on: Opened, answer: Answer) -> Tables:
     """
     if not on.arguments.json:
         answer.tell(on)
+        print_notes(on)
         print_bad_lines(on)
     last = {f.name: f for f in on.run.figures}.values()
     figures = [Figure(f.name, finite(f.value), f.text, f.unit, f.note) for f in last]
@@ -213,12 +223,16 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
         f"{answer.command}: following {what}; time zone of logs that print none: "
         f"{arguments.time_zone}"
     )
+    known = _notes_now(arguments)
+    for note in known:
+        console.print(f"  {printable(note.text)}", markup=False)
     run = start(answer.command, arguments, console, spark)
     run.console = Console(quiet=True)  # a line per round is enough
     parts = Parts(run.spark, run.path(f"_stream/{answer.command}"), answer.kept)
-    on = Opened(run, [], quotas, arguments)
+    on = Opened(run, [], quotas, arguments, notes=known)
 
     def write(upto: int) -> None:
+        keep_notes(on)
         answer.make_of(on, parts, upto)
 
     def say(words: str) -> None:
@@ -232,13 +246,28 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
     return on
 
 
+def _notes_now(arguments: argparse.Namespace) -> list[Note]:
+    """Return what is to be known about the logs that are there at the start."""
+    Principals(arguments.principal_pattern)
+    try:
+        files = [file for file in find_files(arguments.requests) if file[1]]
+        return notes_of(pieces_of(files, copies="once"), arguments)
+    except (ConfigError, OSError):  # the rounds say what is wrong with them
+        return []
+
+
 def _source(arguments: argparse.Namespace) -> Source:
     """Return the source of rounds: a topic or directories."""
     if arguments.topic:
         return Topic(
             arguments.topic,
             kafka_config(arguments.kafka_config),
-            LineOptions(arguments.time_zone, arguments.broker_id, arguments.default_partitions),
+            LineOptions(
+                arguments.time_zone,
+                arguments.broker_id,
+                arguments.default_partitions,
+                arguments.principal_pattern,
+            ),
         )
     return Directory(
         arguments.requests,
@@ -247,6 +276,7 @@ def _source(arguments: argparse.Namespace) -> Source:
         broker_id=arguments.broker_id,
         broker_id_pattern=arguments.broker_id_pattern,
         default_partitions=arguments.default_partitions,
+        principal_pattern=arguments.principal_pattern,
     )
 
 

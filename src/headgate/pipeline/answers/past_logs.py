@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.live.past import Past
-from headgate.pipeline.logs.line_parser import BadLine, LineParser
-from headgate.pipeline.logs.time_stamps import zone_of
+from headgate.pipeline.logs.line_parser import BadLine
 from headgate.pipeline.replaying.charges import emptied
 from headgate.pipeline.sources.chunks import read_lines
 from headgate.pipeline.sources.pieces import FilePiece
@@ -82,7 +81,7 @@ class PastLogs:
         at_ms: the moment, epoch ms.
         user: the principal asked about, raw.
         client_id: its client-id; None: any.
-        time_zone: of logs that print none.
+        options: how logs are read.
 
     Attributes:
         past: what was found.
@@ -91,7 +90,12 @@ class PastLogs:
     """
 
     def __init__(
-        self, table: QuotaTable, at_ms: int, user: str, client_id: str | None, time_zone: str
+        self,
+        table: QuotaTable,
+        at_ms: int,
+        user: str,
+        client_id: str | None,
+        options: ReadOptions,
     ) -> None:
         self.past = Past(at_ms, user, client_id)
         self.note = _NOTE
@@ -99,7 +103,7 @@ class PastLogs:
         self._table = table
         self._until_ms = at_ms + 0.5  # the log's estimate is rounded to the nearest ms
         self._since_ms = float(at_ms - PERIOD_MS)
-        self._time_zone = time_zone
+        self._options = options
         self._charges: dict[tuple[str, str], list[_Charge]] = {}
         self._user = user
         own = () if client_id is None else self._charged(user, client_id)
@@ -123,7 +127,7 @@ class PastLogs:
                 unread += 1
                 continue
             mine: deque[Any] = deque()
-            for batch in RequestsOfLogs(ReadOptions((piece,), self._time_zone)).read(piece):
+            for batch in RequestsOfLogs(self._options).read(piece):
                 rows = batch.filter(pc.equal(batch["kind"], "request"))
                 bad += pc.sum(pc.equal(batch["kind"], "bad")).as_py() or 0
                 lines += rows.num_rows
@@ -157,7 +161,7 @@ class PastLogs:
 
     def _begins_ms(self, piece: FilePiece) -> float:
         """Return when a piece's first request was charged, as far as its beginning tells."""
-        parser = LineParser(zone_of(self._time_zone), nanos=piece.nanos, file=piece.path)
+        parser = self._options.parser_of(piece)
         for _, lines in () if piece.unread else read_lines(piece):
             for line in lines:
                 try:

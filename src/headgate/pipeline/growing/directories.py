@@ -201,6 +201,7 @@ class Directory:
         broker_id: of all logs; None = unknown.
         broker_id_pattern: regex on a log's path whose first group is the broker's id.
         default_partitions: the cluster's ``num.partitions``.
+        principal_pattern: where a user's name is in a principal.
 
     Raises:
         ConfigError: a path isn't there, or isn't local.
@@ -215,9 +216,15 @@ class Directory:
         broker_id: int | None = None,
         broker_id_pattern: str | None = None,
         default_partitions: int = 1,
+        principal_pattern: str = "",
     ) -> None:
         self._paths = Paths(paths)
-        self._read = ReadOptions((), time_zone, default_partitions=default_partitions)
+        self._read = ReadOptions(
+            (),
+            time_zone,
+            default_partitions=default_partitions,
+            principal_pattern=principal_pattern,
+        )
         self._rolled = RolledFiles(
             broker_id=broker_id,
             broker_id_pattern=broker_id_pattern,

@@ -1,8 +1,9 @@
 """
 Identify log files by their content, so that one that is renamed or compressed is known again.
 
-A log is identified by its first whole request line, under any name, compressed or not. A file
-without one is identified by its device, inode and first line. Of two files that begin with the same
+A log is identified by its first whole request line, under any name, compressed or not; one without
+a request in its first megabytes by how it begins. A file that wasn't written to for a while and has
+no request is identified by its device, inode and first line. Of two files that begin with the same
 line, device and inode tell which was read before.
 """
 
@@ -33,6 +34,7 @@ class Seen:
         size: in bytes.
         compressed: whether it is; then its text is longer than ``size``.
         modified_ns: when it was last written.
+        elder: identified it before it had a request.
     """
 
     path: str
@@ -41,6 +43,7 @@ class Seen:
     size: int
     compressed: bool
     modified_ns: int
+    elder: str = ""
 
     def is_settled(self, now_s: float) -> bool:
         """Say whether it isn't being written."""
@@ -59,13 +62,12 @@ def look_at(path: str, now_s: float) -> Seen:
         head, compression, _ = head_of(path)
     place = found.st_dev, found.st_ino
     request = first_request(head)
-    seen = Seen(path, place, "", found.st_size, bool(compression), found.st_mtime_ns)
+    first = hashlib.sha256(head[: head.find(b"\n") + 1 or _HEAD_BYTES]).hexdigest()
+    elder = f"{place[0]}:{place[1]}:{first}"
+    seen = Seen(path, place, "", found.st_size, bool(compression), found.st_mtime_ns, elder)
     if request:
         return replace(seen, head=hashlib.sha256(request).hexdigest())
-    if seen.is_settled(now_s) or len(head) >= _HEAD_BYTES:
-        first = hashlib.sha256(head[: head.find(b"\n") + 1 or _HEAD_BYTES]).hexdigest()
-        return replace(seen, head=f"{place[0]}:{place[1]}:{first}")
-    return seen
+    return replace(seen, head=elder) if seen.is_settled(now_s) else seen
 
 
 def is_whole(path: str) -> bool:

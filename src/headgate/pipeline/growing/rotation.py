@@ -164,7 +164,7 @@ class RolledFiles:
                 groups[seen.head].append(seen)
         chosen = []
         for head, group in groups.items():
-            known = self._logs.get(head)
+            known = self._logs.get(head) or self._known(group[0])
             # The file that was read before, where it's there; else what has taken its place.
             own = [s for s in group if known is not None and s.place == known.place]
             best = own or sorted(group, key=lambda s: (s.compressed, -s.size, s.path))
@@ -172,6 +172,11 @@ class RolledFiles:
             others = [s for s in group if s is not best[0] and s.path not in self._told]
             chosen += [(seen, best[0].path) for seen in others]
         return sorted(chosen, key=lambda found: (found[0].modified_ns, found[0].path))
+
+    def _known(self, seen: Seen) -> Known | None:
+        """Return how much of a log was read, also before it had a request."""
+        elder = None if seen.compressed else self._logs.get(seen.elder)
+        return self._logs.get(seen.head) or elder
 
     def _look(self, path: str, now_s: float) -> Seen | None:
         """Look at a file, unless it hasn't changed; None: it doesn't exist any more."""
@@ -192,7 +197,7 @@ class RolledFiles:
         return seen
 
     def _take_log(self, seen: Seen, found: FilesOfRound, now_s: float) -> None:
-        known = self._logs.get(seen.head)
+        known = self._known(seen)
         offset = known.offset if known else 0
         if offset == _ALL:
             return

@@ -29,6 +29,7 @@ from headgate.pipeline.library.arguments import (
     worded,
 )
 from headgate.pipeline.library.rows import PERMISSIVE, RequestRows, checked_mode, timed_struct
+from headgate.pipeline.logs.principals import Principals
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import pieces_of
 from headgate.pipeline.table import quoted
@@ -52,6 +53,7 @@ def requests(
     copies: str = "refuse",
     mode: str = PERMISSIVE,
     column_name_of_corrupt_record: str | None = None,
+    principal_pattern: str = "",
 ) -> DataFrame:
     """
     Return request logs and usage journals as a frame: REQUESTS, one row per charge.
@@ -73,6 +75,8 @@ def requests(
             ``DROPMALFORMED`` go on, ``FAILFAST`` ends the query.
         column_name_of_corrupt_record: a column to hold such lines, in rows of their own
             (``PERMISSIVE`` only); None = they have no rows.
+        principal_pattern: regex on a principal's name whose first group is the user, where a name
+            holds more than that.
 
     Raises:
         BadArgument: files can't be read or seem copies, or an argument makes no sense.
@@ -80,7 +84,10 @@ def requests(
     options = _listed(spark, path, broker_id, broker_id_pattern, time_zone, copies)
     mode = checked_mode(mode, "mode")
     corrupt = column_name_of_corrupt_record
-    options = replace(options, default_partitions=default_partitions)
+    Principals(principal_pattern)  # refuses what isn't a pattern
+    options = replace(
+        options, default_partitions=default_partitions, principal_pattern=principal_pattern
+    )
     task = RequestRows(options, mode, corrupt)
     return frames.spread(spark, options.pieces).mapInArrow(task, timed_struct(corrupt))
 
@@ -95,6 +102,7 @@ def by_second(
     time_zone: str = "UTC",
     default_partitions: int = 1,
     copies: str = "refuse",
+    principal_pattern: str = "",
 ) -> DataFrame:
     """
     Return files' sums by second: ACTIVITY, as ``activity`` of their requests, but sooner.
@@ -109,12 +117,16 @@ def by_second(
         time_zone: as ``requests`` takes it.
         default_partitions: as ``requests`` takes it.
         copies: as ``requests`` takes it.
+        principal_pattern: as ``requests`` takes it.
 
     Raises:
         BadArgument: as ``requests``.
     """
     options = _listed(spark, path, broker_id, broker_id_pattern, time_zone, copies)
-    options = replace(options, default_partitions=default_partitions)
+    Principals(principal_pattern)  # refuses what isn't a pattern
+    options = replace(
+        options, default_partitions=default_partitions, principal_pattern=principal_pattern
+    )
     return frames.read_activity(spark, options)
 
 

@@ -1,7 +1,9 @@
 """
 Read a line of a request log, and compute what was charged. No file is opened here.
 
+- ``stamp_forms``: the forms of time stamps, as patterns.
 - ``time_stamps``: the time stamp in front of a line, in any layout.
+- ``principals``: the user's name in a principal of any known form.
 - ``json_layouts``: requests wrapped in a layout's own JSON, and what is wrong with a line.
 - ``line_json``: which fields of a request's JSON are decoded, by API.
 - ``charged_bytes``: the bytes that Kafka charged, from the sizes that a line holds.

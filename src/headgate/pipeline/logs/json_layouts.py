@@ -4,13 +4,14 @@ Unwrap request lines from JSON layouts, collectors and containers; say what is w
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
 import re
 from typing import Any, Final
 
-from headgate.pipeline.logs.time_stamps import StampError, StampReader
+from headgate.pipeline.logs.time_stamps import Stamp, StampError, StampReader
 
 START: Final = b'{"isForwarded":'
 MARK: Final = b"Completed request:"
@@ -51,18 +52,22 @@ def unwrap(line: bytes, stamps: StampReader) -> tuple[bytes, float]:
         msg = "no request in the JSON layout's fields"
         raise BadLine(msg)
     raw = message.encode("utf-8", "surrogatepass")
-    try:  # a pattern line inside (container runtimes) has the logger's own time
-        return raw, stamps.read(raw[: raw.find(b"{")])
-    except StampError:
-        pass
-    log_ms = _wrapper_ms(outer, stamps)
-    if log_ms is None:
-        try:
-            log_ms = stamps.read(line[: line.find(b"{")])
-        except StampError as exc:
+    own: Stamp | None = None
+    others: list[Stamp] = []
+    # A pattern line inside (container runtimes) has the logger's own time.
+    with contextlib.suppress(StampError):
+        own, others = stamps.stamps(raw[: raw.find(b"{")])
+    if own is None or stamps.asks_others(own):
+        others += _wrapper_stamps(outer, stamps)
+        with contextlib.suppress(StampError):
+            first, more = stamps.stamps(line[: line.find(b"{")])
+            others += [first, *more]
+    if own is None:
+        if not others:
             msg = "no time in the JSON layout's fields"
-            raise BadLine(msg) from exc
-    return raw, log_ms
+            raise BadLine(msg)
+        own, *others = others
+    return raw, stamps.agreed(own, others)
 
 
 def _strings(value: Any) -> list[str]:
@@ -88,24 +93,27 @@ _TIME_KEYS: Final = (
 _UNITS: Final = ((1e11, 1e3), (1e14, 1.0), (1e17, 1e-3), (math.inf, 1e-6))
 
 
-def _wrapper_ms(outer: dict[str, Any], stamps: StampReader) -> float | None:
+def _wrapper_stamps(outer: dict[str, Any], stamps: StampReader) -> list[Stamp]:
+    """Return the time stamps in a wrapper's fields, the likeliest first."""
+    found: list[Stamp] = []
     instant = outer.get("instant")
     if isinstance(instant, dict):
         second, nano = instant.get("epochSecond"), instant.get("nanoOfSecond", 0)
         if isinstance(second, int | float) and isinstance(nano, int | float):
-            return float(second) * 1000.0 + nano / 1e6
+            found.append(Stamp(float(second) * 1000.0 + nano / 1e6, 1e-6, True))
     for key in _TIME_KEYS:
         value = outer.get(key)
         if isinstance(value, bool) or value is None:
             continue
         if isinstance(value, int | float):
-            return float(value) * next((ms for below, ms in _UNITS if value < below), 1.0)
-        try:
-            return stamps.read(str(value).encode())
-        except StampError:
+            unit = next((ms for below, ms in _UNITS if value < below), 1.0)
+            grain = unit if isinstance(value, int) or value.is_integer() else 1e-3
+            found.append(Stamp(float(value) * unit, grain, True))
             continue
+        with contextlib.suppress(StampError):
+            found.append(stamps.stamps(str(value).encode())[0])
     source = outer.get("_source")  # a search engine's export
-    return _wrapper_ms(source, stamps) if isinstance(source, dict) else None
+    return found + (_wrapper_stamps(source, stamps) if isinstance(source, dict) else [])
 
 
 def _unquoted(line: bytes) -> bytes:

@@ -35,6 +35,7 @@ from headgate.pipeline.logs.line_json import (
     ProduceLine,
     ShareLine,
 )
+from headgate.pipeline.logs.principals import Principals
 from headgate.pipeline.logs.time_stamps import StampError, StampReader
 
 __all__ = [
@@ -91,6 +92,11 @@ class LineParser:
         nanos: see ``time_stamps.sniff_nanos``.
         file: the file's name; gives the date where stamps have none.
         default_partitions: the cluster's ``num.partitions``.
+        wrapped, watching: see ``time_stamps.StampReader``.
+        principal_pattern: see ``principals.Principals``.
+
+    Attributes:
+        stamps: the reader of time stamps.
     """
 
     def __init__(
@@ -100,10 +106,13 @@ class LineParser:
         nanos: bool = False,
         file: str = "",
         default_partitions: int = 1,
+        wrapped: bool = False,
+        watching: bool = False,
+        principal_pattern: str = "",
     ) -> None:
-        self._stamps = StampReader(zone, nanos=nanos, file=file)
+        self.stamps = StampReader(zone, nanos=nanos, file=file, wrapped=wrapped, watching=watching)
         self._default_partitions = default_partitions
-        self._names: dict[str, str] = {}
+        self._principals = Principals(principal_pattern)
 
     def parse(self, line: bytes) -> LogRow | None:
         """
@@ -116,7 +125,7 @@ class LineParser:
         try:
             if start < 0:
                 return self._parse_unusual(line)
-            return self._row(line[start:] if start else line, self._stamps.read(line[:start]))
+            return self._row(line[start:] if start else line, self.stamps.read(line[:start]))
         except StampError as exc:
             raise BadLine(str(exc)) from exc
         except RecursionError as exc:
@@ -183,13 +192,13 @@ class LineParser:
         )
 
     def _name_of(self, principal: str) -> str:
-        """Return the name of a principal, which is printed as Type:name."""
-        name = self._names.get(principal)
+        """Return the name in a principal."""
+        name = self._principals.name_of(principal)
         if name is None:
-            name = principal.partition(":")[2]
-            if not name and principal != "User:":
-                raise BadLine(f"principal {principal!r} isn't Type:name")
-            self._names[principal] = name
+            raise BadLine(
+                f"principal {principal!r} isn't Type:name, nor of another form that is known; "
+                "--principal-pattern says where its name is"
+            )
         return name
 
     def _parse_unusual(self, line: bytes) -> LogRow | None:
@@ -197,7 +206,7 @@ class LineParser:
         if not line.strip():
             return None
         if _ESCAPED.search(line):
-            message, log_ms = unwrap(line, self._stamps)
+            message, log_ms = unwrap(line, self.stamps)
             start = message.find(b"{")
             return self._row(message[start:], log_ms)
         if _OLD.search(line):
@@ -208,7 +217,7 @@ class LineParser:
         if start < 0 or (mark < 0 and b'"requestHeader"' not in line):
             reason = "cut off before its JSON" if mark >= 0 else "not a request line"
             raise BadLine(reason)
-        log_ms = self._stamps.read(line[:start])
+        log_ms = self.stamps.read(line[:start])
         body = line[start:]
         if b'"requestHeader"' not in body:
             raise BadLine(why(body, None))

@@ -6,59 +6,60 @@ with ``T``, a zone such as ``Z``, ``+0200``, ``GMT+02:00``, ``CEST`` or ``Europe
 printed), ``dd MMM yyyy HH:mm:ss,SSS`` (DATE), ``dd.MM.yyyy HH:mm:ss``, ``MMM dd, yyyy HH:mm:ss``,
 ``yyyyMMddHHmmssSSS`` (COMPACT), ``HH:mm:ss,SSS`` (ABSOLUTE, with the date from the file's name),
 ``MMM dd HH:mm:ss`` (syslog, with the year from there), ``AM`` and ``PM``, and epoch seconds,
-milliseconds, microseconds or nanoseconds. Where several stand in a prefix, the last one with a date
-is the logger's own; collectors add theirs in front.
+milliseconds, microseconds or nanoseconds.
+
+Where several stand in a prefix, collectors have added theirs in front: the last one with a date is
+the logger's own, of those before the level (``DEBUG``), where there are any, and of those that
+stand alone: a number in a word (``trace=20201015123456789``) or behind words in brackets is none.
+Where the logger's is coarse (whole seconds), another of the same second is taken for it. Where it
+prints no zone and a wrapper's differs by whole quarters of an hour, the wrapper's zone counts, if
+the head of the file says so (``wrapped``).
 """
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
-from typing import Final
+from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
-_MONTHS: Final = {
-    name: number
-    for number, name in enumerate(b"jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)
-}
-# Zones' names that tzdata knows, and those that only Java prints.
-_NAMES: Final = (
-    rb"UTC|GMT|A(?:CD|CS|D|ED|ES|KD|KS|S|WS)T|BST|CAT|C[DES]T|CEST|ChST|EAT|E[DES]T|EEST|GST|H[DKS]T"
-    rb"|I[DS]T|[JK]ST|MES?T|M[DS]T|MS[DK]|N[DS]T|NZ[DS]T|P[DKS]T|SA?ST|W[AE]T|WEST|WIB|WITA?"
+from headgate.pipeline.logs.stamp_forms import (
+    EPOCH,
+    FILE_DATE,
+    JAVAS_NAME,
+    LEVEL,
+    MONTHS,
+    NANOS_WIDTH,
+    SHORT_YEAR,
+    STAMP,
+    is_dated,
+    stands_alone,
 )
-_JAVAS: Final = (
-    rb"AFT|ALMT|AMT|ARS?T|AZO?S?T|BDT|BRS?T|BTT|CLS?T|COT|CVT|FJT|GFT|GYT|ICT|IR[DKS]T|IRKT|KGT"
-    rb"|KRAT|MAGT|MMT|MYT|NOVT|NPT|OMST|PET|PETT|PGT|PHT|PYS?T|QYZT|SAKT|SAMT|SGT|SRT|TJT|TMT|TRT"
-    rb"|ULAT|UYT|UZT|VET|VLAT|YAKT|YEKT"
-)
-_GAP: Final = rb"(?:[T_]|,? {1,2})"
-_STAMP: Final = re.compile(
-    rb"(?<!\d)(?:"
-    rb"(?P<y>\d{4})(?P<sep1>[-/.])(?P<mo>\d\d?)(?P=sep1)(?P<d>\d\d?)" + _GAP + rb"|"
-    rb"(?P<d3>\d\d?)(?P<sep>[./-])(?P<mo3>\d\d?)(?P=sep)(?P<y3>\d{4})" + _GAP + rb"|"
-    rb"(?P<d2>\d\d?)[ /-](?P<mon>[A-Za-z]{3})[a-z]*[ /-](?P<y2>\d{4})(?::|" + _GAP + rb")|"
-    rb"\b(?P<mon4>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.? {1,2}(?P<d4>\d\d?)"
-    rb"(?:,? (?P<y4>\d{4}))?" + _GAP + rb"|"
-    rb"(?P<cy>(?:19|20)\d\d)(?P<cmo>\d\d)(?P<cd>\d\d)T?(?=\d{6})"
-    rb")?"
-    rb"(?P<h>[0-2]\d|\d(?=:)):?(?P<mi>[0-5]\d):?(?P<s>[0-6]\d)(?:[.,:]?(?P<f>\d{1,9}))?"
-    rb"(?!\d)(?: ?(?P<half>[AaPp])[Mm]\b)?"
-    rb"(?: ?(?P<z>Z\b|[+-]\d\d:?\d\d(?!\d))| ?(?P<short>[+-]\d\d)(?![\d:])|"
-    rb" ?(?:UTC|GMT)(?P<gmt>[+-]\d\d?(?::?\d\d)?)(?!\d)|"
-    rb" ?\[?(?P<id>[A-Z]\w+(?:/\w[\w+-]*){1,2})|"
-    rb" ?(?P<zone>" + _NAMES + rb"|" + _JAVAS + rb")\b)?"
-    rb"(?: (?P<y5>(?:19|20)\d\d)(?![\w/.-]))?"
-)
-_SHORT_YEAR: Final = re.compile(rb"(?<![\d./-])(\d\d)([/.-])(\d\d)\2(\d\d)" + _GAP + rb"\Z")
-_EPOCH: Final = re.compile(
-    rb"(?<![\d.,:-])(?P<e>\d{10}|\d{13}|\d{16}|\d{19})(?:[.,](?P<f>\d{1,9}))?(?![\d:])"
-)
-_FILE_DATE: Final = re.compile(r"(?<!\d)(\d{4})[-_.]?(\d\d)[-_.]?(\d\d)(?!\d{3})")
-# A fraction this wide can only be nanoseconds: log4j2's `n` prints them unpadded (",7142551").
-_NANOS_WIDTH: Final = 7
+
+_QUARTER_MS: Final = 900_000.0
+# How far a wrapper's stamp may be off whole quarters of an hour: before, and behind the logger's.
+_OFF_MS: Final = (-1000.0, 5000.0)
+_MOST_SHIFT_MS: Final = 15 * 3_600_000.0
+_LATE_MS: Final = 100.0
+"""How much later than its second a wrapper may have seen a line, and still be nearest to it."""
 
 
-_JAVAS_NAME: Final = re.compile(_JAVAS)
+class Stamp(NamedTuple):
+    """
+    A time stamp.
+
+    Attributes:
+        ms: epoch ms.
+        grain_ms: what it is rounded down to, ms.
+        zoned: it prints its zone, or is an epoch number.
+    """
+
+    ms: float
+    grain_ms: float
+    zoned: bool
 
 
 class StampError(ValueError):
@@ -93,15 +94,35 @@ class StampReader:
         zone: the broker's time zone, used where the stamp prints none.
         nanos: fractions are log4j2's unpadded nanoseconds (see ``sniff_nanos``).
         file: the file's name, which gives the date where the pattern has none.
+        wrapped: a wrapper's zone counts where the logger prints none.
+        watching: keep ``shifts``.
+
+    Attributes:
+        grain_ms: what the last moment read is rounded down to, ms.
+        shifts: by which whole quarters of an hour wrappers' stamps differed from the logger's, and
+            how often; None: by some other time.
 
     An hour that a clock change repeats is taken as its first pass (a log can't tell).
     """
 
-    def __init__(self, zone: tzinfo = UTC, *, nanos: bool = False, file: str = "") -> None:
+    def __init__(
+        self,
+        zone: tzinfo = UTC,
+        *,
+        nanos: bool = False,
+        file: str = "",
+        wrapped: bool = False,
+        watching: bool = False,
+    ) -> None:
         self._zone = zone
         self._nanos = nanos
+        self._wrapped = wrapped
+        self._shift_ms = 0.0
+        self.watching = watching
+        self.grain_ms = 1.0
+        self.shifts: Counter[float | None] = Counter()
         self._seconds: dict[bytes, float] = {}
-        match = _FILE_DATE.search(file.rsplit("/", 1)[-1])
+        match = FILE_DATE.search(file.rsplit("/", 1)[-1])
         self._file_date = (int(match[1]), int(match[2]), int(match[3])) if match else None
 
     def read(self, prefix: bytes) -> float:
@@ -117,9 +138,68 @@ class StampReader:
             fraction = prefix[21 : prefix.find(b"]", 21, 31)]
             if fraction.isdigit():
                 if len(fraction) == 3 and not self._nanos:
+                    self.grain_ms = 1.0
                     return second + int(fraction)
+                self.grain_ms = self._grain_of(fraction)
                 return second + self._fraction_ms(fraction)
-        return self._read_any(prefix)
+        return self.agreed(*self.stamps(prefix))
+
+    def stamps(self, prefix: bytes) -> tuple[Stamp, list[Stamp]]:
+        """
+        Return the logger's time stamp in ``prefix``, and those of others in it.
+
+        Raises:
+            StampError: if it holds none, or an impossible one.
+        """
+        found, epoch = self._logger_stamp(prefix)
+        if found is None or (epoch is not None and not is_dated(found)):
+            if epoch is None:
+                msg = "no time stamp in front of the request"
+                raise StampError(msg)
+            return epoch, []
+        own = self._stamp(found, prefix)
+        others: list[Stamp] = []
+        if not self.asks_others(own):
+            return own, others
+        for each in STAMP.finditer(prefix):
+            if each.start() != found.start() and is_dated(each) and stands_alone(each, prefix):
+                try:
+                    others.append(self._stamp(each, prefix))
+                except StampError:
+                    continue
+        number = self._epoch(prefix) if own.grain_ms > 1.0 else None
+        return own, others if number is None else [*others, number]
+
+    def asks_others(self, own: Stamp) -> bool:
+        """Say whether a wrapper's stamp can tell more than the logger's."""
+        return own.grain_ms > 1.0 or (not own.zoned and (self._wrapped or self.watching))
+
+    def agreed(self, own: Stamp, others: Iterable[Stamp]) -> float:
+        """
+        Return the epoch ms that the logger's stamp and a wrapper's give together.
+
+        Args:
+            own: the logger's.
+            others: those beside it.
+
+        ``grain_ms`` is then what the moment is rounded down to, ms.
+        """
+        ms, self.grain_ms = own.ms, own.grain_ms
+        others = list(others)
+        zoned = next((other for other in others if other.zoned), None)
+        if zoned is not None and not own.zoned:
+            shift = shift_ms(own, zoned)
+            self.shifts[shift] += 1
+            if self._wrapped:
+                self._shift_ms = self._shift_ms if shift is None else shift
+                ms += self._shift_ms
+        if self.grain_ms > 1.0:
+            for other in sorted(others, key=lambda other: other.grain_ms):
+                late = other.ms - ms
+                if other.grain_ms < own.grain_ms and 0.0 <= late < own.grain_ms + _LATE_MS:
+                    self.grain_ms = max(other.grain_ms, 1.0)
+                    return ms + min(late, own.grain_ms - 1.0)
+        return ms
 
     def second(self, stamp: bytes) -> float | None:
         """Return the epoch ms of a stock stamp's 19 bytes (up to its second); None for others."""
@@ -127,38 +207,53 @@ class StampReader:
             if stamp[13:14] != b":" or stamp[16:17] != b":":
                 return None
             try:
-                self._read_any(b"[" + stamp + b"]")
+                self.stamps(b"[" + stamp + b"]")
             except StampError:
                 return None
         return self._seconds.get(stamp)
 
-    def _read_any(self, prefix: bytes) -> float:
+    def _logger_stamp(self, prefix: bytes) -> tuple[re.Match[bytes] | None, Stamp | None]:
+        """Return the logger's own stamp, and an epoch number that counts where that has no date."""
+        level = LEVEL.search(prefix)
+        before = len(prefix) if level is None else level.start()
         found = None
-        best = 0
-        for each in _STAMP.finditer(prefix):
+        best = (False, False, False, False, 0)
+        for each in STAMP.finditer(prefix):
             # A date counts for more; without one, a number of six digits isn't a time.
-            rank = 2 if _dated(each) else 1 if each["mon4"] else 0
-            if rank >= best and (rank or b":" in each[0]):
+            dated = 2 if is_dated(each) else 1 if each["mon4"] else 0
+            if not dated and b":" not in each[0]:
+                continue
+            readable = dated == 2 or self._file_date is not None
+            alone = stands_alone(each, prefix)
+            rank = (alone, readable, not each["cy"], each.start() < before, dated)
+            if found is None or rank >= best:
                 found, best = each, rank
-        if found is None or not _dated(found):
-            epoch = self._epoch(prefix)
-            if epoch is not None:
-                return epoch
         if found is None:
-            msg = "no time stamp in front of the request"
-            raise StampError(msg)
+            return None, self._epoch(prefix)
+        return found, self._epoch(prefix[:before], alone=best[0] and best[1])
+
+    def _stamp(self, found: re.Match[bytes], prefix: bytes) -> Stamp:
         try:
             base = self._second(found, prefix)
         except StampError:
             raise
         except (ValueError, KeyError, OverflowError) as exc:
             raise StampError(f"impossible time stamp {found[0].decode('ascii')!r}") from exc
-        return base + self._fraction_ms(found["f"])
+        zoned = any(found[name] for name in ("z", "short", "gmt", "id", "zone"))
+        ms = base + self._fraction_ms(found["f"])
+        return Stamp(ms, self._grain_of(found["f"]), zoned)
+
+    def _grain_of(self, digits: bytes | None) -> float:
+        if not digits:
+            return 1000.0
+        if self._nanos or len(digits) >= NANOS_WIDTH:
+            return 1e-6
+        return float(10.0 ** (3 - len(digits)))
 
     def _fraction_ms(self, digits: bytes | None) -> float:
         if not digits:
             return 0.0
-        if self._nanos or len(digits) >= _NANOS_WIDTH:
+        if self._nanos or len(digits) >= NANOS_WIDTH:
             return int(digits) / 1e6
         return int(digits) / 10.0 ** (len(digits) - 3)
 
@@ -168,7 +263,7 @@ class StampReader:
         if found["y"]:
             date = (int(found["y"]), int(found["mo"]), int(found["d"]))
         elif found["y2"]:
-            date = (int(found["y2"]), _MONTHS[found["mon"].lower()], int(found["d2"]))
+            date = (int(found["y2"]), MONTHS[found["mon"].lower()], int(found["d2"]))
         elif found["y3"]:
             date = _numeric_date(found)
         elif found["cy"]:
@@ -195,7 +290,7 @@ class StampReader:
 
     def _dateless(self, before: bytes) -> tuple[int, int, int]:
         """Return the date for a stamp that has only a time, or a date whose year has two digits."""
-        short = _SHORT_YEAR.search(before)
+        short = SHORT_YEAR.search(before)
         date = self._file_date
         if short:
             told = sorted(int(short[n]) for n in (1, 3, 4))
@@ -210,7 +305,7 @@ class StampReader:
 
     def _month_first(self, found: re.Match[bytes]) -> tuple[int, int, int]:
         """Return the date of ``MMM dd yyyy``; without a year, the one nearest to the file's."""
-        month, day = _MONTHS[found["mon4"].lower()], int(found["d4"])
+        month, day = MONTHS[found["mon4"].lower()], int(found["d4"])
         year = found["y4"] or found["y5"]
         if year:
             return (int(year), month, day)
@@ -243,7 +338,7 @@ class StampReader:
             if moment.replace(fold=fold).tzname() == name:
                 return moment.replace(fold=fold)
         own = moment.tzname() or ""
-        if _JAVAS_NAME.fullmatch(found["zone"]) and own[:1] in "+-":
+        if JAVAS_NAME.fullmatch(found["zone"]) and own[:1] in "+-":
             return moment  # tzdata has only a number for the given zone, Java a name
         raise StampError(
             f"the time stamp's zone is {name}, which the given zone ({self._zone}) doesn't use "
@@ -263,15 +358,29 @@ class StampReader:
         return moment
 
     @staticmethod
-    def _epoch(prefix: bytes) -> float | None:
-        found = _EPOCH.search(prefix)
+    def _epoch(prefix: bytes, *, alone: bool = False) -> Stamp | None:
+        """Return the first epoch number; one that stands alone before others, or instead."""
+        every = list(EPOCH.finditer(prefix))
+        first = None if alone or not every else every[0]
+        found = next((each for each in every if stands_alone(each, prefix)), first)
         if found is None:
             return None
         unit = {10: 1000.0, 13: 1.0, 16: 1e-3, 19: 1e-6}[len(found["e"])]
-        value = int(found["e"]) * unit
+        value, grain = int(found["e"]) * unit, unit
         if found["f"]:
-            value += int(found["f"]) / 10.0 ** len(found["f"]) * unit
-        return value
+            grain = unit / 10.0 ** len(found["f"])
+            value += int(found["f"]) * grain
+        return Stamp(value, grain, True)
+
+
+def shift_ms(own: Stamp, zoned: Stamp) -> float | None:
+    """Return by which whole quarters of an hour two stamps of one line differ; None: by others."""
+    apart = zoned.ms - own.ms
+    if not math.isfinite(apart):
+        return None
+    quarters = round(apart / _QUARTER_MS) * _QUARTER_MS
+    near = _OFF_MS[0] <= apart - quarters <= _OFF_MS[1]
+    return quarters if near and abs(quarters) <= _MOST_SHIFT_MS else None
 
 
 def _offset(text: str) -> tzinfo:
@@ -280,11 +389,6 @@ def _offset(text: str) -> tzinfo:
     if len(digits) <= 2:
         digits = f"{digits:0>2}00"
     return zone_of(f"{sign}{digits:0>4}")
-
-
-def _dated(found: re.Match[bytes]) -> bool:
-    with_year = found["mon4"] and (found["y4"] or found["y5"])
-    return bool(found["y"] or found["y2"] or found["y3"] or found["cy"] or with_year)
 
 
 def _numeric_date(found: re.Match[bytes]) -> tuple[int, int, int]:
@@ -300,7 +404,7 @@ def _numeric_date(found: re.Match[bytes]) -> tuple[int, int, int]:
 
 def has_stamp(text: bytes) -> bool:
     """Say whether a time stamp with a date stands in ``text``."""
-    return any(_dated(found) for found in _STAMP.finditer(text))
+    return any(is_dated(found) for found in STAMP.finditer(text))
 
 
 def sniff_nanos(head: bytes) -> bool:
@@ -312,7 +416,9 @@ def sniff_nanos(head: bytes) -> bool:
     """
     for line in head.split(b"\n")[:500]:
         prefix = line.split(b"{", 1)[0]
-        for found in _STAMP.finditer(prefix):
-            if found["f"] and len(found["f"]) >= _NANOS_WIDTH and found["z"] is None:
+        for found in STAMP.finditer(prefix):
+            if found["f"] is None or len(found["f"]) < NANOS_WIDTH or found["z"] is not None:
+                continue
+            if b":" in found[0] or (is_dated(found) and stands_alone(found, prefix)):
                 return True
     return False

@@ -8,6 +8,7 @@ Find what is to be read, and read it: logs, journals, tables written before, top
 - ``journal_files``: a usage journal's files: batches of events, starts, damage.
 - ``pieces``: files divided into pieces, each for one worker.
 - ``chunks``: the lines of a piece, in buffers of whole lines.
+- ``quality``: how far a log can be trusted, from a sample of it.
 - ``journal``: a journal's events as requests, or as sums by second.
 - ``row_groups``: tables ``requests`` written before.
 - ``topic``: a topic's messages, as a stream of Spark's.

@@ -4,8 +4,11 @@ Look at the head of a file: what it is compressed with, and its first request.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Final
 
+from headgate.pipeline.logs.line_parser import BadLine, LineParser
 from headgate.pipeline.sources.compressed import Damaged, decompressed
 from headgate.pipeline.sources.files import filesystem
 
@@ -31,26 +34,85 @@ _FOREIGN: Final = (
 )
 
 
+HEAD_BYTES: Final = 65536
+"""Text that is looked at, from the beginning of the line with the first request on."""
+MOST_HEAD_BYTES: Final = 16 << 20
+"""How far the first request is looked for: a broker logs its settings before it serves anybody."""
+_MOST_LINES: Final = 50
+_REQUEST: Final = b'"requestHeader'
+
+
 def first_request(head: bytes) -> bytes:
-    """Return the first whole request line of a log, as far as its first 64 KB go; else nothing."""
-    at = head.find(b'"requestHeader')
+    """
+    Return the first whole request line of a log; what identifies it where there is none.
+
+    Args:
+        head: as ``head_of`` gives it.
+
+    Returns:
+        Nothing, if there's no request yet and the file isn't long enough to tell.
+    """
+    at = head.find(_REQUEST)
+    if at < 0 and len(head) >= MOST_HEAD_BYTES:
+        return head[:HEAD_BYTES]
     end = head.find(b"\n", at)
     return head[head.rfind(b"\n", 0, at) + 1 : end] if 0 <= at < end else b""
 
 
+def is_wrapped(head: bytes) -> bool:
+    """
+    Say whether a wrapper tells the zone of the stamps that a logger printed without one.
+
+    It does if in all lines looked at its stamp differs from the logger's by whole quarters of an
+    hour, or by none: a wrapper that lags by some other time tells nothing.
+    """
+    at = head.rfind(b"\n", 0, max(head.find(_REQUEST), 0)) + 1
+    parser = LineParser(watching=True)
+    lines = head[at : head.rfind(b"\n") + 1].split(b"\n", _MOST_LINES)[:_MOST_LINES]
+    for line in lines:
+        if _REQUEST in line:
+            with contextlib.suppress(BadLine):
+                parser.parse(line)
+    return bool(parser.stamps.shifts) and None not in parser.stamps.shifts
+
+
 def head_of(path: str) -> tuple[bytes, str, str]:
-    """Return (the first 64 KB of text, compression, why it isn't read) of a file."""
+    """
+    Return (text, compression, why it isn't read) of a file's beginning.
+
+    The text goes on for ``HEAD_BYTES`` behind the first request, or ends after ``MOST_HEAD_BYTES``.
+    """
     system, inner = filesystem(path)
     with system.open_input_file(inner) as file:
-        head: bytes = file.read(65536)
-    for magic, name in _COMPRESSION:
-        if head.startswith(magic):
-            try:
-                return next(decompressed(system, inner, name), b""), name, ""
-            except Damaged:
-                return b"", name, ""
-    for magic, name in _FOREIGN:
-        if head.startswith(magic):
-            why = f"it is {name}; make it UTF-8 text, plain or as gzip, zstd, bzip2, lz4 or xz"
-            return b"", "", why
-    return head, "", ""
+        head: bytes = file.read(HEAD_BYTES)
+        known = next((name for magic, name in _COMPRESSION if head.startswith(magic)), "")
+        if not known:
+            for magic, name in _FOREIGN:
+                if head.startswith(magic):
+                    wanted = "UTF-8 text, plain or as gzip, zstd, bzip2, lz4 or xz"
+                    return b"", "", f"it is {name}; make it {wanted}"
+            return _to_request(head, lambda: file.read(1 << 20)), "", ""
+    pieces = decompressed(system, inner, known)
+    return _to_request(b"", lambda: _next(pieces)), known, ""
+
+
+def _next(pieces: Iterator[bytes]) -> bytes:
+    """Return more text; nothing at the end, and where the rest is damaged."""
+    try:
+        return next(pieces, b"")
+    except Damaged:
+        return b""
+
+
+def _to_request(head: bytes, read: Callable[[], bytes]) -> bytes:
+    """Read on to the first request, and a little behind it."""
+    text = bytearray(head)
+    at = text.find(_REQUEST)
+    while len(text) < (MOST_HEAD_BYTES if at < 0 else at + HEAD_BYTES):
+        more = read()
+        if not more:
+            break
+        begin = max(len(text) - len(_REQUEST), 0)
+        text += more
+        at = text.find(_REQUEST, begin) if at < 0 else at
+    return bytes(text[:MOST_HEAD_BYTES] if at < 0 else text[: at + HEAD_BYTES])

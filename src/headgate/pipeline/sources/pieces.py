@@ -21,7 +21,7 @@ from headgate.pipeline.logs.time_stamps import sniff_nanos
 from headgate.pipeline.sources.compressed import ReadError, reading
 from headgate.pipeline.sources.copies import Beginning, unread_copies
 from headgate.pipeline.sources.files import filesystem
-from headgate.pipeline.sources.heads import first_request, head_of
+from headgate.pipeline.sources.heads import first_request, head_of, is_wrapped
 from headgate.pipeline.sources.journal_files import first_event, journal_file, starts_of
 from headgate.usage.files import SUFFIXES
 
@@ -39,7 +39,8 @@ class FilePiece:
     its row groups); ``end`` is -1 for "to the end"; ``broker_id`` is -1 where
     unknown; ``nanos`` as ``time_stamps.sniff_nanos`` found at the head of the file; ``starts`` the
     (broker, (seq, ms)) of the start events of a journal's worker before the file; ``unread`` says
-    why nothing of it is read. Of a compressed file ``start`` counts bytes of text.
+    why nothing of it is read; ``wrapped`` says that a wrapper's zone counts
+    (``heads.is_wrapped``). Of a compressed file ``start`` counts bytes of text.
     """
 
     path: str
@@ -51,6 +52,7 @@ class FilePiece:
     nanos: bool = False
     starts: tuple[tuple[int, tuple[int, int]], ...] = ()
     unread: str = ""
+    wrapped: bool = False
 
 
 def pieces_of(
@@ -121,7 +123,8 @@ def pieces_of(
         folder = path.rsplit("/", 1)[0]
         # A rolled file too short to tell is read like its neighbours.
         sniffed[folder] = nanos = sniff_nanos(head) or sniffed.get(folder, False)
-        piece = FilePiece(path, 0, -1, "log", compression, broker, nanos, unread=unread)
+        wrapped = not unread and is_wrapped(head)
+        piece = FilePiece(path, 0, -1, "log", compression, broker, nanos, (), unread, wrapped)
         logs.append((piece, Beginning(path, b"" if unread else first_request(head), size)))
     if unreadable:
         raise ConfigError(unreadable)

@@ -24,6 +24,7 @@ from headgate.pipeline.emitted import (
 )
 from headgate.pipeline.logs.line_parser import BadLine, LineParser, LogRow
 from headgate.pipeline.logs.line_sums import MAX_KEYS, Sums
+from headgate.pipeline.logs.principals import Principals
 from headgate.pipeline.logs.time_stamps import zone_of
 from headgate.pipeline.sources.chunks import read_chunks
 from headgate.pipeline.sources.compressed import Damaged
@@ -44,6 +45,7 @@ class ReadOptions:
 
     ``scan`` says whether lines are scanned in machine code; None = once there are enough of them.
     ``default_partitions`` is the cluster's ``num.partitions``, where a line doesn't tell.
+    ``principal_pattern`` says where a user's name is in a principal (``logs.principals``).
     """
 
     pieces: tuple[FilePiece, ...]
@@ -51,6 +53,19 @@ class ReadOptions:
     connections: bool = False
     scan: bool | None = None
     default_partitions: int = 1
+    principal_pattern: str = ""
+
+    def parser_of(self, piece: FilePiece, *, watching: bool = False) -> LineParser:
+        """Return what parses the lines of a piece."""
+        return LineParser(
+            zone_of(self.time_zone),
+            nanos=piece.nanos,
+            file=piece.path,
+            default_partitions=self.default_partitions,
+            wrapped=piece.wrapped,
+            watching=watching,
+            principal_pattern=self.principal_pattern,
+        )
 
 
 class _Process:
@@ -88,6 +103,7 @@ class LogReader:
         self._side = side
         self._connections = connections
         self._zone = zone_of(plan.time_zone)
+        self._principals = Principals(plan.principal_pattern)
         self.scanner: LineScanner | None = None
         self._blank = 0  # lines of spaces in the piece under way
 
@@ -106,12 +122,7 @@ class LogReader:
             self._side.add_bad(piece.path, 0, f"the file isn't read: {piece.unread}", b"")
             self._side.add_stat(piece.path, 1, 0)
             return
-        parser = LineParser(
-            self._zone,
-            nanos=piece.nanos,
-            file=piece.path,
-            default_partitions=self._plan.default_partitions,
-        )
+        parser = self._plan.parser_of(piece)
         lines = size = 0
         self._blank = 0
         try:
@@ -164,6 +175,7 @@ class LogReader:
                 spare = _Process.spare.pop(self._plan.time_zone, None)
                 self.scanner = spare or LineScanner(self._zone)
                 self.scanner.wants_connections(self._connections)
+                self.scanner.principals = self._principals
         return self.scanner
 
     def close(self) -> None:

@@ -50,11 +50,13 @@ class LineOptions:
         time_zone: of lines that print none.
         broker_id: that wrote them; None = unknown.
         default_partitions: the cluster's ``num.partitions``.
+        principal_pattern: where a user's name is in a principal.
     """
 
     time_zone: str = "UTC"
     broker_id: int | None = None
     default_partitions: int = 1
+    principal_pattern: str = ""
 
 
 class _Message(NamedTuple):
@@ -96,6 +98,7 @@ class _MessageReader:
                 self._zone,
                 nanos=sniff_nanos(value[:65536]),
                 default_partitions=self._lines.default_partitions,
+                principal_pattern=self._lines.principal_pattern,
             )
         for number, line in enumerate(value.split(b"\n")):
             try:

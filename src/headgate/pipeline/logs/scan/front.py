@@ -193,19 +193,26 @@ def read_begin(base, at, ints, n):
     return at
 
 
+@inlined
+def _is_word(c):
+    return ZERO <= c <= NINE or 65 <= c <= 90 or 97 <= c <= 122 or c == 95
+
+
 @compiled
 def read_principal(base, at, names):
-    """Return (position, number) of a principal's name, which stands behind its type."""
+    """Return (position, number) of a principal's name, which stands behind a type in one word."""
     if byte_at(base, at) != QUOTE:
         return columns.REFUSED, 0
     end = skip_string(base, at + 1)
     if end < 0:
         return columns.REFUSED, 0
     at += 1
-    while at < end - 1 and byte_at(base, at) != COLON:
+    while at < end - 1 and _is_word(byte_at(base, at)):
         at += 1
+    if byte_at(base, at) != COLON:
+        return columns.REFUSED, 0
     at += 1
-    if at >= end - 1:
+    if at >= end - 1 or byte_at(base, at) == OPEN_LIST:
         return columns.REFUSED, 0
     number = intern(base, at, end - 1 - at, np.int64(roles.PRINCIPAL), names)
     return (end, number) if number >= 0 else (columns.FULL, 0)

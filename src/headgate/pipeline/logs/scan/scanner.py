@@ -17,6 +17,7 @@ import pyarrow as pa
 from headgate.pipeline.emitted import client_ip
 from headgate.pipeline.logs.api_names import is_brokers_own
 from headgate.pipeline.logs.line_parser import FETCH, MUTATION, PRODUCE, REQUEST
+from headgate.pipeline.logs.principals import Principals
 from headgate.pipeline.logs.scan import arguments as to
 from headgate.pipeline.logs.scan import columns as at
 from headgate.pipeline.logs.scan import machine
@@ -46,6 +47,7 @@ class LineScanner:
         ints: columns of the lines just taken, whole numbers (``scan.columns``).
         doubles: those of doubles.
         names: names seen so far.
+        principals: reads the users' names.
         arguments: of the next step (``scan.arguments``).
         sums: of lines added up, by second.
     """
@@ -55,6 +57,7 @@ class LineScanner:
         self.doubles = np.empty((at.DOUBLES, ROOM), np.float64)
         self._given = np.empty((2 * ROOM, 2), np.int64)
         self._found = np.zeros(4, np.int64)
+        self.principals = Principals()
         self._stamps = StampReader(zone)
         self._minutes: dict[bytes, float] = {}
         self._values = np.zeros(role.MOST_NAMES)
@@ -186,7 +189,7 @@ class LineScanner:
             "listener": self.texts(ints[at.LISTENER_NAME]),
             "connection": pa.array(connections, pa.string()).take(places),
             "client_ip": pa.array([client_ip(c) for c in connections], pa.string()).take(places),
-            "principal": self.texts(ints[at.PRINCIPAL_NAME]),
+            "principal": self.users(ints[at.PRINCIPAL_NAME]),
             "client_id": self.texts(ints[at.CLIENT_NAME]),
             "api_name": self.texts(ints[at.API_NAME]),
             "api_version": pa.array(ints[at.VERSION].copy()),
@@ -218,6 +221,13 @@ class LineScanner:
         distinct, places = np.unique(numbers, return_inverse=True)
         texts = [self.names.text(n).decode("ascii") for n in distinct.tolist()]
         return pa.array(texts, pa.string()).take(pa.array(places))
+
+    def users(self, numbers: Any) -> Any:
+        """Return the users of an array of principals' numbers, as an Arrow array of strings."""
+        distinct, places = np.unique(numbers, return_inverse=True)
+        names = [self.names.text(n).decode("ascii") for n in distinct.tolist()]
+        users = [self.principals.name_of(f"User:{name}") for name in names]
+        return pa.array(users, pa.string()).take(pa.array(places))
 
 
 def _sender(api: str) -> float:
@@ -273,7 +283,7 @@ class ScannedSums:
         columns: dict[str, Any] = {
             "broker_id": pa.array(broker, pa.int32(), mask=broker < 0),
             "listener": self._scanner.texts(listener),
-            "principal": self._scanner.texts(principal),
+            "principal": self._scanner.users(principal),
             "client_id": self._scanner.texts(client),
             "quota_type": _TYPES.take(pa.array(who >> 1 & 3)),
             "is_charged": pa.array((who & 1).astype(np.bool_)),

@@ -1,0 +1,116 @@
+"""
+Read the user's name off a principal, as a log prints it.
+
+Kafka prints ``Type:name``. Managed clouds and other principal builders print forms of their own,
+some with parts that differ by connection: those of ``FORMS``, a row each. For others there is a
+pattern (``--principal-pattern``) whose first group is the name.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from headgate.errors import BAD_PATTERN, ConfigError
+
+
+class Form(NamedTuple):
+    """
+    A form of principals.
+
+    Attributes:
+        what: whose it is.
+        sample: one.
+        name: the name in the sample.
+        pattern: matches it from its beginning; group ``name`` is the user's name.
+    """
+
+    what: str
+    sample: str
+    name: str
+    pattern: re.Pattern[str]
+
+
+_TYPE: Final = r"(?:\w+:)?"
+FORMS: Final = (
+    Form(
+        "Amazon MSK, IAM: the ARN; the address and the id behind it differ by connection",
+        "[IAM]:[arn:aws:sts::111122223333:assumed-role/etl/i-0abc]:[INTERNAL_IP-10.0.0.9:30000]:[8f14e45f]",
+        "arn:aws:sts::111122223333:assumed-role/etl/i-0abc",
+        re.compile(_TYPE + r"\[[\w-]+\]:\[(?P<name>[^\[\]]+)\](?::\[[^\[\]]*\])*$"),
+    ),
+    Form(
+        "Confluent's multi-tenant principals: the user, without its tenant",
+        "MultiTenantPrincipal(tenantMetadata=TenantMetadata(tenantName=lkc-1, clusterId=lkc-1), "
+        "user=sa-123)",
+        "sa-123",
+        re.compile(_TYPE + r"\w*Principal\(.*\buser='?(?P<name>[^,()']+)'?"),
+    ),
+    Form(
+        "a principal class printed with its fields, as Java records and Lombok do",
+        "CustomPrincipal(type=User, name=alice, session=42)",
+        "alice",
+        re.compile(_TYPE + r"\w*Principal[(\[{].*\bname='?(?P<name>[^,()\[\]{}']+)'?"),
+    ),
+)
+"""Known forms beside ``Type:name``."""
+
+
+class Principals:
+    """
+    Finds the names of principals.
+
+    Args:
+        pattern: a regex, searched in the name; what its first group matches is the user. "" = none.
+            Where it doesn't match, the name stays as it is.
+
+    Raises:
+        ConfigError: it isn't a regex with a group.
+    """
+
+    def __init__(self, pattern: str = "") -> None:
+        self._pattern = pattern_of(pattern) if pattern else None
+        self._names: dict[str, str | None] = {}
+
+    def name_of(self, principal: str) -> str | None:
+        """Return the name in a principal as logged; None where it is of no form known."""
+        if principal not in self._names:
+            if len(self._names) >= _MOST_NAMES:
+                self._names.clear()
+            self._names[principal] = self._read(principal)
+        return self._names[principal]
+
+    def _read(self, principal: str) -> str | None:
+        name: str | None = None
+        for form in FORMS:
+            match = form.pattern.match(principal)
+            if match:
+                name = match["name"].strip()
+                break
+        else:
+            name = principal.partition(":")[2]
+            if not name and principal != "User:":
+                name = None
+        if self._pattern is None:
+            return name
+        found = self._pattern.search(principal if name is None else name)
+        return name if found is None else found[1]
+
+
+_MOST_NAMES: Final = 200_000
+
+
+def pattern_of(text: str) -> re.Pattern[str]:
+    """
+    Return a pattern that users gave.
+
+    Raises:
+        ConfigError: it isn't a regex with a group.
+    """
+    try:
+        pattern = re.compile(text)
+    except BAD_PATTERN as exc:
+        raise ConfigError(f"--principal-pattern {text!r} isn't a regex: {exc}") from exc
+    if pattern.groups < 1:
+        raise ConfigError(f"--principal-pattern {text!r} has no group; write e.g. '^CN=([^,]+)'")
+    return pattern

@@ -1,0 +1,344 @@
+"""Logs as people have them: what is read of each, and what is said about it."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import random
+import re
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.errors import ConfigError
+from headgate.pipeline.growing.rotation import RolledFiles
+from headgate.pipeline.logs.principals import FORMS, Principals
+from headgate.pipeline.sources.files import find_files
+from headgate.pipeline.sources.pieces import pieces_of
+from headgate.pipeline.sources.quality import Quality, look
+from headgate.pipeline.workers.log_reader import ReadOptions, RequestsOfLogs
+
+DATA = Path(__file__).parents[2] / "data" / "field"
+STOCK = gzip.decompress((DATA / "stock.log.gz").read_bytes()).splitlines()
+TRUTH = list(csv.DictReader((DATA / "stock-truth.csv").read_text().splitlines()))
+PUBLIC = Path(__file__).parents[2] / "data" / "pipeline" / "public.log.gz"
+
+
+def read(*paths: Path, scan: bool | None = False, **options: Any) -> list[dict[str, Any]]:
+    """Return the requests and bad lines of some logs."""
+    pieces = tuple(pieces_of(find_files([str(path) for path in paths])))
+    told = ReadOptions(pieces, scan=scan, **options)
+    batches = [b for piece in pieces for b in RequestsOfLogs(told).read(piece)]
+    return [row for batch in batches for row in batch.to_pylist() if row["kind"] != "stat"]
+
+
+def quality(*paths: Path) -> Quality:
+    """Look at some logs."""
+    pieces = pieces_of(find_files([str(path) for path in paths]))
+    return look(pieces, partial(ReadOptions(()).parser_of, watching=True))
+
+
+def notes(*paths: Path) -> dict[str, str]:
+    """Return what is said about some logs, by name."""
+    return {note.name: note.text for note in quality(*paths).notes()}
+
+
+def written(path: Path, lines: Iterable[bytes]) -> Path:
+    """Write a log."""
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    return path
+
+
+def agrees(rows: list[dict[str, Any]], within_ms: float = 0.01, truth: Any = None) -> None:
+    """Compare requests with what each is."""
+    truth = TRUTH[: len(rows)] if truth is None else truth
+    assert [row["kind"] for row in rows] == ["request"] * len(truth)
+    for row, told in zip(rows, truth, strict=True):
+        assert abs(row["record_ms"] - float(told["record_ms"])) <= within_ms
+        assert (row["client_id"], row["api_name"]) == (told["client_id"], told["api_name"])
+        assert row["bytes_charged"] == int(told["bytes_charged"])
+
+
+def stamped(line: bytes, stamp: Callable[[datetime], str]) -> bytes:
+    """Return a stock line with another front."""
+    at = datetime.strptime(line[1:24].decode(), "%Y-%m-%d %H:%M:%S,%f").replace(tzinfo=UTC)
+    return stamp(at).encode() + line[line.index(b"Completed") :]
+
+
+def ms(at: datetime) -> str:
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}"
+
+
+# F01
+
+
+def test_of_stamps_of_one_second_the_finest_counts() -> None:
+    place = DATA / "F01-whole-seconds"
+    agrees(read(place / "cri-0.log"), 1.0)
+    assert "log_resolution_ms" not in notes(place / "cri-0.log")
+    agrees(read(place / "stdout.log"), 1000.0)
+    said = notes(place / "stdout.log")["log_resolution_ms"]
+    assert "too coarse to replay decisions: its time stamps are rounded to 1,000 ms" in said
+    assert quality(place / "stdout.log").grain_ms == 1000.0
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        lambda at: f"{ms(at)}123456Z stderr F {at:%Y-%m-%d %H:%M:%S} DEBUG ",
+        lambda at: f"{ms(at)}Z kafka-0 {at:%d %b %Y %H:%M:%S} [io-3] DEBUG ",
+        lambda at: f"{at.timestamp():.3f} [{at:%Y-%m-%d %H:%M:%S}] DEBUG ",
+        lambda at: f"{at.timestamp() * 1000:.0f} {at:%Y-%m-%dT%H:%M:%S}Z INFO ",
+        # The runtime saw the line a little after the logger's second had ended.
+        lambda at: f"{ms(at + timedelta(milliseconds=40))}Z stdout F {at:%Y-%m-%d %H:%M:%S} DEBUG ",
+    ],
+)
+def test_a_finer_stamp_of_the_same_second_counts(
+    front: Callable[[datetime], str], tmp_path: Path
+) -> None:
+    log = written(tmp_path / "a.log", [stamped(line, front) for line in STOCK])
+    agrees(read(log), 45.0)
+    assert "log_resolution_ms" not in notes(log)
+
+
+def test_a_json_wrappers_finer_stamp_counts(tmp_path: Path) -> None:
+    import json
+
+    lines = []
+    for line in STOCK:
+        at = datetime.strptime(line[1:24].decode(), "%Y-%m-%d %H:%M:%S,%f").replace(tzinfo=UTC)
+        message = stamped(line, lambda at: f"{at:%Y-%m-%d %H:%M:%S} DEBUG ").decode()
+        lines.append(json.dumps({"log": message + "\n", "time": f"{ms(at)}999Z"}).encode())
+    log = written(tmp_path / "a.log", lines)
+    agrees(read(log), 1.1)
+    assert not {"log_resolution_ms"} & set(notes(log))
+
+
+def test_a_stamp_of_another_second_is_no_finer_one(tmp_path: Path) -> None:
+    log = written(
+        tmp_path / "a.log",
+        [
+            stamped(
+                line, lambda at: f"{ms(at + timedelta(seconds=7))}Z x {at:%Y-%m-%d %H:%M:%S} DEBUG "
+            )
+            for line in STOCK
+        ],
+    )
+    agrees(read(log), 1000.0)
+    assert "log_resolution_ms" in notes(log)
+
+
+# F02
+
+
+def test_every_known_form_gives_its_name() -> None:
+    for form in FORMS:
+        assert Principals().name_of(form.sample) == form.name
+        assert Principals().name_of(f"User:{form.sample}") == form.name
+    for plain in ("alice", "CN=a,OU=b", "spiffe://td/ns/x", "u-1@REALM", "a:b", ""):
+        assert Principals().name_of(f"User:{plain}") == plain
+    assert Principals().name_of("alice") is None
+    assert Principals("^CN=([^,]+)").name_of("User:CN=a,OU=b") == "a"
+    assert Principals("^CN=([^,]+)").name_of("User:bob") == "bob"
+    assert Principals("user=(.*?);").name_of("v1;user=eve;s=7") == "eve"
+    for wrong in ("(", "no group"):
+        with pytest.raises(ConfigError, match="--principal-pattern"):
+            Principals(wrong)
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_principals_that_differ_by_connection_are_one_user(scan: bool) -> None:
+    (log,) = (DATA / "F02-msk-iam-principal").glob("*.gz")
+    users = {row["principal"] for row in read(log, scan=scan)}
+    arn = "arn:aws:sts::111122223333:assumed-role/etl-writer/i-0abc"
+    assert arn in users
+    assert not any("INTERNAL_IP" in user for user in users)
+    assert len(users) == len({re.sub(r":\[.*", "", user) for user in users})
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_a_pattern_tells_the_user(scan: bool, tmp_path: Path) -> None:
+    lines = [
+        re.sub(
+            rb'("connection":"[^"]*:)(\d+)(-\d+-\d+".*)"principal":"User:[^"]*"',
+            lambda m, n=n: (
+                m[1] + b"%d" % (50_000 + n) + m[3] + b'"principal":"User:team-a/session-%d"' % n
+            ),
+            line,
+        )
+        for n, line in enumerate(STOCK)
+    ]
+    log = written(tmp_path / "a.log", lines)
+    assert len({row["principal"] for row in read(log, scan=scan)}) == len(STOCK)
+    said = notes(log)["principals_per_connection"]
+    assert "as many principals (72) as connections (72)" in said
+    assert "--principal-pattern" in said
+    rows = read(log, scan=scan, principal_pattern="^([^/]+)/session")
+    assert {row["principal"] for row in rows} == {"team-a"}
+    assert "principals_per_connection" not in notes(PUBLIC)
+
+
+# F03
+
+
+def test_a_copy_whose_first_request_comes_late_is_one(tmp_path: Path) -> None:
+    packed = (DATA / "F03-first-request-after-64k.log.gz").read_bytes()
+    text = gzip.decompress(packed)
+    assert text.index(b"requestHeader") > 65_536
+    (tmp_path / "0.log").write_bytes(text)
+    (tmp_path / "0.log.gz").write_bytes(packed)
+    rows = read(tmp_path)
+    agrees([row for row in rows if row["kind"] == "request"], 1000.0)
+    assert [r["reason"] for r in rows if r["kind"] == "bad" and "compressed" in r["reason"]] == [
+        f"the file isn't read: it is {tmp_path / '0.log'}, compressed, which is read"
+    ]
+    # Under another name it is a copy too.
+    (tmp_path / "0.log.gz").rename(tmp_path / "1.log")
+    with pytest.raises(ConfigError, match="begins with what"):
+        pieces_of(find_files([str(tmp_path)]), copies="refuse")
+
+
+def test_a_log_with_a_late_first_request_is_known_again_when_compressed(tmp_path: Path) -> None:
+    text = gzip.decompress((DATA / "F03-first-request-after-64k.log.gz").read_bytes())
+    late = text.index(b"Completed request")
+    log = tmp_path / "0.log"
+    files = RolledFiles()
+
+    def taken(at_s: float) -> int:
+        found = files.take([str(path) for path in sorted(tmp_path.iterdir())], at_s)
+        files.remember(found.inputs)
+        return sum((len(text) if p.end < 0 else p.end) - p.start for p in found.pieces)
+
+    log.write_bytes(text[: text.rfind(b"\n", 0, late) + 1])
+    now = log.stat().st_mtime
+    # It settles without a request, and then gets some: its first lines aren't read twice.
+    first = taken(now + 100)
+    log.write_bytes(text)
+    assert first + taken(now + 300) == len(text)
+    (tmp_path / "0.log.gz").write_bytes(gzip.compress(text))
+    log.unlink()
+    assert taken(now + 900) == 0
+
+
+# F04
+
+
+def test_several_brokers_in_one_file_are_said() -> None:
+    said = notes(DATA / "F04-several-brokers.log.gz")["brokers_in_one_file"]
+    assert "holds requests to 3 addresses (10.0.0.5, 10.0.1.5, 10.0.2.5)" in said
+    assert "brokers_in_one_file" not in notes(PUBLIC)
+
+
+# F05
+
+
+@pytest.mark.parametrize("name", ["t51-docker-local-tz.log", "t52-cri-local-tz.log"])
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_the_wrappers_zone_counts(name: str, zone: str) -> None:
+    log = DATA / "F05-wrapper-knows-the-zone" / name
+    agrees(read(log, time_zone=zone))
+    assert "1 h earlier: the wrapper's zone is used" in notes(log)["wrapper_zone_shift_ms"]
+
+
+@pytest.mark.parametrize("minutes", [-570, -210, 60, 345, 765])
+def test_any_zone_of_a_wrapper_counts(minutes: int, tmp_path: Path) -> None:
+    apart = timedelta(minutes=minutes)
+    log = written(
+        tmp_path / "a.log",
+        [
+            stamped(
+                line, lambda at: f"{ms(at)}4Z stdout F [{ms(at + apart).replace('T', ' ')}] DEBUG "
+            )
+            for line in STOCK
+        ],
+    )
+    agrees(read(log))
+
+
+def test_a_wrapper_that_lags_isnt_a_zone(tmp_path: Path) -> None:
+    """A backlog of about an hour that gets shorter passes over quarters of an hour."""
+    lag = [timedelta(seconds=3600 - 47 * n) for n in range(len(STOCK))]
+    log = written(
+        tmp_path / "a.log",
+        [
+            stamped(line, lambda at, n=n: f"{ms(at + lag[n])}Z stdout F [{ms(at)}] DEBUG ")
+            for n, line in enumerate(STOCK)
+        ],
+    )
+    agrees(read(log))
+    assert "wrapper_zone_shift_ms" not in notes(log)
+
+
+# F13
+
+
+@pytest.mark.parametrize("name", ["c41-traceid-after.log", "c41b-podname-after.log"])
+def test_a_later_date_isnt_the_loggers(name: str) -> None:
+    rows = read(DATA / "F13-later-date-wins" / name)
+    begins = datetime(2026, 11, 21, 11, 45, 50, tzinfo=UTC).timestamp() * 1000
+    assert [begins < row["record_ms"] < begins + 2000 for row in rows] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        "[{at}] DEBUG [since 2020-01-01 00:00:00] ",
+        "[{at}] DEBUG 2020-01-01 00:00:00,000 ",
+        "[{at}] [session 2024-01-15 09:30:00] DEBUG ",
+        "{at} kafka-20240115093000-x DEBUG ",
+        "{at} DEBUG [req=1600000000000] ",
+        "{at} backup_2024-01-15T09:30:00 INFO ",
+        "{at} DEBUG id=20201015T123456789 - ",
+        "2026-11-21T11:45:52.001Z stdout F [{at}] [trace=20201015123456789] DEBUG ",
+        "DEBUG [{at}] ",
+        "level=debug ts={at} trace=20201015123456789 ",
+    ],
+)
+def test_the_loggers_stamp_is_the_one_that_stands_alone(front: str, tmp_path: Path) -> None:
+    lines = [stamped(line, lambda at: front.format(at=ms(at))) for line in STOCK]
+    agrees(read(written(tmp_path / "a.log", lines)))
+
+
+# F18
+
+
+def test_lost_lines_are_told_by_gaps() -> None:
+    found = quality(DATA / "F18-lossy.log.gz")
+    assert 0.4 < found.lost_share < 0.6
+    (said,) = [n.text for n in found.notes() if n.name == "unlogged_share"]
+    assert said.startswith(f"about {found.lost_share:.0%} of these connections' requests aren't in")
+
+
+@pytest.mark.parametrize("kept", [0.9, 0.7, 0.2])
+def test_the_share_that_is_lost_is_about_right(kept: float, tmp_path: Path) -> None:
+    rng = random.Random(7)
+    every = gzip.decompress(PUBLIC.read_bytes()).splitlines()[:3000]
+    assert not quality(written(tmp_path / "all.log", every)).lost_share
+    sampled = [line for line in every if rng.random() < kept]
+    found = quality(written(tmp_path / "some.log", sampled)).lost_share
+    assert found == pytest.approx(1 - kept, abs=0.07)
+
+
+def test_a_hole_in_the_middle_is_told(tmp_path: Path) -> None:
+    every = gzip.decompress(PUBLIC.read_bytes()).splitlines()[:3000]
+    found = quality(written(tmp_path / "a.log", every[:1000] + every[2000:]))
+    assert 0.15 < found.lost_share < 0.5
+
+
+def test_a_clients_requests_to_other_brokers_are_said_to_be_that(tmp_path: Path) -> None:
+    """A Java client counts over all its connections; others of the same log have no gaps."""
+    every = gzip.decompress(PUBLIC.read_bytes()).splitlines()[:2000]
+    number = re.compile(rb'"correlationId":(\d+)(.*"alice-app)')
+    lines = [
+        number.sub(lambda m: b'"correlationId":%d%b' % (3 * int(m[1]), m[2]), x) for x in every
+    ]
+    said = notes(written(tmp_path / "a.log", lines)).get("unlogged_share", "")
+    assert "clients sent them to brokers whose logs weren't given" in said
+
+
+def test_nothing_is_said_where_all_is_well() -> None:
+    assert notes(PUBLIC) == {}
