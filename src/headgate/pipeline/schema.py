@@ -259,13 +259,16 @@ RECOMMEND: Final = make_table(
     observed_peak double: the highest rate over the quota window
     growth_per_day double: relative growth of daily use used in the figure, 0.01 = 1 %/day
     headroom double: factor applied on top, 1.2 = 20 %
-    throttled_requests_current long: requests in this data that the current quotas throttle, of all
-        clients that the row concerns; null where it can't be replayed
-    throttle_time_ms_current long: their throttle time, ms
+    throttled_requests_current long: requests in this data that the quotas in force throttle, of all
+        clients that the row concerns; null where it can't be replayed, or where another limit was
+        in force for a part of the time
+    throttle_time_ms_current long: their throttle time, ms; in a closed loop where another limit was
+        in force for a part of the time; null where it can't be known
     throttled_requests_recommended long: the same with the row's advice taken: all values set and
-        kept together, each other kind of action alone; null too where held_share is above a half
-        and the limit would change, for what would have been sent isn't seen
-    throttle_time_ms_recommended long: their throttle time, ms
+        kept together, each other kind of action alone; null where somebody waits before or after,
+        for then a client would have sent at other times
+    throttle_time_ms_recommended long: their throttle time, ms, in a closed loop: a client that
+        waits sends later; null where it can't be known
     held_share double: share of the time, 0..1, in which the client was told to wait: of those that
         the row concerns the largest; between first and last second with requests, on its busiest
         broker

@@ -16,7 +16,8 @@ from headgate.pipeline.answers.advice import (
     round_up,
 )
 from headgate.pipeline.answers.proposals import propose
-from headgate.pipeline.answers.recommend import Tried, plans_of, rows_of, scaffold
+from headgate.pipeline.answers.recommend import rows_of, scaffold
+from headgate.pipeline.answers.trial import Tried, plans_of
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.schema import RECOMMEND
 from headgate.quota.entity import DEFAULT, QuotaEntity

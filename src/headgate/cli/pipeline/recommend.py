@@ -16,7 +16,7 @@ from headgate.cli.pipeline.stream import Replays, run_answer
 from headgate.cli.results import Tables
 from headgate.pipeline import schema
 from headgate.pipeline.answers import recommend
-from headgate.pipeline.answers.advice import HIDING_SHARE, TYPES, Advice
+from headgate.pipeline.answers.advice import HIDING_SHARE, NO_LONGER, TYPES, Advice
 from headgate.pipeline.answers.demand import charged_of
 from headgate.pipeline.replaying.replay import pack_logs
 
@@ -66,6 +66,7 @@ def run_recommend(arguments: argparse.Namespace) -> Tables:
 def _tell(on: Opened) -> None:
     """Print what is recommended, the first fifty."""
     rows = on.run.read(schema.RECOMMEND).orderBy("quota_type", "action", "entity").collect()
+    rows.sort(key=lambda r: r["action"] == "wait")  # what can be done comes first
     closing_table(
         f"{len(rows)} recommendations",
         (
@@ -84,9 +85,16 @@ def _tell(on: Opened) -> None:
     )
     if rows:
         print(
-            "throttled s: of all clients that a row concerns, in this data, by the current quotas; "
-            "then: with the recommended ones (each kind of action tried alone). Of fetches a "
-            "broker's log holds only those that were let through: what-if gives bounds."
+            "throttled s: of all clients that a row concerns, in this data, by the quotas in force;"
+            " then: with the recommended ones (each kind of action tried alone), in a closed loop: "
+            "a client that waits sends later (-: that can't be known). Of fetches a broker's log "
+            "holds only those that were let through: what-if gives bounds."
+        )
+    changed = sum(NO_LONGER in r["reason"] for r in rows)
+    if changed:
+        print(
+            f"{changed} of them had another limit for a part of the time. Proposals are against "
+            "the quotas in force; quota-ids whose quota is gone are left out."
         )
     if any(r["held_share"] > HIDING_SHARE for r in rows):
         print(

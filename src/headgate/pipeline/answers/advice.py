@@ -36,6 +36,10 @@ PATIENCE_S: Final = 60
 # A client that was told to wait for more than this share of its time would have sent more; how
 # much more can't be seen.
 HIDING_SHARE: Final = 0.5
+NO_LONGER: Final = "which is no longer in force"
+"""How a reason says that another limit was in force for a part of the time."""
+MOST_LIMITS: Final = 3
+"""Limits that were in force before, of which a reason names as many."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,8 @@ class Observed:
     ``span_s`` is from its first to its last second with use, ``active_s`` how many there are, on
     all brokers; None = not known, which counts as long enough. ``held`` is the share of its time
     that it was told to wait, 0..1. ``wants`` is its inferred demand, if it had to wait; None =
-    nothing was inferred.
+    nothing was inferred. ``other_limits`` were in force for a part of the time, and aren't now;
+    None = no limit.
     """
 
     quota_type: str
@@ -121,11 +126,24 @@ class Observed:
     active_s: int | None = None
     held: float = 0.0
     wants: Wants | None = None
+    other_limits: tuple[float | None, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str]:
         """The quota type, and the quota-id's tags."""
         return self.quota_type, self.user, self.client_id
+
+    @property
+    def was(self) -> str:
+        """Which other limits were in force for a part of the time, for a sentence; "" if none."""
+        if not self.other_limits:
+            return ""
+        said = " and ".join(
+            "none" if v is None else number(v) for v in self.other_limits[:MOST_LIMITS]
+        )
+        more = len(self.other_limits) - MOST_LIMITS
+        said += f" and {more} others" if more > 0 else ""
+        return f" (for a part of the time {said}, {NO_LONGER})"
 
     @property
     def entity(self) -> QuotaEntity:
@@ -152,6 +170,7 @@ class Proposal:
         instead: entities whose own quotas are removed along with it.
         held: the largest share of its time that one of them was told to wait, 0..1.
         wants: what was inferred about a single one's demand.
+        tried_in: name of the plan it's tried in, where that isn't its action's.
     """
 
     quota_type: str
@@ -167,6 +186,7 @@ class Proposal:
     instead: tuple[QuotaEntity, ...] = ()
     held: float = 0.0
     wants: Wants | None = None
+    tried_in: str = ""
 
     @property
     def hides(self) -> str:
@@ -183,6 +203,8 @@ class Proposal:
     @property
     def plan(self) -> str:
         """Name of the plan it's tried in: single values together, other actions by kind."""
+        if self.tried_in:
+            return self.tried_in
         return "recommended" if self.action in ("set", "keep", "wait") else self.action
 
 

@@ -72,6 +72,7 @@ def _single(seen: Observed, current: QuotaTable, advice: Advice) -> Proposal:
     now = "no limit now" if seen.current is None else f"{number(seen.current)} now"
     if seen.current is not None and current.get(entity, key) is None:
         now += " from a less specific entity"
+    now += seen.was
     why = too_little(seen, advice)
     value: float | None = None
     if why:

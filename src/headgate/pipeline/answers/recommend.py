@@ -5,14 +5,16 @@ The figure is a percentile of the rate over the quota window (the busiest broker
 per broker), times growth up to a horizon, times headroom, rounded up to two digits; not below a
 floor, and none where too little was seen (``advice``). Beside single
 values it looks for entities better merged, split, given a default, or removed. What each would
-have throttled comes from replaying the same data: all single values under one plan, and each other
-kind of action under a plan of its own, all in one pass.
+have throttled comes from trying it on the same data (``trial``): all single values under one plan,
+and each other kind of action under a plan of its own. What would throttle more than now isn't
+proposed. Limits that were in force for a part of the time are told, and never counted as those in
+force (``in_force``).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -23,7 +25,16 @@ from headgate.pipeline import schema
 from headgate.pipeline.answers.advice import BYTES, Advice, Observed, Proposal, Wants
 from headgate.pipeline.answers.demand import demand
 from headgate.pipeline.answers.effective import effective
+from headgate.pipeline.answers.in_force import Changes, changes, in_force, without_own
 from headgate.pipeline.answers.proposals import Sharers, propose
+from headgate.pipeline.answers.trial import (
+    CURRENT,
+    Fares,
+    Tried,
+    asked_of,
+    harmless,
+    plans_of,
+)
 from headgate.pipeline.answers.usage import resolve, usage
 from headgate.pipeline.answers.usage_parts import DAY_MS
 from headgate.pipeline.answers.what_if import options_of, what_if_packed
@@ -32,7 +43,6 @@ from headgate.pipeline.replaying.packed_format import PackOptions
 from headgate.pipeline.table import largest, sums
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity, parse_entity
-from headgate.quota.precedence import Resolver
 from headgate.throttle.java import UNLIMITED
 
 _TAGS = ("quota_type", "quota_user", "quota_client_id")
@@ -118,75 +128,11 @@ def scaffold(current: Quotas, types: Sequence[str]) -> Quotas:
     return replace(current, tables=every)
 
 
-def plans_of(proposals: Iterable[Proposal], current: Quotas) -> list[Quotas]:
-    """
-    Return the plans that proposals are tried in, each named after ``Proposal.plan``.
-
-    Removals have no plan: the quotas that they remove bind nobody.
-    """
-    by_plan: dict[str, list[Proposal]] = {"recommended": []}
-    for p in proposals:
-        if p.action not in ("keep", "remove", "wait"):
-            by_plan.setdefault(p.plan, []).append(p)
-    plans = []
-    for name, mine in by_plan.items():
-        alterations = []
-        for p in mine:
-            key = KEY_OF_TYPE[p.quota_type]
-            alterations += [QuotaAlteration(e, (Op(key, None),)) for e in p.instead]
-            alterations.append(QuotaAlteration(p.entity, (Op(key, p.recommended),)))
-        table, _ = current.tables[-1].apply(alterations)
-        plans.append(Quotas.of(table, name))
-    return plans
-
-
-# (plan, quota type, user tag, client tag) to (requests throttled, throttle time in ms).
-Throttled = Mapping[tuple[str, str, str, str], tuple[int, int]]
-
-
-class Tried:
-    """
-    What plans throttled, looked up by proposal.
-
-    Args:
-        plans: those tried, the current quotas first.
-        throttled: their sums.
-        sharers: who shares each quota-id of the current ones.
-    """
-
-    def __init__(self, plans: Sequence[Quotas], throttled: Throttled, sharers: Sharers) -> None:
-        self._resolvers = {p.name: Resolver(p.tables[-1]) for p in plans}
-        self._throttled = throttled
-        self._sharers = sharers
-        self._types = {quota_type for _, quota_type, _, _ in throttled}
-
-    def of(self, proposal: Proposal, plan: str) -> tuple[int | None, int | None]:
-        """
-        Return requests throttled and ms, of all clients that a proposal concerns, under a plan.
-
-        None where the data doesn't hold what a replay of the type needs.
-        """
-        if not proposal.tags:
-            return 0, 0
-        if proposal.quota_type not in self._types:
-            return None, None
-        key = KEY_OF_TYPE[proposal.quota_type]
-        tags = set()
-        for user, client in proposal.tags:
-            who = self._sharers.get((proposal.quota_type, user, client)) or [(user, client, 0.0)]
-            tags |= {self._resolvers[plan](name, cid, key).tags for name, cid, _ in who}
-        found = [self._throttled.get((plan, proposal.quota_type, *t), (0, 0)) for t in tags]
-        return sum(n for n, _ in found), sum(ms for _, ms in found)
-
-
 def rows_of(proposals: Iterable[Proposal], tried: Tried, advice: Advice) -> list[tuple[Any, ...]]:
     """Return RECOMMEND rows."""
     rows = []
     for p in proposals:
         user, client = p.entity.user, p.entity.client_id
-        after: tuple[int | None, int | None] = tried.of(p, p.plan)
-        if p.hides and p.action != "keep":
-            after = None, None
         rows.append(
             (
                 p.quota_type,
@@ -202,8 +148,8 @@ def rows_of(proposals: Iterable[Proposal], tried: Tried, advice: Advice) -> list
                 p.peak,
                 p.growth_per_day,
                 advice.headroom,
-                *tried.of(p, "current"),
-                *after,
+                *tried.now(p),
+                *tried.then(p),
                 p.held,
                 *(p.wants[:4] if p.wants else [None] * 4),
                 p.reason + p.hides,
@@ -255,34 +201,66 @@ def recommend(
     how = advice or Advice()
 
     def transform(activity: DataFrame) -> DataFrame:
+        given = in_force(quotas, activity, how.types)
         charged = activity.where(F.col("is_charged") & F.col("quota_type").isin(*how.types))
         users = charged.select("principal").distinct().limit(2).count()
         # Where nobody logs in, client-ids are all there is to tell clients apart.
-        current = scaffold(quotas, how.types) if users > 1 else quotas
-        current = replace(current, name="current")
-        seen = activity.transform(usage(current)).transform(observe(how)).collect()
-        observed = [Observed(*row) for row in seen]
+        current = scaffold(given, how.types) if users > 1 else given
+        current = replace(current, name=CURRENT)
+        had = changes(quotas, given, activity, how.types)
+        bare = without_own(activity)
+        seen = bare.transform(usage(current)).transform(observe(how)).collect()
+        observed = [replace(Observed(*row), other_limits=_others(had, row[:3])) for row in seen]
         if requests is not None:
             observed = with_wants(observed, requests(), current, **windows)
-        sharers: dict[tuple[str, str, str], list[tuple[str, str, float]]] = defaultdict(list)
-        clients = charged.transform(resolve(current)).groupBy(*_TAGS, "principal", "client_id")
-        for *key, principal, client_id, used in clients.agg(F.sum(_used())).collect():
-            sharers[tuple(key)].append((principal or "", client_id or "", float(used or 0)))
-        keys = {str(KEY_OF_TYPE[t]): t for t in how.types}
-        dead = [
-            (keys[r["quota_key"]], parse_entity(r["source"]), r["value"])
-            for r in activity.transform(effective(quotas))
-            .where((F.col("kind") == "dead") & F.col("quota_key").isin(*keys))
-            .orderBy("quota_key", "source")
-            .collect()
-        ]
+        sharers, counts = _sharers(bare, current, how)
+        dead = _dead(activity, quotas, how)
         proposals = propose(observed, quotas.tables[-1], sharers, dead, how)
-        plans = [current, *plans_of(proposals, current)]
+        plans = [current, *plans_of(proposals, current, how)]
         options = options_of(plans, capacities={}, **windows)
         replayed = pack(options).transform(what_if_packed(options)).groupBy("plan", *_TAGS)
         waits = replayed.agg(*sums("throttled_requests", "throttle_time_ms")).collect()
         throttled = {row[:4]: row[4:] for row in waits}
-        rows = rows_of(proposals, Tried(plans, throttled, sharers), how)
+        tried = Tried(plans, throttled, sharers, had.limits, counts)
+        if requests is not None:
+            asked = asked_of(proposals, tried, how)
+            played = demand(plans, **windows, only=asked)
+            tried.fares = Fares(requests().transform(played).collect() if asked else ())
+            proposals = harmless(proposals, tried, how)
+        rows = rows_of(proposals, tried, how)
         return activity.sparkSession.createDataFrame(rows, schema.RECOMMEND.struct)
 
     return transform
+
+
+def _others(had: Changes, key: tuple[str, str, str]) -> tuple[float | None, ...]:
+    """Return the limits that a quota-id's clients had for a time, the lowest first."""
+    return tuple(sorted(had.limits.get(key, ()), key=lambda v: (v is None, v or 0.0)))
+
+
+def _sharers(
+    activity: DataFrame, current: Quotas, how: Advice
+) -> tuple[Sharers, dict[tuple[str, str, str], int]]:
+    """Return who shares each quota-id, and how many requests it has."""
+    charged = activity.where(F.col("is_charged") & F.col("quota_type").isin(*how.types))
+    clients = charged.transform(resolve(current)).groupBy(*_TAGS, "principal", "client_id")
+    found: dict[tuple[str, str, str], list[tuple[str, str, float]]] = defaultdict(list)
+    counts: dict[tuple[str, str, str], int] = defaultdict(int)
+    for *key, principal, client_id, used, requests in clients.agg(
+        F.sum(_used()), F.sum("requests")
+    ).collect():
+        found[tuple(key)].append((principal or "", client_id or "", float(used or 0)))
+        counts[tuple(key)] += requests
+    return found, counts
+
+
+def _dead(activity: DataFrame, quotas: Quotas, how: Advice) -> list[tuple[str, QuotaEntity, float]]:
+    """Return the quotas in force that bound nobody."""
+    keys = {str(KEY_OF_TYPE[t]): t for t in how.types}
+    rows = activity.transform(effective(Quotas.of(quotas.tables[-1]))).where(
+        (F.col("kind") == "dead") & F.col("quota_key").isin(*keys)
+    )
+    return [
+        (keys[r["quota_key"]], parse_entity(r["source"]), r["value"])
+        for r in rows.orderBy("quota_key", "source").collect()
+    ]
