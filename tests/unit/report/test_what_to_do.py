@@ -26,7 +26,7 @@ def advice(user: str, action: str, recommended: float | None, **values: Any) -> 
     fields = {
         "quota_type": "producer_byte_rate", "entity": str(QuotaEntity.of(user=user)), "user": user,
         "is_default_user": False, "is_default_client_id": False, "action": action,
-        "recommended": recommended, "reason": "it needs that",
+        "current": 1000.0, "recommended": recommended, "reason": "it needs that",
     }  # fmt: skip
     return row("recommend", **(fields | values))
 
@@ -80,6 +80,35 @@ def test_who_waited_most_comes_first_with_the_figure_and_the_way_to_relieve_it(
     assert steps[0].command.startswith("headgate kafka-configs --alter --add-config ")
 
 
+def test_a_limit_that_is_gone_is_no_reason_to_raise_one(tmp_path: Path) -> None:
+    # Both waited under 1 kB/s; "a" has 1 MB/s now, and "gone" has none any more.
+    usage = used("a", 9000) + used("gone", 2000)
+    told = [advice("a", "set", 110_000.0, current=1e6)]
+    groups = found(tmp_path, usage=usage, recommend=told)
+    assert [s.what for s in groups.get("Throttled most", Steps("", "", "", (), 0)).steps] == [
+        "Try twice the produce quota for {user=a}, 1 MB/s now"
+    ]
+
+
+def test_a_quiet_brokers_last_limit_isnt_the_last_of_all(tmp_path: Path) -> None:
+    usage = [
+        *used("a", 9000, broker_id=2),
+        usage_row(5, quota_id=quota_id("a", ""), quota_user="a", quota=3.0, broker_id=1,
+                  quota_source="{user=<default>}", amount=5),
+    ]  # fmt: skip
+    (tenant,) = build_report(read_tables(write(tmp_path, usage=usage))).tenants
+    assert (tenant.quota, tenant.source) == (1000.0, "{user=a}")
+
+
+def test_the_same_command_is_told_once(tmp_path: Path) -> None:
+    usage = used("a", 9000) + used("a", 2000, quota_id="a:x", quota_client_id="x")
+    told = [advice("a", "split", 900.0, entity="{user=a, client-id=x}", client_id="x")]
+    steps = found(tmp_path, usage=usage, recommend=told)["Throttled most"].steps
+    assert [s.what for s in steps] == [
+        "Give {user=a, client-id=x} a produce quota of its own: 900 B/s"
+    ]
+
+
 def test_without_recommendations_the_command_that_makes_them_is_given(tmp_path: Path) -> None:
     only = step(found(tmp_path / "a b", usage=used("a", 2000)), "Throttled most")
     assert only.what == "Look for a produce quota for {user=a} that fits, 1 kB/s now"
@@ -117,9 +146,9 @@ def test_quotas_that_bind_nobody_are_told_apart_by_why(tmp_path: Path) -> None:
 def test_a_limit_far_above_use_is_lowered_to_its_figure(tmp_path: Path) -> None:
     usage = used("calm", quota=1e6) + used("busy", amount=11_000) + used("new", quota=1e6)
     told = [
-        advice("calm", "set", 110_000.0),
+        advice("calm", "set", 110_000.0, current=1e6),
         advice("busy", "set", 900.0),
-        advice("new", "wait", None),
+        advice("new", "wait", None, current=1e6),
     ]
     only = step(found(tmp_path, usage=usage, recommend=told), "Limits far above use")
     assert only.what == "Lower the produce quota of {user=calm} from 1 MB/s to 110 kB/s"

@@ -284,32 +284,33 @@ def plans(report: Report) -> Chart | None:
     names = [p["plan"] for p in report.plans]
     seconds = [p["throttle_ms"] / 1000 for p in report.plans]
     rows = [
-        (p["plan"], words.count(p["ids"]),
+        (p["plan"], p["told"], words.count(p["ids"]),
          _between(words.count, p["throttled_least"], p["throttled"]),
          _between(words.duration, p["throttle_ms_least"], p["throttle_ms"]),
          _between(words.share, *(min(p[n] / p["bytes"], 1.0) if p["bytes"] else 0 for n in ("delayed_least", "delayed"))))
         for p in report.plans
     ]  # fmt: skip
-    told = [words.duration(p["throttle_ms"]) for p in report.plans]
+    told = [p["told"] for p in report.plans]
     several = any(p["several"] for p in report.plans)
     colours = ["--quota" if name == "logged" else "--throttle" for name in names]
     return Chart(
         "plans",
-        "What if: the same traffic under other quotas",
-        "Throttle time told under each plan: "
-        + "; ".join(f"{row[0]} {row[3]}, {row[1]} quota-ids" for row in rows)
-        + "."
+        "What if every request had come at the same moment",
+        "An open loop, no forecast: a client that waits sends later. Throttle time to expect under "
+        "each plan: " + "; ".join(f"{row[0]} {row[1]}" for row in rows) + ". The bars are a replay's"
+        " sums: " + "; ".join(f"{row[0]} {row[4]}, {row[2]} quota-ids" for row in rows) + "."
         + (" A request held to several limits waits for the longest, and each is replayed "
            "alone: bars are their sum, the most it can be." if several else ""),
         [
             {"type": "bar", "x": names, "y": [round(value, 3) for value in seconds],
-             "marker": {"color": colours}, "text": [f"≤ {t}" if p["several"] else t for t, p in zip(told, report.plans, strict=True)],
+             "marker": {"color": colours}, "text": told,
              "constraintext": "none", "textposition": "outside", "cliponaxis": False,
              "hovertemplate": "%{x}: %{y:.1f} s told<extra></extra>", "showlegend": False}
         ],
-        {"yaxis": {"title": {"text": "throttle time told, s"}, "rangemode": "tozero"},
+        {"yaxis": {"title": {"text": "throttle time of a replay, s"}, "rangemode": "tozero"},
          "xaxis": {"type": "category"}, "bargap": 0.5} | _scaled(names, seconds),
-        ("plan", "quota-ids throttled", "requests throttled", "told in all", "bytes delayed"),
+        ("plan", "throttle time to expect", "replayed: quota-ids throttled", "requests throttled",
+         "told in all", "bytes delayed"),
         rows,
     )  # fmt: skip
 

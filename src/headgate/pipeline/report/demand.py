@@ -98,6 +98,21 @@ def spread(
     return f"{say(least)} or more" if most is None else f"{say(least)} to {say(most)}"
 
 
+def told_by_plan(found: Fares) -> dict[str, str]:
+    """Return, in words, the throttle time of all quota-ids under each plan in a closed loop."""
+    sums: dict[str, list[float | None]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    names = ("throttle_s", "throttle_least_s", "throttle_most_s")
+    for rows in found.values():
+        for row in rows:
+            so_far = sums[row["plan"]]
+            for i, name in enumerate(names):
+                before, more = so_far[i], row[name]
+                so_far[i] = None if before is None or more is None else before + more
+    return {
+        plan: spread(lambda s: words.duration(s * 1000), *figures) for plan, figures in sums.items()
+    }
+
+
 def _rate(value: float) -> str:
     return words.amount(value, "B/s")
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from headgate.pipeline.answers.advice import entity_of
 from headgate.pipeline.report import sections
-from headgate.pipeline.report.demand import Demand, demand_of, fares
+from headgate.pipeline.report.demand import Demand, demand_of, fares, told_by_plan
 from headgate.pipeline.report.tables import ReportTables, bin_length_ms, binned
 from headgate.pipeline.table import summed
 from headgate.quota.entity import QuotaEntity
@@ -31,7 +31,8 @@ class BrokerSeries:
     """
     One quota-id on one broker: amounts and throttle times per bin, dense from bin 0.
 
-    ``mean``, ``peak`` and ``held`` are as in `Tenant`, on this broker.
+    ``mean``, ``peak`` and ``held`` are as in `Tenant`, on this broker; ``last_s`` is its last
+    second with use, epoch s.
     """
 
     broker_id: int
@@ -41,6 +42,7 @@ class BrokerSeries:
     mean: float
     peak: float
     held: float
+    last_s: int = 0
 
 
 @dataclass
@@ -114,7 +116,7 @@ class Report:
         others: how many tenants have no page, and their sums.
         totals: sums over the whole usage table, other tenants included.
         flow: amounts per quota type and bin, all tenants.
-        plans: what-if's plans, the log first.
+        plans: what-if's plans, the log first; ``told`` is a plan's throttle time in words.
         differing: clients on which the plans differ most, their throttle time by plan.
     """
 
@@ -182,7 +184,7 @@ def build_report(tables: ReportTables, *, window_s: int = WINDOW_S) -> Report:
         others={"count": len(rest), **{name: sum(r[name] for r in rest) for name in sums}},
         totals={name: sum(r[name] for r in by_id) for name in sums} | {"ids": len(by_id)},
         flow=_flow(usage, start, bin_ms, bins),
-        plans=sections.plans(tables.rows("what_if")),
+        plans=sections.plans(tables.rows("what_if"), told_by_plan(fares(tables))),
         differing=sections.differing(tables.rows("what_if")),
         recommendations=sections.recommendations(tables.rows("recommend")),
         chargeback=sections.chargeback(tables.rows("chargeback")),
@@ -242,7 +244,8 @@ def _fill(report: Report, usage: pa.Table, grain_s: int) -> None:
         kind, quota_id, broker = (ordered[name][at].as_py() for name in keys)
         here, bins, used = seconds[at:end], place[at:end], amounts[at:end]
         tenant = places[kind, quota_id]
-        tenant.source = ordered["quota_source"][end - 1].as_py() or ""
+        if all(int(here[-1]) > other.last_s for other in tenant.series):
+            tenant.source = ordered["quota_source"][end - 1].as_py() or ""
         tenant.series.append(
             BrokerSeries(
                 broker,
@@ -252,13 +255,15 @@ def _fill(report: Report, usage: pa.Table, grain_s: int) -> None:
                 float(used.sum()) / float(here[-1] - here[0] + grain_s),
                 _window_peak(here, used, report.window_s),
                 _held(here, waited[at:end], grain_s),
+                int(here[-1]),
             )
         )
     for tenant in report.tenants:
         tenant.mean = max(s.mean for s in tenant.series)
         tenant.peak = max(s.peak for s in tenant.series)
         tenant.held = max(s.held for s in tenant.series)
-        tenant.quota = next((s.quota for s in tenant.series if s.quota is not None), None)
+        # Quiet brokers may have seen their last charge under an earlier limit.
+        tenant.quota = max(tenant.series, key=lambda s: s.last_s).quota
 
 
 def _runs(keys: pa.Table) -> list[tuple[int, int]]:

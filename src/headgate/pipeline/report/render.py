@@ -16,6 +16,7 @@ from headgate.errors import ConfigError
 from headgate.pipeline.answers.advice import HIDING_SHARE
 from headgate.pipeline.report import charts, demand
 from headgate.pipeline.report.model import Report, build_report
+from headgate.pipeline.report.sections import NOT_KNOWN, in_open_loop
 from headgate.pipeline.report.tables import read_tables
 from headgate.pipeline.report.what_to_do import what_to_do
 from headgate.templates import environment
@@ -87,6 +88,9 @@ def render(report: Report, *, generated_ms: int, title: str) -> str:
         cards=charts.cards(report),
         waiting=[t for t in report.tenants if t.throttle_ms],
         fidelity=fidelity(report),
+        advised=[a for a in report.recommendations if a["action"] != "wait"],
+        unknown=[a for a in report.recommendations if a["action"] == "wait"],
+        OPEN_LOOP=in_open_loop,
         figures=[row for row in report.summary if "." not in row["name"]],
         style=Markup(_text("report.css")),
         script=Markup(_text("report.js")),
@@ -128,7 +132,9 @@ def _then(advice: dict[str, Any]) -> str:
     """How long clients would wait under a recommended limit, or that it isn't known."""
     ms = advice["throttle_time_ms_recommended"]
     is_hidden = ms is None and (advice["held_share"] or 0.0) > HIDING_SHARE
-    return "not seen" if is_hidden else words.duration(ms)
+    if is_hidden:
+        return "not seen"
+    return NOT_KNOWN if ms is None and advice["action"] != "remove" else words.duration(ms)
 
 
 def _text(name: str) -> str:

@@ -8,18 +8,28 @@ from typing import Any, Final
 
 import pyarrow.compute as pc
 
+from headgate import words
 from headgate.pipeline.answers.bounds import bounds_by_plan
 from headgate.pipeline.report.tables import ReportTables
 
+NOT_KNOWN: Final = "not known"
 
-def plans(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+
+def plans(
+    rows: Sequence[Mapping[str, Any]], closed: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
     """
     One row per plan: how many would have waited, for how long, which share of their bytes.
 
     ``throttled``, ``throttle_ms`` and ``delayed`` are sums over all limits: the most possible where
     limits are of the same requests; ``…_least`` are the least (``answers.bounds``). ``withheld``
     fetches have no bytes in the log: with them the throttle time lies between ``at_least`` and
-    ``at_most`` (None: unknown).
+    ``at_most`` (None: unknown). ``told`` is the throttle time in words: the log's own, a plan's in
+    a closed loop, or that it isn't known: a replay is no forecast where somebody waits.
+
+    Args:
+        rows: of WHAT_IF.
+        closed: throttle time by plan in a closed loop, in words.
     """
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
@@ -51,10 +61,25 @@ def plans(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         least = bounds[plan["plan"]].least
         plan["throttled_least"], plan["throttle_ms_least"], plan["delayed_least"] = least
         plan["several"] = plan["throttle_ms_least"] < plan["throttle_ms"]
+    waited = any(plan["throttled"] for plan in found.values())
+    for name, plan in found.items():
+        if name == "logged" or not waited:
+            plan["told"] = words.duration(plan["throttle_ms"])
+        else:
+            plan["told"] = (closed or {}).get(name, NOT_KNOWN)
     return sorted(found.values(), key=lambda p: (p["plan"] != "logged", p["plan"]))
 
 
 _MOST_DIFFERING: Final = 30
+
+
+def in_open_loop(ms: int | None, logged_ms: int | None) -> str:
+    """
+    Return a plan's throttle time by a replay, in words.
+
+    That nobody would wait isn't known where somebody waited: more would have been sent, or sooner.
+    """
+    return NOT_KNOWN if logged_ms and not ms else words.duration(ms)
 
 
 def differing(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -19,6 +19,8 @@ MOST_STEPS: Final = 5
 """Steps of a group that are shown; the rest are counted."""
 IDLE_SHARE: Final = 0.05
 """A limit of which the busiest window uses less than this is far above use."""
+_SINGLE: Final = ("set", "keep", "wait")
+"""Actions that a quota-id has one of in table ``recommend``."""
 _PLURALS: Final = {"user": "users", "client-id": "clients", "ip": "ips"}
 
 
@@ -70,12 +72,21 @@ def what_to_do(report: Report) -> list[Steps]:
          [_lower(t, report) for t in idle]),
     )  # fmt: skip
     found = []
+    told: set[str] = set()
     for title, lead, section, made in groups:
-        steps = [step for step in made if step is not None]
+        steps = [step for step in made if step is not None and not _is_told(step, told)]
         if steps:
             shown = steps[:MOST_STEPS]
             found.append(Steps(title, lead, section, shown, len(steps) - len(shown)))
     return found
+
+
+def _is_told(step: Step, told: set[str]) -> bool:
+    """Say whether a step's command was told before; remember it."""
+    known = step.command in told
+    if step.tenant is None or " recommend " not in step.command:
+        told.add(step.command)
+    return known
 
 
 def alter(entity: QuotaEntity, key: QuotaKey, value: float | None) -> str | None:
@@ -105,12 +116,13 @@ def alter(entity: QuotaEntity, key: QuotaKey, value: float | None) -> str | None
 
 def _relieve(tenant: Tenant, report: Report) -> Step | None:
     """Raise the limit of a throttled quota-id, or look for one."""
-    if not tenant.quota:
+    limit = _limit_now(tenant, report)
+    if not tenant.quota or not limit:
         return None
     why = (
         f"Told to wait {words.duration(tenant.throttle_ms)} in {words.count(tenant.throttled)} "
         f"requests, {words.share(tenant.held)} of its time. Its busiest {report.window_s} s used "
-        f"{words.share(tenant.utilisation)} of {words.amount(tenant.quota, tenant.unit)}."
+        f"{words.share(tenant.peak / limit)} of {words.amount(limit, tenant.unit)}."
     )
     is_hidden = tenant.held > HIDING_SHARE
     if tenant.demand is not None:
@@ -123,14 +135,14 @@ def _relieve(tenant: Tenant, report: Report) -> Step | None:
         what = f"Give {entity} a {tenant.what} quota of its own: {_of(split)}"
         return _step(what, f"{why} {_sentence(split['reason'])}", entity, tenant,
                      split["recommended"])  # fmt: skip
-    own, now = tenant.entity, words.amount(tenant.quota, tenant.unit)
+    own, now = tenant.entity, words.amount(limit, tenant.unit)
     raised = _advised(tenant, "set")
-    if raised is not None and raised["recommended"] > tenant.quota:
+    if raised is not None and raised["recommended"] > limit:
         what = f"Raise the {tenant.what} quota of {own} from {now} to {_of(raised)}"
         return _step(what, why, own, tenant, raised["recommended"])
     if is_hidden:
         what = f"Try twice the {tenant.what} quota for {own}, {now} now"
-        return _step(what, why, own, tenant, 2 * tenant.quota)
+        return _step(what, why, own, tenant, 2 * limit)
     if tenant.advice:  # its limit fits what it does
         return None
     return Step(
@@ -143,14 +155,14 @@ def _relieve(tenant: Tenant, report: Report) -> Step | None:
 
 def _lower(tenant: Tenant, report: Report) -> Step | None:
     """Lower a limit that holds nobody, where there is a figure for it."""
-    advice = _advised(tenant, "set")
-    if not tenant.quota or advice is None or advice["recommended"] >= tenant.quota:
+    advice, limit = _advised(tenant, "set"), _limit_now(tenant, report)
+    if not limit or advice is None or advice["recommended"] >= limit:
         return None
-    now = words.amount(tenant.quota, tenant.unit)
+    now = words.amount(limit, tenant.unit)
     return _step(
         f"Lower the {tenant.what} quota of {advice['entity']} from {now} to {_of(advice)}",
         f"Its busiest {report.window_s} s used {words.amount(tenant.peak, tenant.unit)}, "
-        f"{words.share(tenant.utilisation)} of it.",
+        f"{words.share(tenant.peak / limit)} of it.",
         tenant.entity,
         tenant,
         advice["recommended"],
@@ -188,6 +200,27 @@ def _hidden(dead: dict[str, Any]) -> str:
 def _value(dead: dict[str, Any]) -> str:
     key = QuotaKey.parse(dead["quota_key"])
     return words.amount(dead["value"], words.unit_of(key.name))
+
+
+def _limit_now(tenant: Tenant, report: Report) -> float | None:
+    """
+    Return the limit in force, as table ``recommend`` knows it; else the last one of the period.
+
+    None where that table says that nobody is bound by this quota-id any more.
+    """
+    own = str(tenant.entity)
+    single = [
+        a for a in tenant.advice
+        if a["action"] == "split" or (a["entity"] == own and a["action"] in _SINGLE)
+    ]  # fmt: skip
+    if single:
+        current: float | None = single[0]["current"]
+        return current
+    advised = any(
+        a["quota_type"] == tenant.quota_type and a["action"] in _SINGLE
+        for a in report.recommendations
+    )
+    return None if advised else tenant.quota
 
 
 def _advised(tenant: Tenant, action: str) -> dict[str, Any] | None:
