@@ -78,6 +78,27 @@ def test_now_changes_without_a_reload_and_keeps_the_focus(
         expect(page.get_by_role("link", name="dave · etl")).to_be_visible()
 
 
+def test_what_was_opened_stays_open_and_keeps_the_focus(browser: Browser, console: Console) -> None:
+    def later() -> None:
+        console.live.shown = replace(console.live.shown, at_ms=console.live.shown.at_ms + 1_000)
+
+    with served(console.parts) as url, looking(browser, "operator") as page:
+        page.goto(f"{url}/tenant?user=alice&client-id=shared")
+        expect(page.get_by_role("status")).to_have_text("Live")
+        part = page.locator("details[data-keep]").first
+        part.locator("summary").click()
+        part.locator("summary").focus()
+        for second in (1, 2):
+            later()
+            expect(page.locator("#mark-at")).to_have_text(f"2027-01-15 08:00:0{second} UTC")
+            expect(part).to_have_attribute("open", "")
+            expect(part.locator("summary")).to_be_focused()
+        part.locator("summary").press("Enter")
+        later()
+        expect(page.locator("#mark-at")).to_have_text("2027-01-15 08:00:03 UTC")
+        expect(part).not_to_have_attribute("open", "")
+
+
 def test_a_lost_line_is_said_and_mends_itself(browser: Browser, console: Console) -> None:
     with looking(browser, "viewer", errors=True) as page:
         with served(console.parts) as url:

@@ -215,7 +215,7 @@ def test_a_wait_that_outlasts_its_quota_is_told_by_the_quota_that_was(
             )
             assert "UTC by ops) and the quota-id produced 6 kB/s when the wait was told" in said()
             altered(store, "ANONYMOUS", None)
-            gone = "under a quota that is gone (users/ANONYMOUS: 1 kB/s, raised 20"
+            gone = "under a quota that is gone (users/ANONYMOUS: 1 kB/s, removed 20"
             wait_for(lambda: gone in said(), "the removal")
             assert "a removal doesn't end it, as in Kafka" in said()
             altered(store, "ANONYMOUS", 1e6, client_id="app")  # by now another quota-id is charged

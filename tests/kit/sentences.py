@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 _SIZES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_VALUE = r"([0-9.]+(?:e[+-]?[0-9]+)?) ?(?:([kMGT]?)B/s|(%)|(/s)|(?:[a-z]+/s))(?: in all)?"
+_VALUE = r"([0-9.]+(?:e[+-]?[0-9]+)?) ?(?:([kMGT]?)B/s|(%)|(/s)|(?:[a-z]+/s)|shares)(?: in all)?"
 _NOW = r"(?:produces|fetches|uses|changes partitions at|takes producer ids at)"
 _THEN = r"(?:produced|fetched|used|changed partitions at|took producer ids at)"
 _ALLOWS = re.compile(rf"(?:allows|allowed|gone \((?:\S+: )?) ?{_VALUE}")

@@ -84,11 +84,11 @@ def pictures(draw: st.DrawFn) -> Picture:
             key.name,
             draw(st.sampled_from(PATHS)),
             NOW_MS - draw(st.integers(0, 100_000)),
-            draw(st.sampled_from([told and told.quota, None])),
-            draw(st.sampled_from([quota, None])),
+            draw(st.sampled_from([told and told.quota, 1e4, None])),
+            draw(st.sampled_from([quota, 1e4, None])),
             draw(st.sampled_from(["ops", ""])),
         )
-        for _ in range(draw(st.integers(0, 2)))
+        for _ in range(draw(st.integers(0, 3)))
     ]
     changes = [change for change in changes if change.before != change.after]
     written = {

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from headgate.cli import exit_codes
 from headgate.cli.environment import TwoPlaces, placed
-from headgate.cli.output import outlive_reader
+from headgate.cli.output import outlive_reader, output_failed
 
 
 class Command(NamedTuple):
@@ -147,7 +147,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status (:mod:`headgate.cli.exit_codes`).
     """
     outlive_reader()
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _run(list(sys.argv[1:] if argv is None else argv))
+    except SystemExit as end:  # argparse's, after --help
+        if not end.code and output_failed():
+            raise SystemExit(exit_codes.FAILED) from None
+        raise
+    return exit_codes.FAILED if output_failed() and status == exit_codes.DONE else status
+
+
+def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
         return exit_codes.DONE if arguments else exit_codes.USAGE

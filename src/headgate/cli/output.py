@@ -13,12 +13,23 @@ from headgate.words import printable as printable
 
 
 class _Outlet(io.FileIO):
-    """A file whose reader may close it; what is written after that is dropped."""
+    """
+    A file whose reader may close it, or that is full; what is written after that is dropped.
+
+    Attributes:
+        failed: it couldn't be written, for another reason than that its reader has gone.
+    """
+
+    failed = False
 
     def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
-        except BrokenPipeError:
+        except OSError as error:
+            if not isinstance(error, BrokenPipeError) and not self.failed:
+                self.failed = True
+                if self.fileno() == 1:
+                    complain(f"headgate: stdout: {error.strerror}; the output isn't complete")
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.fileno())
             os.close(nowhere)
@@ -45,6 +56,13 @@ def outlive_reader() -> None:
             write_through=stream.write_through,
         )
         setattr(sys, name, made)
+
+
+def output_failed() -> bool:
+    """Write out what is buffered; return whether stdout couldn't be written."""
+    sys.stdout.flush()
+    outlet = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return isinstance(outlet, _Outlet) and outlet.failed
 
 
 def say(text: str = "", *, file: TextIO | None = None) -> None:

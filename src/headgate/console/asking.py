@@ -67,7 +67,7 @@ async def configured(request: Request, about: Asked) -> Picture:
 
 async def unknown(request: Request, about: Asked, picture: Picture | None) -> str:
     """
-    Say that nobody goes by a name, and what comes near; "" where it is known, or can't be.
+    Say that a name isn't in use, and what comes near; "" where it is known, or can't be.
 
     Only those who see everybody are told: others ask about their own names alone.
     """

@@ -9,6 +9,7 @@ that share a quota-id with them.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from threading import Thread
@@ -171,7 +172,7 @@ def _events(journal: Path, types: Collection[str], now_ms: int, most: int) -> tu
     since = now_ms - PERIOD_MS
     schema = pa.schema([SCHEMA.field(name) for name in _WANTED])
     wanted, kept, count = pa.array(sorted(types), pa.string()), [], 0
-    whole, first_ms = True, float(now_ms)
+    whole, first_ms = True, math.inf
     for written_ms, batches in latest_batches(journal, since):
         if count >= most:
             # What is in the files left was written before this one was.
@@ -188,7 +189,9 @@ def _events(journal: Path, types: Collection[str], now_ms: int, most: int) -> tu
     table = pa.Table.from_batches(kept, schema=schema)
     if not whole:
         table = table.filter(pc.greater_equal(table["t_ms"], float(since)))
-    return table, max(since, int(first_ms)), whole
+    if whole and first_ms < math.inf:
+        since = max(since, int(first_ms))
+    return table, since, whole
 
 
 def _concerned(

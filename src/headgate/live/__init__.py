@@ -9,6 +9,6 @@ read pictures.
 - ``effective``: what applies to a principal and client-id by a quota table.
 - ``why``: why a client waits, or what room it has, in words.
 - ``past``: a picture of a past moment, from the events of usage journals.
-- ``known``: whether anybody goes by a name, and which names come near.
+- ``known``: whether a name is in use, and which names come near.
 - ``seen``: what a tenant may see of a picture.
 """

@@ -1,6 +1,6 @@
 """
-Whether anybody goes by a name: who is connected, and whom quotas name. For administrators only:
-it tells the names of others.
+Whether a name is in use: by a client that is connected, or by a quota. For administrators only: it
+tells the names of others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def unknown_name(
     user: str, client_id: str | None, everybody: Picture | None, quotas: Iterable[QuotaEntity]
 ) -> str:
     """
-    Say that nobody goes by a name, and which names come near; "" for a name that is known.
+    Say that a name isn't in use, and which names come near; "" for a name that is known.
 
     Args:
         user: a principal, raw.

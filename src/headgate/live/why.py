@@ -281,13 +281,13 @@ def _quota(
 
 
 def _change(picture: Picture, use: QuotaUse, told: WaitTold) -> QuotaChange | None:
-    """Return the first change that ended the quota by which a wait was told, if it is known."""
+    """Return the change since a wait was told that made the quota what it is, if it is known."""
     if told.quota == use.quota:
         return None
     since = [c for c in picture.changes if c.key == use.key and c.at_ms >= told.at_ms]
-    ended = (change for change in since if change.before == told.quota)
-    made = (change for change in since if change.before is None and change.after == use.quota)
-    return next(ended, None) or next(made, None)
+    made = [change for change in since if change.after == use.quota]
+    removed = [change for change in since if change.after is None]  # and a default applies
+    return next(reversed(made or removed), None)
 
 
 def outlived(
@@ -404,7 +404,7 @@ def _waiting(quota: QuotaWhy, where: str, at_ms: int) -> str:
         return f"{how_long}, because {because}".removesuffix(",")
     as_in_kafka = ", as in Kafka" if told.told_to == "client" else ""
     change = quota.change
-    by = f", {_made(change)}" if change is not None else ""
+    by = f", {_made(change, told.quota)}" if change is not None else ""
     before, now = _apart(quota, told.quota, use.quota)
     whose = f"{change.entity}: " if change is not None and change.before is not None else ""
     if use.quota is None:
@@ -429,15 +429,14 @@ def _waiting(quota: QuotaWhy, where: str, at_ms: int) -> str:
     )
 
 
-def _made(change: QuotaChange) -> str:
+def _made(change: QuotaChange, quota: float | None) -> str:
     """Return what was done to a quota: ``raised 2026-11-22 03:12:04 UTC by ops``."""
-    before, after = change.before, change.after
-    if after is None:
+    if change.after is None:
         done = "removed"
-    elif before is None:
+    elif change.before is None:
         done = "set"
-    else:
-        done = "raised" if after > before else "lowered"
+    else:  # as seen from the quota that was: there may have been several changes
+        done = "raised" if change.after > (quota or 0.0) else "lowered"
     return f"{done} {moment(change.at_ms)}" + (f" by {change.who}" if change.who else "")
 
 
@@ -482,14 +481,14 @@ def _apart(quota: QuotaWhy, before: float | None, after: float | None) -> tuple[
 
 def _beyond(quota: QuotaWhy, does: str, rate: float, limit: float | None) -> str:
     """Return a rate that is beyond a limit: in figures, unless rounding makes them the same."""
-    if limit is not None and _figure(quota, rate) <= float(f"{limit:.6g}"):
+    text = _rate(quota, rate)
+    if unit_of(quota.key) in ("B/s", "shares"):
+        is_same = limit is not None and text == _rate(quota, limit)
+    else:  # the rate is rounded to three figures, the limit isn't
+        is_same = limit is not None and float(f"{rate:.3g}") <= float(f"{limit:g}")
+    if is_same:
         return f"{does.removesuffix(' ').removesuffix(' at')} a little more"
-    return f"{does}{_rate(quota, rate)}"
-
-
-def _figure(quota: QuotaWhy, rate: float) -> float:
-    """Return a rate as ``_rate`` rounds it."""
-    return float(f"{rate:.4g}" if unit_of(quota.key) in ("B/s", "shares") else f"{rate:.3g}")
+    return f"{does}{text}"
 
 
 def _debt(quota: QuotaWhy, owed: float) -> str:

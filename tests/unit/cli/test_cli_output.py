@@ -141,3 +141,14 @@ def test_a_line_is_read_as_soon_as_it_is_said(unbuffered: str) -> None:
         assert select.select([program.stderr], [], [], 60)[0], "it waits, and has said nothing"
         assert program.stderr.readline() == b"here\n"
         program.stdin.write(b"\n")
+
+
+@pytest.mark.parametrize("words", ["--version", "--help", "why --help", "kafka-quotas --help"])
+def test_a_full_disk_is_told_in_one_line(words: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "headgate", *words.split()],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert ran.stderr == "headgate: stdout: No space left on device; the output isn't complete\n"
+    assert ran.returncode == 1

@@ -84,7 +84,7 @@ def test_bash_completes_commands_flags_values_and_files(
     assert offered[1] == {"plan"}
     assert offered[2] == {"show", "accept", "copy"}
     assert offered[3] == {"auto", "always", "never"}
-    assert offered[4] == {"list", "add", "password", "remove"}
+    assert offered[4] == {"list", "add", "password", "role", "remove"}
     assert dict(zip(names, offered[6:], strict=True)) == {name: flags[name] for name in names}
     assert flags["plan"] >= {"--json", "--store", "--prune", "--client"}
 

@@ -146,6 +146,19 @@ def test_connected_clients_are_shown_with_what_they_have_and_would_have(console:
     assert "all clients of its user" in row[0]
 
 
+def test_clients_that_wait_are_told_of_before_the_change(console: Console) -> None:
+    operator = console.client("operator")
+    form = {**SET, "client-id": "app-0"}
+    shown = operator.send_form("/change/preview", form).text
+    assert "2 connections of theirs wait now by a quota that this changes, the last for 900 ms" in (
+        shown
+    )
+    assert "doesn't end these waits, as in Kafka" in shown.replace("&#39;", "'")
+    assert "1 of 9,000 connected" not in shown and "1 of " in shown
+    free = operator.send_form("/change/preview", {**SET, "client-id": "app-1"}).text
+    assert "wait now by a quota" not in free
+
+
 def test_what_the_store_refuses_is_shown_with_kafkas_words_and_cannot_be_made(
     console: Console,
 ) -> None:

@@ -19,6 +19,7 @@ from headgate.console.events import EventStream, Watch, Watches
 from headgate.console.recent import POINTS, Point, Recent
 from headgate.errors import StoreError
 from headgate.live.picture import BrokerPicture, ClientUse, Picture, QuotaUse
+from headgate.quota.key import PRODUCER
 from kit.console import HOSTILE, Console, make_console
 
 LONG = "x" * 32_000
@@ -351,6 +352,75 @@ def test_a_broker_that_limits_nobody_hides_none_that_does(turned: bool) -> None:
     )
     recent.add(Picture(10_000, brokers=brokers))
     assert recent.of(("producer_byte_rate", "a", "", "")) == [Point(10_000, 40.0, 100.0, 0)]
+
+
+def test_of_brokers_without_a_limit_the_busiest_is_kept() -> None:
+    recent = Recent()
+    uses = [QuotaUse(PRODUCER.name, user="alice", rate=rate) for rate in (5e6, 0.0)]
+    recent.add(
+        Picture(1_000, brokers=tuple(BrokerPicture(n, quotas=(u,)) for n, u in enumerate(uses)))
+    )
+    assert [point.rate for point in recent.of((PRODUCER.name, "alice", "", ""))] == [5e6]
+
+
+def test_who_waits_longest_comes_first_whatever_the_rates_of_this_moment() -> None:
+    def held(user: str, rate: float, wait_ms: int) -> QuotaUse:
+        return QuotaUse(
+            PRODUCER.name, user=user, quota=1e6, rate=rate, held=1, held_until_ms=1_000 + wait_ms
+        )
+
+    uses = (held("short", 9e6, 5_000), held("long", 1e4, 600_000))
+    found = rows(Picture(1_000, brokers=(BrokerPicture(1, quotas=uses),)))
+    assert [row.use.user for row in found] == ["long", "short"]
+    far = held("long", 9e6, 1_000)  # at another broker it is fuller, and waits for less
+    both = Picture(1_000, brokers=(BrokerPicture(1, quotas=uses), BrokerPicture(2, quotas=(far,))))
+    first = rows(both)[0]
+    assert (first.use.user, first.broker_id) == ("long", 1)
+
+
+def test_a_mistyped_name_is_answered_with_what_comes_near(console: Console) -> None:
+    operator, tenant = console.client("operator"), console.client("tenant", "payments")
+    said = "No user alcie is connected now, and no quota names one; did you mean alice?"
+    for page in ("/why", "/tenant"):
+        assert said in text_of(operator.get(f"{page}?user=alcie").text)
+        assert "No user" not in text_of(operator.get(f"{page}?user=alice").text)
+        refused, other = (tenant.get(f"{page}?user={name}") for name in ("alcie", "bob"))
+        assert refused.status_code == other.status_code == 404 and refused.text == other.text
+    misspelt = text_of(operator.get("/why?user=alice&client-id=app-00").text)
+    assert "No client-id app-00 of alice is connected now" in misspelt
+    form = {"user": "alcie", "key": PRODUCER.name, "value": "2MB/s"}
+    shown = text_of(operator.send_form("/change/preview", form).text)
+    assert f"users/alcie is new: it has no quota yet. {said}" in shown
+    known = operator.send_form("/change/preview", {**form, "user": "alice"})
+    assert "users/alice is new: it has no quota yet." in text_of(known.text)
+    assert "did you mean" not in known.text
+
+
+def test_titles_name_whom_a_page_is_about_in_plain_text(console: Console) -> None:
+    client = console.client("operator")
+    for path, title in (
+        ("/why", "Why"),
+        ("/why?user=alice", "Why: alice"),
+        ("/why?user=alice&client-id=app-0", "Why: alice · app-0"),
+        ("/tenant?user=alice&client-id=app-0", "alice · app-0"),
+        ("/tenant?user=a%3Cb%26c", "a&lt;b&amp;c"),
+    ):
+        assert f"<title>{title} · Headgate</title>" in client.get(path).text
+
+
+def test_a_principals_page_lists_the_quotas_of_its_pairs(console: Console) -> None:
+    page = text_of(console.client("operator").get("/tenant?user=alice").text)
+    assert "Quotas of its own client-ids alice · app-0 : produce, 1 MB/s" in page
+    assert (
+        "Quotas of its own"
+        not in console.client("operator").get("/tenant?user=alice&client-id=app-0").text
+    )
+
+
+def test_why_without_a_client_id_says_whose_quota_it_is(console: Console) -> None:
+    page = text_of(console.client("operator").get("/why?user=alice").text)
+    assert "It is the quota of client-id app-0 of user alice" in page
+    assert "ask about app-0" in page
 
 
 def test_who_is_gone_for_an_hour_is_forgotten() -> None:

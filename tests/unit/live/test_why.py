@@ -204,6 +204,13 @@ def test_a_wait_is_told_by_the_quota_and_the_use_of_its_own_moment() -> None:
     assert "because the quota allowed 3 kB/s (1 MB/s now, set 2023" in waits(told, added)
     earlier = replace(raised, at_ms=told.at_ms - 1)
     assert "(1 MB/s now) and it" in waits(told, earlier)
+    # Changed twice: it was lowered, and raised beyond what it was.
+    lower = replace(raised, after=1e3, at_ms=raised.at_ms - 1)
+    assert "(1 MB/s now, raised 2023" in waits(told, lower, replace(raised, before=1e3))
+    removed = waits(told, lower, replace(change, before=1e3), quota=None)
+    assert removed.startswith(
+        " under a quota that is gone (users/alice: 3 kB/s, removed 2023-11-14"
+    )
     other = replace(told, limit=1e6, quota=1e6, rate=2e6, replaced=True)
     assert waits(other).endswith("another quota applies to it now, and that doesn't end the wait, "
                                  "as in Kafka.")  # fmt: skip
@@ -216,6 +223,9 @@ def test_a_debt_and_a_rate_that_rounds_to_its_limit_are_told_as_such() -> None:
     )
     little = replace(told, owed=None, rate=1_000_010.0)
     assert "allows 1 MB/s and it produced a little more when the wait was told." in waits(little)
+    rounded = replace(little, limit=24.105e9, quota=24.105e9, rate=24.1124e9)
+    said = waits(rounded, quota=24.105e9)
+    assert "allows 24.11 GB/s and it produced a little more" in said.replace("users/alice ", "")
     within = replace(told, owed=None, rate=9e5)  # no use of that moment explains the wait
     assert waits(within) == ", because users/alice allows 1 MB/s."
     unknown = replace(HELD, clients=(replace(ETL, told=None),))
