@@ -243,6 +243,19 @@ def test_who_connects_again_is_told_of_the_wait_that_the_closed_connection_left(
         assert "produced 6 kB/s when a connection that has closed since was told" in str(told())
 
 
+def test_a_mistyped_name_is_answered_with_what_comes_near(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway = start(SLOW, **ADMIN)
+    words = ["why", "--bootstrap-server", "{}:{}".format(*port(gateway)), "--user"]
+    assert main([*words, "ANONYMUOS"]) == 0
+    assert "No user ANONYMUOS is connected now, and no quota names one; did you mean ANONYM" in (
+        capsys.readouterr().out
+    )
+    assert main([*words, "ANONYMOUS"]) == 0
+    assert "No user" not in capsys.readouterr().out
+
+
 def test_a_fetch_that_waits_is_told_by_the_fetch_that_closed_the_gate(start: Start) -> None:
     gateway = start({QuotaEntity.of(user="ANONYMOUS"): {CONSUMER: 1_000.0}}, **ADMIN)
     with connect(gateway) as sock:
