@@ -308,6 +308,8 @@ def test_what_became_of_a_change_is_told_where_kafka_stops_answering(
     if where == "commit":
         monkeypatch.setattr(home, "write", commit)
     else:
+        # What is left of it to give the turn back is 3 s.
+        monkeypatch.setattr("headgate.store.kafka.alter.CALL_TIMEOUT_S", 3.2)
         monkeypatch.setattr(home, where, away)
     with pytest.raises(StoreSilent, match=f"doesn't answer. .*{said}"):
         home.process().set("ops", key, 5.0)
