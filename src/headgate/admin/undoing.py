@@ -36,8 +36,8 @@ def undoing(table: QuotaTable, chosen: Iterable[HistoryEntry]) -> Plan:
         told = ", ".join(f"{entity.path} {key}" for entity, key in others[:3])
         more = f" and {len(others) - 3} more" if len(others) > 3 else ""
         raise StoreMovedOn(
-            f"changed again since: {told}{more}; take the later changes back first, or go back to "
-            "a time with --since"
+            f"changed again since: {told}{more}; take the later changes back first, or all since "
+            "a time, by `headgate undo --since TIME`"
         )
     changes = [
         Change(*at, after[at], value) for at, value in sorted(before.items()) if value != after[at]

@@ -24,7 +24,7 @@ from headgate.cli import exit_codes, extras
 from headgate.cli.environment import TwoPlaces
 from headgate.cli.output import complain, printable, say
 from headgate.cli.results import Error, Failed, Result
-from headgate.errors import ApiError, ConfigError, HeadgateError
+from headgate.errors import ApiError, ConfigError, HeadgateError, KafkaError
 
 Action = Callable[[argparse.Namespace], Result]
 _JSON: Final = frozenset({"--json", "-json"})  # the second as Kafka's tools read flags
@@ -173,6 +173,12 @@ def failed(name: str, words: Sequence[str], problem: BaseException) -> int:
     code = f"{error.name}: " if isinstance(problem, ApiError) else ""
     for line in f"{code}{error.message}".splitlines():
         complain(printable(f"{name}: {line}"))
+    if error.code == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+        complain(
+            f"{name}: log in (--command-config) as one of the gateway's super.users or "
+            "headgate.admin.principals; a broker itself wants ACLs: DescribeConfigs and "
+            "AlterConfigs on the cluster"
+        )
     return status
 
 

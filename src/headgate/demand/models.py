@@ -210,7 +210,9 @@ def read(lane: Lane, end_ms: float) -> Client:
     if not any(wait > 0 for wait in lane.waits_ms):
         return _unheld(reading)
     if count < _SMALL_COUNT:
-        return _unseen(reading, UNKNOWN, f"only {count} requests were seen")
+        return _unseen(
+            reading, UNKNOWN, f"only {count} request{' was' if count == 1 else 's were'} seen"
+        )
     met = caught_up(lane)
     rested = [i for i in met if i > first_wait]
     share = _share_rested(lane, rested)

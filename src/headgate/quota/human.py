@@ -49,7 +49,7 @@ def read_value(text: str, key: QuotaKey) -> float:
     way = _WAYS.get(QuotaUnit(key.units)) if key.units in set(QuotaUnit) else None
     hint = f"; write a number, or {way}" if way else "; write a number"
     if match is None:
-        raise ValueError(f"{text!r} isn't a value of {key}{hint}")
+        raise ValueError(f"{text!r} isn't a value of {key.name}{hint}")
     number, word, end = match.groups()
     factor: int | None = None
     if key.units in (QuotaUnit.BPS, QuotaUnit.BROKER_BPS):
@@ -57,7 +57,7 @@ def read_value(text: str, key: QuotaKey) -> float:
     elif not word and end == ("%" if key.units == QuotaUnit.PERCENT else "/s"):
         factor = 1 if key.units in (QuotaUnit.PERCENT, QuotaUnit.PER_S) else None
     if factor is None:
-        raise ValueError(f"{text!r} has no unit of {key}{hint}")
+        raise ValueError(f"{text!r} has no unit of {key.name}{hint}")
     value = float(number) * factor
     # 0.1 MB is 100,000 bytes, whatever a double makes of it.
     whole = factor > 1 and math.isfinite(value) and abs(value - round(value)) < 1e-6

@@ -91,7 +91,7 @@ def diff(current: QuotaTable, desired: QuotasFile, *, prune: bool = False) -> Pl
 
 def nothing_removed(entity: QuotaEntity, key: QuotaKey) -> str:
     """Say that a removal finds no value."""
-    return f"{entity} has no {key}: nothing is removed"
+    return f"{entity} has no {key.name}: nothing is removed"
 
 
 def plan_of(current: QuotaTable, changes: Collection[Change]) -> Plan:

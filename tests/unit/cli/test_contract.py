@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from headgate.cli import exit_codes
-from headgate.cli.contract import BadUsage, error_of, run
+from headgate.cli.contract import BadUsage, error_of, failed, run
 from headgate.cli.main import COMMANDS, main
 from headgate.cli.results import Result
 from headgate.errors import ApiError, KafkaError, StoreMovedOn
@@ -234,3 +234,14 @@ def test_an_unknown_command_is_an_object_too(capsys: pytest.CaptureFixture[str])
     status, out, _ = ran(["sevre", "--json"], capsys)
     assert status == USAGE
     assert json.loads(out)["error"]["name"] == "BAD_USAGE"
+
+
+def test_a_refusal_of_authorization_says_what_would_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    problem = ApiError.generic(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+    assert failed("headgate plan", [], problem) == 1
+    told = capsys.readouterr().err
+    assert "Cluster authorization failed." in told
+    assert "--command-config" in told
+    assert "headgate.admin.principals" in told

@@ -85,6 +85,6 @@ def test_a_mistake_has_its_line_and_what_may_be_written() -> None:
     with pytest.raises(InvalidQuota) as caught:
         parse_quotas("quotas:\n- entity: {user: a}\n  producer_byte_rate: 10M/s\n", "f.yaml")
     assert str(caught.value) == (
-        "f.yaml:3: '10M/s' has no unit of producer_byte_rate:broker_bps; write a number, or "
+        "f.yaml:3: '10M/s' has no unit of producer_byte_rate; write a number, or "
         "10MB/s (1000s) or 10MiB/s (1024s)"
     )

@@ -92,7 +92,7 @@ def test_a_delete_that_removed_nothing_says_so(
     assert kafka_quotas([*alter, "--delete", "producer_byte_rate"]) == 0
     assert capsys.readouterr().err == ""
     assert kafka_quotas([*alter, "--delete", "producer_byte_rate"]) == 0
-    nothing = "{user=alice} has no producer_byte_rate:broker_bps: nothing is removed\n"
+    nothing = "{user=alice} has no producer_byte_rate: nothing is removed\n"
     assert capsys.readouterr().err == f"kafka-quotas: note: {nothing}"
     file = tmp_path / "quotas.yaml"
     file.write_text("quotas: [{entity: {user: alice}, producer_byte_rate: null}]")

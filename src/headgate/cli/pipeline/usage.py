@@ -64,8 +64,9 @@ def _tell(on: Opened) -> None:
     """Print the busiest quota-ids."""
     requests = next(f.value for f in on.run.figures if f.name == "requests")
     top: Sequence[Any] = _busiest(on) if on.busiest is None else on.busiest
+    asked = "1 request" if requests == 1 else f"{number(requests)} requests"
     closing_table(
-        f"The {len(top)} busiest quota-ids ({number(requests)} requests in all)",
+        f"The {len(top)} busiest quota-ids ({asked} in all)",
         (
             ("quota type", "quota_type"),
             ("quota-id", "quota_id"),

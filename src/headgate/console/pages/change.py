@@ -96,7 +96,7 @@ def quota_of(text: str, key: QuotaKey) -> float:
     except ValueError:
         pass
     try:
-        return read_value(f"{text} ", key)  # says what may be written
+        return read_value(text, key)  # says what may be written
     except ValueError as error:
         raise InvalidQuota(str(error)) from None
 
