@@ -190,7 +190,7 @@ async def test_each_question_is_asked_of_each_worker(only: int) -> None:
     assert await fleet.ready() is None
     shows = {dict(s.labels)["broker"] for s in await shown(fleet, "headgate_store_up")}
     assert shows == {"1", "2", "3"}
-    bodies = {broker: questions.NOTHING for broker in (only, 2)}
+    bodies = dict.fromkeys((only, 2), questions.NOTHING)
     asked = await fleet.ask(questions.STATUS, questions.STATUS_DECODER, bodies)
     assert asked.keys() == bodies.keys()
     workers[only].garbled = True

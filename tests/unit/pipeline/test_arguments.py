@@ -11,6 +11,7 @@ import pytest
 from headgate.errors import BadArgument, ConfigError
 from headgate.pipeline.library import arguments
 from headgate.pipeline.library.arguments import check_session, own_words, worded
+from headgate.pipeline.library.request_log import LogOptions
 
 
 class Session:
@@ -72,3 +73,12 @@ def test_every_problem_is_kept() -> None:
     assert isinstance(all_.value, BadArgument)
     assert all_.value.problems == ("period week: choose", "/b: no such file")
     assert arguments.own_words(len)("ab") == 2
+
+
+def test_a_pattern_of_principals_is_checked_where_it_is_given() -> None:
+    given = {"path": "x.log", "principalPattern": "CN=(["}
+    with pytest.raises(BadArgument, match="kafka-request-log: option principalPattern 'CN=\\(\\['"):
+        LogOptions.of(given)
+    options = LogOptions.of(given | {"principalPattern": "CN=([^,]+)"})
+    task = options.task((), None)
+    assert task.options.principal_pattern == "CN=([^,]+)"

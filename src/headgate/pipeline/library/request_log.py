@@ -42,6 +42,7 @@ from headgate.pipeline.library.rows import (
     timed_struct,
 )
 from headgate.pipeline.library.stream import check_still_there, found_again, latest, piece_of
+from headgate.pipeline.logs.principals import Principals
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import FilePiece, pieces_of
 from headgate.pipeline.workers.log_reader import ReadOptions
@@ -54,6 +55,7 @@ JOURNAL: Final = "headgate-journal"
 OPTIONS: Final = (
     *("brokerId", "brokerIdPattern", "timeZone", "defaultPartitions", "copies", "since", "until"),
     *("mode", "columnNameOfCorruptRecord", "numPartitions", "maxFilesPerTrigger"),
+    "principalPattern",
 )
 """Options that are taken besides the path."""
 _ALL: Final = 1 << 30
@@ -78,6 +80,7 @@ class LogOptions:
         mode: what becomes of a line that can't be read: PERMISSIVE, DROPMALFORMED or FAILFAST.
         corrupt: name of the column for such lines; None: there is none.
         most_files: files of one batch of a stream, at most; None = all.
+        principal_pattern: regex on a principal's name whose first group is the user.
     """
 
     paths: tuple[str, ...]
@@ -92,6 +95,7 @@ class LogOptions:
     mode: str = PERMISSIVE
     corrupt: str | None = None
     most_files: int | None = None
+    principal_pattern: str = ""
 
     @classmethod
     def of(cls, given: Mapping[str, str], source: str = NAME) -> LogOptions:
@@ -120,6 +124,11 @@ class LogOptions:
         check_time_zone(zone, f"{said} timeZone")
         copies = given.get("copies") or "refuse"
         check_copies(copies, f"{said} copies")
+        pattern = given.get("principalPattern") or ""
+        try:
+            Principals(pattern)
+        except ConfigError as exc:
+            raise BadArgument(f"{source}: option {worded(str(exc), camel=True)}") from None
         return cls(
             tuple(paths),
             _read(given, said, "brokerId", int, None),
@@ -133,11 +142,17 @@ class LogOptions:
             checked_mode(given.get("mode") or PERMISSIVE, f"{said} mode"),
             given.get("columnNameOfCorruptRecord") or None,
             _read(given, said, "maxFilesPerTrigger", int, None),
+            pattern,
         )
 
     def task(self, columns: tuple[str, ...], corrupt: str | None) -> RequestRows:
         """Return what reads pieces: the columns wanted, and the one for lines that can't be."""
-        read = ReadOptions((), self.time_zone, default_partitions=self.default_partitions)
+        read = ReadOptions(
+            (),
+            self.time_zone,
+            default_partitions=self.default_partitions,
+            principal_pattern=self.principal_pattern,
+        )
         return RequestRows(read, self.mode, corrupt, columns, self.since_ms, self.until_ms)
 
 
