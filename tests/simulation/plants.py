@@ -383,7 +383,7 @@ PLANTS: Final[tuple[tuple[Plant, frozenset[str]], ...]] = tuple(
 )
 """Each fault, and the laws that may find it."""
 MOST_LIVES: Final = 25
-"""So many lives from there on are lived to find it."""
+"""Lives from there on in which a planted fault has to be found."""
 FOUND_AT: Final[dict[str, int]] = {
     "debt_forgotten_on_reconnect": 1,
     "newcomer_served_although_it_owes": 1,

@@ -249,7 +249,7 @@ class SensorRegistry(ABC):
 
         Args:
             now_ms: epoch ms.
-            users: whose; None: everybody's.
+            users: owners of the buckets; None: everybody's.
 
         Returns:
             Tags of the buckets that owed something, or had not long ago.

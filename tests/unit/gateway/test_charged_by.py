@@ -50,7 +50,7 @@ FETCHING = {CONSUMER, CONSUMER_BPS, CONSUMER_SHARES}
 
 
 class Charges(Journal):
-    """Whom each quota type charged, and by which bound."""
+    """The quota-ids that each quota type charged, and their bounds."""
 
     def __init__(self) -> None:
         self.by: dict[str, list[tuple[str, str, float]]] = {}
