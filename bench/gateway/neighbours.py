@@ -98,7 +98,12 @@ def free_port() -> int:
     return free_ports(1)[0]
 
 
-def wait_for(port: int, process: subprocess.Popen[bytes], log: Path | None = None) -> None:
+def wait_for(
+    port: int,
+    process: subprocess.Popen[bytes],
+    log: Path | None = None,
+    host: str = "127.0.0.1",
+) -> None:
     """Wait until the port takes connections."""
     until = time.monotonic() + 40
     while time.monotonic() < until:
@@ -106,7 +111,7 @@ def wait_for(port: int, process: subprocess.Popen[bytes], log: Path | None = Non
             said = log.read_text() if log else ""
             raise RuntimeError(f"{process.args!r} ended with {process.returncode}: {said}")
         try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
+            socket.create_connection((host, port), 1).close()
             return
         except OSError:
             time.sleep(0.1)

@@ -40,7 +40,9 @@ from headgate.embedded import EmbeddedKafka  # noqa: E402
 RECORD_BYTES = 1_000
 
 
-def serve(folder: Path, settings: Mapping[str, str], port: int) -> subprocess.Popen[bytes]:
+def serve(
+    folder: Path, settings: Mapping[str, str], port: int, host: str = "127.0.0.1"
+) -> subprocess.Popen[bytes]:
     """``headgate serve`` with these settings, when it answers at the port."""
     config = folder / "headgate.properties"
     config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
@@ -48,7 +50,7 @@ def serve(folder: Path, settings: Mapping[str, str], port: int) -> subprocess.Po
         [Path(sys.executable).parent / "headgate", "serve", "--config", config],
         stderr=(folder / "log").open("wb"),
     )
-    wait_for(port, process, folder / "log")
+    wait_for(port, process, folder / "log", host)
     return process
 
 
@@ -58,12 +60,13 @@ def gateway(
     quota: str,
     settings: Mapping[str, str] | None = None,
     rates: str = "producer_byte_rate=900000000000,consumer_byte_rate=900000000000",
+    host: str = "127.0.0.1",
 ) -> tuple[subprocess.Popen[bytes], int]:
     """``headgate serve`` with a quota on everybody (``user=<default>``) or on others only."""
     folder.mkdir()
     port = free_port()
     lines = {
-        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "listeners": f"PLAINTEXT://{host}:{port}",
         "headgate.upstream": upstream,
         "headgate.broker.id.min": "1",
         "headgate.broker.id.max": "1",
@@ -79,7 +82,7 @@ def gateway(
          "--alter", "--add-config", rates, *entity],
         check=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip
-    return serve(folder, lines, port), port
+    return serve(folder, lines, port, host), port
 
 
 def produce(port: int, topic: str, count: int) -> None:
