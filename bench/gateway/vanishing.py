@@ -1,5 +1,5 @@
 """
-Clients that vanish without a FIN, as when a network is cut: what they leave in the gateway.
+Clients that vanish without a FIN, as when a network fails: what they leave in the gateway.
 
 ``python bench/gateway/vanishing.py [SECONDS]`` (600; as root, for a network namespace of its own).
 Again and again 200 clients connect from a namespace: a quarter each has been answered and is idle,
