@@ -202,7 +202,6 @@ def _past_of_logs(
     table = _quotas_at(arguments, at_ms)
     assert table is not None
     known = notes_of(pieces, arguments)
-    notes += [note.text for note in known if note.of_moments]
     found = PastLogs(
         table,
         at_ms,
@@ -214,7 +213,8 @@ def _past_of_logs(
     if not found.read:
         minutes = PERIOD_MS // 60_000
         raise ConfigError(f"--at {when(at_ms)}: there are no requests in the {minutes} min before")
-    note = " ".join([found.note, *(f"{note}." for note in notes)])
+    about = [note.sentence for note in known if note.of_moments]
+    note = " ".join([found.note, *(f"{note}." for note in notes), *about])
     return structs.replace(found.past.picture(table), note=note)
 
 

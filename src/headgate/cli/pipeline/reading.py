@@ -110,7 +110,7 @@ def keep_notes(on: Opened) -> None:
 def print_notes(on: Opened) -> None:
     """Say what is to be known about the logs: it concerns every figure above."""
     for note in on.notes:
-        print(printable(f"{note.text[0].upper()}{note.text[1:]}."))
+        print(printable(note.sentence))
 
 
 def print_bad_lines(on: Opened) -> None:

@@ -53,6 +53,12 @@ class Note(NamedTuple):
     text: str
     of_moments: bool = False
 
+    @property
+    def sentence(self) -> str:
+        """The text with a capital letter and a full stop; a file's name stays as it is."""
+        text = self.text if self.text.startswith("/") else self.text[:1].upper() + self.text[1:]
+        return f"{text}."
+
 
 @dataclass
 class Quality:
@@ -262,14 +268,15 @@ def _add_ids(found: Quality, ids: dict[tuple[str, str], dict[str, set[int]]]) ->
     connection's own. So of the two ways to look for gaps the one with fewer counts.
     """
     for connections in ids.values():
-        seen = sum(len(own) for own in connections.values())
-        apart = sum(max(own) - min(own) + 1 - len(own) for own in connections.values())
         every = set().union(*connections.values())
+        # What was lost before the first and behind the last of them doesn't show.
+        apart = sum(max(own) - min(own) + 1 - len(own) for own in connections.values())
+        following = sum(len(own) - 1 for own in connections.values())
         together = max(every) - min(every) + 1 - len(every)
         lost = min(apart, together)
-        # What was lost before the first and behind the last of them doesn't show.
-        found.seen += seen - 1
-        found.expected += seen - 1 + lost
+        seen = following if apart <= together else len(every) - 1
+        found.seen += seen
+        found.expected += seen + lost
         if seen + lost >= _LEAST_LOST:
             found.gapped += lost > 0
             found.whole += not lost
