@@ -29,6 +29,7 @@ from kit.playbook import START_MS
 PLANS: Final = build_plans()
 BATCH: Final = 1_000
 FETCH, PRODUCE = 1, 0
+READ_BYTES: Final = 262_144
 Quotas = Mapping[QuotaEntity, Mapping[QuotaKey, float]]
 
 
@@ -169,6 +170,8 @@ class Client:
         self._unread: list[bytes] = []
         self._reads = True
         self._half = self._later = b""
+        self._paused = self.left = False
+        self._unseen = b""
         self.session.upstream_ready(world.now_ms)
         self._settle()
 
@@ -200,13 +203,28 @@ class Client:
     def say(self, data: bytes) -> None:
         if self._later and data is not self._later:  # in order
             self._later += data
-        elif not self.gone and data:
+        elif data:
+            self._unseen += data
+            self._hear()
+
+    def _hear(self) -> None:
+        """Have the gateway read what was sent, as far as it reads; then it sees a hang-up."""
+        while self._unseen and not self._paused and not self.gone:
+            data, self._unseen = self._unseen[:READ_BYTES], self._unseen[READ_BYTES:]
             self.session.client_data(memoryview(bytearray(data)), self.world.now_ms)
             self._settle()
+        if self.left and not self._unseen:
+            self.hang_up()
 
     def hang_up(self) -> None:
+        self.left = True
         if not self.gone:
             self.session.close("client-gone", "", self.world.now_ms)
+
+    def hang_up_behind(self) -> None:
+        """Hang up; the gateway doesn't see it before it has read all that was sent."""
+        self.left = True
+        self._hear()
 
     def _wake(self) -> None:
         if not self.gone:
@@ -226,7 +244,12 @@ class Client:
                 if isinstance(order, commands.WakeAt):
                     world.at(max(order.t_ms, world.now_ms + 1), self._wake)
                 elif isinstance(order, commands.AwaitTurn):
-                    order.hold.nudge = lambda: world.at(world.now_ms, self._wake)
+                    order.waits.nudge = lambda: world.at(world.now_ms, self._wake)
+                elif isinstance(order, commands.PauseClient):
+                    self._paused = True
+                elif isinstance(order, commands.ResumeClient):
+                    self._paused = False
+                    world.at(world.now_ms, self._hear)
                 elif isinstance(order, commands.PauseBroker):
                     self._reads = False
                 elif isinstance(order, commands.ResumeBroker):

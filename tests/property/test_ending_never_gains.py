@@ -4,8 +4,10 @@ Ending a connection never gains a client anything, whatever clients do, in any o
 The check doesn't use the gateway's lanes and gates. For produced bytes it reads the journal. In
 Kafka a charge occupies its connection until the throttle is over. So at no time may more charges be
 in their throttle than connections were open at once: that many connections, none of which closed,
-could have done the same. For delivered bytes it adds up: over any time T at most the quota of T and
-of a window (or the burst), and two answers, however many connections there are.
+could have done the same. That holds too for clients that hang up behind a request which isn't read
+while their connection is muted, so that it looks open. For delivered bytes it adds up: over any
+time T at most the quota of T and of a window (or the burst), and two answers, however many
+connections there are.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
+from headgate.gateway.charging import lanes
 from headgate.gateway.charging.journal import Journal
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, QuotaKey
@@ -85,15 +89,21 @@ actions = st.one_of(
     st.tuples(st.just("quota"), st.sets(st.sampled_from(LEVELS), max_size=2),
               st.sampled_from([0.5, 1.0, 10.0])),
 )  # fmt: skip
+unseen = st.tuples(
+    st.just("produce and hang up unseen"), clients, sizes, st.sampled_from([-1, 0]),
+    st.integers(1, 6), st.sampled_from([0, 1, 50, 1_000]),
+)  # fmt: skip
+"""Hangs up behind a request that isn't read while the connection is muted."""
+KEYS = (PRODUCER, BPS, CONSUMER)
 
 
 class Run:
     """What happened to one world, and how many connections there were."""
 
-    def __init__(self, entity: QuotaEntity, pacing: str) -> None:
+    def __init__(self, entity: QuotaEntity, pacing: str, keys: tuple[QuotaKey, ...] = KEYS) -> None:
         self.journal = Written()
         self.world = World(
-            {entity: {PRODUCER: QUOTA, BPS: QUOTA, CONSUMER: QUOTA}},
+            {entity: dict.fromkeys(keys, QUOTA)},
             {"headgate.pacing": pacing},
             self.journal,
         )
@@ -106,7 +116,7 @@ class Run:
         self._count(principal)
 
     def _count(self, principal: str) -> None:
-        now = sum(name == principal and not client.gone for name, client in self.open)
+        now = sum(name == principal and not client.left for name, client in self.open)
         most = self.most[principal]
         if now > most[-1][1]:
             most.append((self.world.now_ms, now))
@@ -122,12 +132,20 @@ class Run:
             self.connect(rest[0])
         elif kind == "wait":
             world.run(rest[0])
+        elif kind == "produce and hang up unseen":
+            name, size, acks, count, wait_ms = rest
+            for _ in range(count):
+                self.connect("alice")
+                client = self.open[-1][1]
+                client.produce(size, name, acks)
+                client.hang_up_behind()
+                world.run(wait_ms)
         elif kind == "quota":
             world.run(3)  # bounds are per period of constant quota: nothing is in flight
             world.change({e: {PRODUCER: rest[1] * QUOTA, BPS: rest[1] * QUOTA,
                               CONSUMER: rest[1] * QUOTA} for e in rest[0]})  # fmt: skip
         else:
-            live = [one for one in self.open if not one[1].gone]
+            live = [one for one in self.open if not one[1].left]
             if not live:
                 self.connect("alice")
                 live = self.open[-1:]
@@ -192,6 +210,69 @@ def test_closing_a_connection_never_gains_when_quotas_change(
         run.do(action)
     run.world.run(60_000)
     _nobody_outdid_kafka(run)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    entity=st.sampled_from(LEVELS),
+    pacing=st.sampled_from(["kafka", "smooth"]),
+    script=st.lists(st.one_of(unseen, actions), min_size=5, max_size=40),
+)
+def test_hanging_up_unseen_never_gains(
+    entity: QuotaEntity, pacing: str, script: list[tuple[Any, ...]]
+) -> None:
+    run = Run(entity, pacing, (PRODUCER, CONSUMER))
+    for action in script:
+        if action[0] != "quota":
+            run.do(action)
+    run.world.run(600_000)
+    _nobody_outdid_kafka(run)
+    _all_that_passed_is_charged(run)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    entity=st.sampled_from([one for one in LEVELS if one.client_id is None]),
+    script=st.lists(unseen, min_size=5, max_size=20),
+)
+def test_hanging_up_unseen_never_gains_where_requests_wait_in_line(
+    entity: QuotaEntity, script: list[tuple[Any, ...]]
+) -> None:
+    run = Run(entity, "kafka", (BPS,))
+    for action in script:
+        run.do(action)
+    run.world.run(600_000)
+    _all_that_passed_is_charged(run)
+    passed = run.world.passed
+    for first in range(len(passed)):
+        total = 0
+        for t_ms, _, size in passed[first:]:  # a throttle of ten seconds, and who was passing
+            total += size
+            assert total <= QUOTA * ((t_ms - passed[first][0]) / 1_000 + 11) + 2 * LARGEST
+
+
+def _all_that_passed_is_charged(run: Run) -> None:
+    """What is in the broker's log stands in the journal, and half a request with what passed."""
+    passed = sum(size for _, _, size in run.world.passed)
+    passed += sum(max(len(client._half) - 4, 0) for _, client in run.open)
+    charged = sum(
+        amount for quota_type, _, _, amount, _ in run.journal.charges
+        if quota_type == PRODUCER.name
+    )  # fmt: skip
+    assert charged == passed
+
+
+def test_who_hangs_up_unseen_is_found_where_nobody_waits_for_who_repays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The fault that was: of two connections that hang up unseen one repays, and one passes."""
+    monkeypatch.setattr(lanes.Queue, "wait", lambda *_: 0)
+    monkeypatch.setitem(globals(), "note", print)
+    run = Run(LEVELS[0], "kafka", (PRODUCER, CONSUMER))
+    run.do(("produce and hang up unseen", "app", LARGEST, 0, 6, 1_000))
+    run.world.run(600_000)
+    with pytest.raises(AssertionError):
+        _nobody_outdid_kafka(run)
 
 
 def _nobody_outdid_kafka(run: Run) -> None:

@@ -322,3 +322,19 @@ class Client:
         obeys, self.obeys = self.obeys, False
         turn(count)
         self.life.loop.after(60_000, lambda: setattr(self, "obeys", obeys))
+
+    def orphan(self, size: int, acks: int, count: int, wait_ms: float) -> None:
+        """Again and again: connect, produce, hang up behind it."""
+
+        def turn(left: int) -> None:
+            if not left or self.life.over:
+                return
+
+            def begin(line: Conversation) -> None:
+                line.produce(size, acks, None)
+                line.hang_up("unseen")
+                self.life.loop.after(wait_ms, turn, left - 1)
+
+            self.with_line(begin)
+
+        turn(count)

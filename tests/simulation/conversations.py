@@ -261,8 +261,16 @@ class Conversation:
         self._end(f"the gateway: {how}")
 
     def hang_up(self, how: str) -> None:
-        """End the connection: ``close``, ``reset``, ``vanish``."""
+        """
+        End the connection: ``close``, ``reset``, ``vanish``, ``unseen``.
+
+        The last is an end behind all that was sent, which a muted connection doesn't read.
+        """
         if self.gone:
+            return
+        if how == "unseen":
+            self.peer.leave()
+            self._end("itself: unseen")
             return
         if how == "reset":
             self.peer.reset()

@@ -119,6 +119,7 @@ CLIENTS: Final[dict[str, Deed]] = {
     "evade": lambda client, _, *args: client.evade(*args, fetch=False),
     "evade fetch": lambda client, _, *args: client.evade(*args, fetch=True),
     "produce and leave": _leave,
+    "orphan": lambda client, _, *args: client.orphan(*args),
     "half": lambda client, _, *args: client.half(*args),
     "deaf": _deaf,
     "flood": lambda client, _, size, count: client.produce(size, -1, count, count),

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 PRODUCED: Final = "producer_byte_rate"
 CONSUMED: Final = "consumer_byte_rate"
 FETCHES: Final = (say.FETCH, say.SHARE_FETCH)
+UNSEEN: Final = "itself: unseen"
+"""How a client has gone that hung up behind what a muted connection doesn't read."""
 EARLY_NS: Final = 2 * NS_PER_MS
 """Clocks have whole milliseconds, and timers may be early by one."""
 
@@ -400,8 +402,15 @@ class NoGain(Law):
         for number in [n for n, one in users.items() if one.closed_ns >= 0]:
             del users[number]
         users[view.number] = view
-        self._most[key] = max(self._most[key], len(users))
+        there = sum(one is view or not self._left_unseen(one) for one in users.values())
+        self._most[key] = max(self._most[key], there)
         return key
+
+    def _left_unseen(self, view: View) -> bool:
+        """Whether a client has gone, unseen, and nothing of it is on its way to the broker."""
+        line = self.life.line_of(view.number)
+        gone = line is not None and line.gone == UNSEEN
+        return gone and not view.flying and view._going is None
 
     def _produced(self, key: Any, row: Row, number: int, *, late: bool) -> None:
         now = row.now_ns

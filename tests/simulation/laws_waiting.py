@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 SLACK_NS: Final = 60 * NS_PER_MS
 HOLD_NS: Final = 10_500 * NS_PER_MS
 """Longest hold of a fetch (``headgate.fetch.hold.max.ms``), and some."""
+SEEN_NS: Final = 1_000 * NS_PER_MS
+"""How long a newcomer waits behind one that has repaid: by then its hang-up is seen."""
 REFUSED_NS: Final = 100 * NS_PER_MS
 """How long who is refused waits to be told (``connection.failed.authentication.delay.ms``)."""
 MOST_KEPT: Final = 2 * 262_144 + 66_560 + 65_536
@@ -82,12 +84,15 @@ class Waits(Law):
         self._known: dict[int, set[tuple[str, bool]]] = {}
         keys = (key for _, key, _ in life.story.quotas)
         self._fetching = sorted({CONSUMED, *(key for key in keys if key.startswith(CONSUMED))})
+        self._charged: set[tuple[int, str]] = set()  # who is no newcomer: a connection, a client-id
+        self._repaid_ns: dict[str, int] = {}  # when a principal's newcomer was charged, or left
         self._before: list[tuple[int, Quotas]] = []  # until when quotas were in force, and which
         self._owed: dict[tuple[int, str, tuple[str, str]], Owed] = {}
 
     def charged(self, row: Row) -> None:
         if row.kind == "quota":
             self._known.clear()  # another level may apply now: everybody is a newcomer to it
+            self._charged.clear()
             for (_, quota_type, _), owed in self._owed.items():
                 if quota_type == row.quota_type:
                     owed.over_ns = row.now_ns
@@ -96,6 +101,10 @@ class Waits(Law):
             self._owed.setdefault(key, Owed(row.now_ns)).told(row)
         if row.view is None or row.kind != "record":
             return
+        repays = not self.life.story.plain or row.quota_type == PRODUCED
+        if repays and (row.view.number, row.client) not in self._charged:
+            self._charged.add((row.view.number, row.client))
+            self._repaid_ns[row.principal] = row.now_ns
         if row.throttle_ms > 0:
             until = row.now_ns + row.throttle_ms * NS_PER_MS
             self._owed_ns[row.principal] = max(self._owed_ns.get(row.principal, 0), until)
@@ -121,6 +130,29 @@ class Waits(Law):
                 left_ns = int(left_ns * then / bound)
             latest = max(latest, since_ns + left_ns)
         return latest
+
+    def closed(self, view: View) -> None:
+        who = self.life.principals.get(view.number, "")
+        self._repaid_ns[who] = self.life.loop.now_ns
+
+    def _behind_until(self, view: View, asked: Asked) -> int:
+        """Return until when a newcomer waits behind others of its principal that repay."""
+        life, now_ns, who = self.life, self.life.loop.now_ns, view_principal(view)
+        plain = life.story.plain
+        if plain and asked.key != say.PRODUCE:
+            return 0
+        for other in life.watch.open.values():
+            if other is view or life.principals.get(other.number) != who:
+                continue
+            for one in (*other.flying.values(), *other.waiting.values()):
+                if (other.number, one.client) in self._charged or (
+                    plain and one.key != say.PRODUCE
+                ):
+                    continue
+                came_before = one.read_ns <= asked.read_ns or one.passed_ns >= 0
+                if came_before or self._owes_until(other, one, one.read_ns) > now_ns:
+                    return now_ns
+        return self._repaid_ns.get(who, -SEEN_NS) + SEEN_NS
 
     def _overdue_until(self, view: View, asked: Asked) -> int:
         """Return until when a Produce waits for what is owed and waits before it, and looks."""
@@ -199,7 +231,10 @@ class Waits(Law):
             since = max(since, self._overdue_until(view, asked))
         # A newcomer to a quota-id waits for what others left.
         if (asked.client, fetches) not in self._known.get(view.number, ()):
-            since = max(since, self._owes_until(view, asked, since))
+            # Who waited behind others takes an end that one of these has left, perhaps.
+            taken_ns = max(since, self._repaid_ns.get(view_principal(view), 0))
+            since = max(since, self._owes_until(view, asked, taken_ns))
+            since = max(since, self._behind_until(view, asked))
         return self._held_until(view, asked, since) if fetches else since
 
     def passing(self, view: View, asked: Asked) -> None:
@@ -268,7 +303,7 @@ class AtRest(Law):
 
     def tick(self) -> None:
         for timer in self.life.loop.timers(self.life.gateway.process):
-            link = getattr(timer._callback, "__self__", None)
+            link = getattr(timer._args[1], "__self__", None) if timer._args[1:] else None
             if isinstance(link, Link) and link.closed is not None:
                 self.broken(f"{link.session.state.connection} is closed and has a timer")
 

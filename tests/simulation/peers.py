@@ -67,6 +67,7 @@ class Peer:
         self._waiting: list[bytes | memoryview] = []
         self.reads = True
         self.gone = False
+        self._orphan = False
         end.on_readable, end.on_writable = self._readable, self._writable
 
     def send(self, data: bytes) -> None:
@@ -96,6 +97,8 @@ class Peer:
                 self._waiting[0] = memoryview(data)[count:]
                 return
             self._waiting.pop(0)
+        if self._orphan:
+            self.close()
 
     @property
     def unsent(self) -> int:
@@ -118,6 +121,9 @@ class Peer:
             if not data:
                 self._end("closed")
                 return
+            if self._orphan:  # nobody is there who could read it
+                self.reset()
+                return
             self._on_data(data)
 
     def _end(self, how: str) -> None:
@@ -132,6 +138,16 @@ class Peer:
         self.gone = True
         self._waiting.clear()
         self.end.close()
+
+    def leave(self) -> None:
+        """
+        Hang up with a clean end, as a process that closes its socket.
+
+        Its kernel still sends what waits for room, and the end behind it.
+        """
+        self._orphan = True
+        if not self._waiting:
+            self.close()
 
     def reset(self) -> None:
         """Hang up with a reset."""

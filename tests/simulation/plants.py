@@ -16,7 +16,7 @@ from headgate.gateway.broker import broker, listener
 from headgate.gateway.broker import clients as broker_clients
 from headgate.gateway.charging import fetch_gate, fetch_hold, headroom, lanes
 from headgate.gateway.cluster import ways
-from headgate.gateway.connection import link, transports
+from headgate.gateway.connection import link, timers, transports
 from headgate.gateway.session import (
     answer_reader,
     fetch,
@@ -56,6 +56,11 @@ def lane_shared_by_two(patch: Patch) -> None:
         return next((lane for lane in self._lanes.get(key, ()) if lane.end_ms > now_ms), None)
 
     patch.setattr(lanes.LaneBook, "take", take)
+
+
+def nobody_waits_for_who_repays(patch: Patch) -> None:
+    """Who took an end looks open after it has hung up unseen: the next one passes."""
+    patch.setattr(lanes.Queue, "wait", lambda *_: 0)
 
 
 def debt_not_rescaled(patch: Patch) -> None:
@@ -326,14 +331,7 @@ def way_to_the_broker_stays_open_over_tls(patch: Patch) -> None:
 
 def closed_connection_keeps_its_timers(patch: Patch) -> None:
     """As it was: a muted client that hung up was kept until its mute would have ended."""
-    whole = link.Link.close
-
-    def close(self: Any, *args: Any) -> None:
-        timers, self._timers = self._timers, {}
-        whole(self, *args)
-        self._timers = timers
-
-    patch.setattr(link.Link, "close", close)
+    patch.setattr(timers.Timers, "close", lambda self: None)
 
 
 def _handler(patch: Patch, before: Any, after: Any) -> None:
@@ -351,6 +349,7 @@ PLANTS: Final[tuple[tuple[Plant, frozenset[str]], ...]] = tuple(
         (debt_forgotten_on_reconnect, ("ending never gains",)),
         (newcomer_served_although_it_owes, ("ending never gains",)),
         (lane_shared_by_two, ("ending never gains",)),
+        (nobody_waits_for_who_repays, ("ending never gains",)),
         (debt_not_rescaled, ("waiting",)),
         (fetch_gate_stays_open, ("gates",)),
         (fetch_gate_opens_early, ("gates",)),
@@ -388,6 +387,7 @@ FOUND_AT: Final[dict[str, int]] = {
     "debt_forgotten_on_reconnect": 1,
     "newcomer_served_although_it_owes": 1,
     "lane_shared_by_two": 5,
+    "nobody_waits_for_who_repays": 80,
     "debt_not_rescaled": 28,
     "fetch_gate_stays_open": 6,
     "fetch_gate_opens_early": 17,

@@ -176,6 +176,11 @@ def draw(number: int) -> Story:
             t_ms = rare.randrange(1_000, length - 5_000)
             who = rare.choice(people).name
             actions.append(Action(t_ms, who, what, _arguments(what, quota, rare)))
+    unseen = Seed(number).stream("story", "unseen")
+    if unseen.random() < 0.08:
+        t_ms = unseen.randrange(1_000, length // 2)
+        who = unseen.choice(people).name
+        actions.append(Action(t_ms, who, "orphan", _arguments("orphan", quota, unseen)))
     for _ in range(chance.choice((0, 1, 2, 3, 5))):
         actions.append(_mishap(chance, length, brokers, people, principals, quota))
     quotas = _quotas(chance, principals, quota) + quotas
@@ -368,6 +373,9 @@ def _arguments(what: str, quota: float, chance: random.Random) -> tuple[Any, ...
     if what == "produce and leave":
         return (size, chance.choice((-1, 1, 0)), chance.choice(("close", "reset", "vanish")),
                 chance.choice((0.0, 0.3, 1.0, 3.0, 20.0)))  # fmt: skip
+    if what == "orphan":
+        return (int(quota) + 500_000, chance.choice((-1, 0)), chance.randint(3, 8),
+                chance.choice((1.0, 300.0)))  # fmt: skip
     if what == "half":
         return (size, chance.randint(1, 200), chance.choice((-1, 20, 3_000, 15_000)))
     if what == "deaf":

@@ -93,8 +93,8 @@ def left(life: Life, stay: int = 0) -> dict[str, int]:
     gc.collect()  # exceptions' tracebacks are circles; nothing else has to be
     found = Counter(type(one).__name__ for one in gc.get_objects() if type(one) in OF_CONNECTIONS)
     for timer in life.loop.timers(life.gateway.process):
-        if type(getattr(timer._callback, "__self__", None)) in OF_CONNECTIONS:
-            found["timers"] += 1
+        owners = (getattr(one, "__self__", None) for one in (timer._callback, *timer._args))
+        found["timers"] += any(type(one) in OF_CONNECTIONS for one in owners)
     found["bytes"] = product._buffer.pool.used
     found["kept bytes"] = broker.rules.gates.kept_bytes
     found["watched"] = len(broker._hangup._links)

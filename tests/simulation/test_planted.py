@@ -13,6 +13,7 @@ from simulation.plants import FOUND_AT, MOST_LIVES, PLANTS, Plant
 from simulation.run import live_all
 
 MOST = 1_000
+
 IDS = [plant.__name__ for plant, _ in PLANTS]
 
 

@@ -237,7 +237,7 @@ class Life:
     def _produce(self, run: Any, broker: int, user: str, size: int) -> None:
         rules = run.gateway.brokers[broker].rules
         client: Any = SimpleNamespace(
-            spent_ns=1000, asked_ms=0, told=None, early_in=None, client_ip="10.2.0.1",
+            spent_ns=1000, asked_ms=0, told=None, repays=0, early_in=None, client_ip="10.2.0.1",
             listener="PLAINTEXT", connection="c1", origins={}, origin_seen={},
             broker_id=broker, hold=None, note_debt=lambda *_: None,
             charge_early=lambda *_: None,

@@ -53,7 +53,7 @@ class Client:
     """A connection as charging sees it."""
 
     def __init__(self) -> None:
-        self.spent_ns = self.asked_ms = 0
+        self.spent_ns = self.asked_ms = self.repays = 0
         self.told: Any = None
         self.early_in: Headroom | None = None
         self.hold = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.gateway.charging import lanes
-from headgate.gateway.charging.lanes import Debts, Lane, LaneBook, lane_key
+from headgate.gateway.charging.lanes import REPAYS_MS, SEEN_MS, Debts, Lane, LaneBook, lane_key
 from headgate.gateway.charging.plans import Kind, build_plans
 
 KEY = lane_key("producer_byte_rate", "alice", "", "alice")
@@ -62,6 +62,100 @@ def test_there_are_never_more_lanes_than_connections_at_once() -> None:
         debts.owe(KEY, lane(1_000 + number))
         debts.leave(0)
     assert len(book) == 1
+
+
+class Newcomers:
+    """Debts of connections that took an end or wait for one, and who of them was called."""
+
+    def __init__(self) -> None:
+        self.book = LaneBook()
+        self.called: list[str] = []
+
+    def come(self, name: str) -> Debts:
+        debts = Debts(self.book)
+        debts.nudge = lambda: self.called.append(name)
+        return debts
+
+
+def test_a_newcomer_without_an_end_waits_until_who_took_one_is_charged_and_a_second_more() -> None:
+    came = Newcomers()
+    came.book.leave(KEY, lane(500), 0)
+    first, second, third = (came.come(name) for name in ("first", "second", "third"))
+    assert first.enter([(KEY, 100.0)], 10, 1) == 500
+    for waits in (second, third):
+        assert waits.enter([(KEY, 100.0)], 20, 1) == 500 + REPAYS_MS
+        assert (waits.waits_at, waits.waits_by) == (KEY, KEY.quota_type)
+    assert Debts(came.book).enter([(OTHER, 100.0)], 20, 1) == 20  # of another quota-id
+    assert not first.charged(2, 600)  # another kind of request
+    assert not first.charged(1, 400)  # one that was in flight before
+    assert first.charged(1, 600)
+    assert came.called == ["second"]
+    assert second.enter([(KEY, 100.0)], 600, 1) == 600 + SEEN_MS
+    assert third.enter([(KEY, 100.0)], 600 + SEEN_MS, 1) > 600 + SEEN_MS  # not its turn
+    assert second.enter([(KEY, 100.0)], 600 + SEEN_MS, 1) == 600 + SEEN_MS
+    assert second.waits_at is None
+    assert third.enter([(KEY, 100.0)], 1_700, 1) == 1_600 + REPAYS_MS  # behind the second
+
+
+def test_a_newcomer_takes_the_end_of_who_repaid_and_left() -> None:
+    came = Newcomers()
+    came.book.leave(KEY, lane(500), 0)
+    first, second = came.come("first"), came.come("second")
+    first.enter([(KEY, 100.0)], 10, 1)
+    second.enter([(KEY, 100.0)], 20, 1)
+    first.charged(1, 600)
+    first.owe(KEY, lane(9_000, 600))
+    first.leave(700)
+    assert came.called == ["second"] * 2
+    assert second.enter([(KEY, 100.0)], 700, 1) == 9_000
+    assert second.waits_at is None
+
+
+def test_a_newcomer_takes_the_end_of_who_left_unserved() -> None:
+    came = Newcomers()
+    came.book.leave(KEY, lane(500), 0)
+    first, second, third = (came.come(name) for name in ("first", "second", "third"))
+    first.enter([(KEY, 100.0)], 10, 1)
+    second.enter([(KEY, 100.0)], 20, 1)
+    third.enter([(KEY, 100.0)], 20, 1)
+    first.leave(100)
+    assert came.called == ["second"]
+    second.leave(110)  # it had only waited
+    assert came.called[1:] == ["third"]
+    assert third.enter([(KEY, 100.0)], 120, 1) == 500
+    third.leave(130)
+    assert came.book.queues == {}
+
+
+@pytest.mark.parametrize("now_ms", [501 + REPAYS_MS, 5])
+def test_nobody_waits_for_who_is_never_charged_nor_for_a_clock_set_back(now_ms: int) -> None:
+    came = Newcomers()
+    came.book.leave(KEY, lane(500), 0)
+    first, second = came.come("first"), came.come("second")
+    first.enter([(KEY, 100.0)], 10, 1)
+    second.enter([(KEY, 100.0)], 20, 1)
+    assert second.enter([(KEY, 100.0)], now_ms, 1) == now_ms
+    first.charged(1, now_ms + 1_000)
+    for one in (first, second):
+        one.leave(now_ms)
+    assert came.book.queues == {}
+
+
+def test_a_newcomer_waits_for_one_quota_at_a_time() -> None:
+    came = Newcomers()
+    came.book.leave(KEY, lane(500), 0)
+    came.book.leave(OTHER, lane(900), 0)
+    first, second = came.come("first"), came.come("second")
+    both = [(KEY, 100.0), (OTHER, 100.0)]
+    assert first.enter([(KEY, 100.0)], 10, 1) == 500
+    assert second.enter(both, 20, 1) == 900  # the end of the other
+    assert second.waits_at is None
+    assert not second.is_in(both)
+    assert second.enter(both, 900, 1) == 500 + REPAYS_MS
+    first.charged(1, 1_000)
+    assert came.called == ["second"]
+    assert second.enter(both, 1_000 + SEEN_MS, 1) == 1_000 + SEEN_MS
+    assert second.is_in(both)
 
 
 def test_a_throttle_that_comes_after_its_connection_closed_is_left_all_the_same() -> None:

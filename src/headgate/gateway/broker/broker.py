@@ -242,11 +242,14 @@ class Broker:
             if link.closed is not None:
                 continue  # it was counted when it closed
             self.clients.count_traffic(link)
-            if link.session.state.throttled_until_ms:
+            state = link.session.state
+            queued_at = None if state.debts is None else state.debts.waits_at
+            if state.throttled_until_ms or queued_at is not None:
                 muted[link.listener.name] += 1
-                told = link.session.state.muted_by
-                if told is not None:
-                    queue[TYPES[told.key]] += 1
+                if queued_at is not None:
+                    queue[TYPES[queued_at.quota_type]] += 1
+                elif state.muted_by is not None:
+                    queue[TYPES[state.muted_by.key]] += 1
         for name, count in muted.items():
             self.meters.listeners[name].muted = count
         self.meters.queue = queue

@@ -176,6 +176,11 @@ def _wait(
     if state.throttled_until_ms > now_ms and told is not None:
         whose = QuotaId(QuotaKey.parse(told.key), (told.user_tag, told.client_tag))
         return whose, state.throttled_until_ms, _told(told, "closed" if told.closed else "client")
+    debts = state.debts
+    if debts is not None and debts.waits_at is not None:
+        lane = debts.waits_at
+        whose = QuotaId(QuotaKey.parse(lane.quota_type), (lane.user_tag, lane.client_tag))
+        return whose, debts.wake_ms, None
     hold = state.hold
     if hold is None or not hold.waiting:
         return None

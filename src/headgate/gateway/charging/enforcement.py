@@ -289,6 +289,8 @@ class Enforcement:
         user, client_id = context.principal, context.charged_id
         spent_ns = client.spent_ns
         client.spent_ns = 0
+        if client.repays & plan.bit:
+            client.repaid(plan, now_ms)
         if context.epoch != self.contexts.epoch:
             self.contexts.make_way(context, size, now_ms)
         if self._only_bytes:

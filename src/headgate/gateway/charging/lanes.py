@@ -9,13 +9,17 @@ until then; if it closes before, it leaves that end unchanged. Only a new connec
 such end begins a lane of its own. So there are never more lanes than there were connections open at
 once, and a client gains nothing by connecting again.
 
+A client may hang up behind bytes that a muted connection doesn't read. Its end can't be seen then,
+and the connection that took a left end looks open. So while one that took an end waits, or isn't
+charged yet, a further newcomer that finds no end waits too (``Queue``).
+
 Where a quota-id has no user in it, lanes are per principal: a client that uses another's client-id
 leaves its debts to its own principal only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
@@ -35,6 +39,12 @@ than come. For a while a few more than the most may be kept."""
 MOST_HELD: Final = 16
 """Lanes that a connection remembers as its own. A client that changes its client-id more often
 waits for debts again."""
+REPAYS_MS: Final = 10_000
+"""How long one that repays is waited for when it may pass: a half-sent request, or one that waits
+in the broker, holds others no longer."""
+SEEN_MS: Final = 1_000
+"""How long it is waited for when it was charged: a hang-up that stood behind its request is seen by
+then, and it has left its end."""
 
 
 class LaneKey(NamedTuple):
@@ -101,10 +111,51 @@ class Lane(NamedTuple):
         return Lane(until_ms, now_ms, self.bound, self, self.used)
 
 
-class LaneBook:
-    """The ends that closed connections of one broker left, by lane key."""
+class Queue:
+    """
+    Connections of one lane key that repay a left end, and newcomers that wait for them.
+
+    One newcomer goes at a time; those behind it wait for it as for any other that repays.
+
+    Attributes:
+        repaying: since when and until when each is waited for, epoch ms.
+        waiting: in the order in which they came.
+    """
+
+    __slots__ = ("repaying", "waiting")
 
     def __init__(self) -> None:
+        self.repaying: dict[Debts, tuple[int, int]] = {}
+        self.waiting: dict[Debts, None] = {}
+
+    def wait(self, debts: Debts, now_ms: int) -> int:
+        """Return when a newcomer has to look again if nobody calls it; 0: it may pass."""
+        for one, (since_ms, until_ms) in tuple(self.repaying.items()):
+            if not since_ms <= now_ms < until_ms:  # or the clock was set back
+                del self.repaying[one]
+        if not self.repaying and next(iter(self.waiting), debts) is debts:
+            return 0
+        self.waiting[debts] = None
+        return max((until for _, until in self.repaying.values()), default=now_ms + REPAYS_MS)
+
+    def call(self) -> None:
+        """Have the first that waits look again."""
+        for first in self.waiting:
+            if first.nudge is not None:
+                first.nudge()
+            break
+
+
+class LaneBook:
+    """
+    The ends that closed connections of one broker left, by lane key.
+
+    Attributes:
+        queues: where connections repay, by lane key.
+    """
+
+    def __init__(self) -> None:
+        self.queues: dict[LaneKey, Queue] = {}
         self._lanes: dict[LaneKey, list[Lane]] = {}  # heaps
         self._ends: list[tuple[int, LaneKey]] = []  # a heap of all; some are gone already
         self._fresh: list[tuple[int, LaneKey]] | None = None  # the next one, while it is made
@@ -207,45 +258,92 @@ class Debts:
         book: where its ends go when it closes.
 
     Attributes:
+        nudge: has the session look again soon; the shell sets it when the session first waits.
+        repays: where others wait for it: the kind of request that is to be charged, and when that
+            may pass, epoch ms.
         waits_by: what was told to the connection whose lane a newcomer waits for, or waited for
             last; None: it waited for none.
+        waits_at: the lane key at whose queue it waits; None: at none.
+        wake_ms: when it looks again there, epoch ms.
     """
 
-    __slots__ = ("_book", "_gone", "_lanes", "waits_by")
+    __slots__ = (
+        "_book",
+        "_gone",
+        "_lanes",
+        "nudge",
+        "repays",
+        "waits_at",
+        "waits_by",
+        "wake_ms",
+    )
 
     def __init__(self, book: LaneBook) -> None:
         self._book = book
         self._lanes: dict[LaneKey, Lane | None] = {}
+        self.repays: dict[LaneKey, tuple[int, int]] = {}
         self._gone = False
+        self.nudge: Callable[[], None] | None = None
         self.waits_by: Told | None = None
+        self.waits_at: LaneKey | None = None
+        self.wake_ms = 0
 
-    def enter(self, keys: Iterable[tuple[LaneKey, float]], now_ms: int) -> int:
+    def enter(self, keys: Iterable[tuple[LaneKey, float]], now_ms: int, kind: int = 0) -> int:
         """
         Begin to be charged.
 
         Args:
             keys: the lanes' keys, each with the quota in force.
             now_ms: epoch ms.
+            kind: of the request; its charge repays (``charged``).
 
         Returns:
             Until when the first charged request waits, epoch ms; ``now_ms`` or before: it doesn't.
+            Then it enters again, if it waits at a queue (``waits_at``) or isn't in all lanes.
         """
+        before, self.waits_at = self.waits_at, None
+        new = [(key, bound) for key, bound in keys if key not in self._lanes]
         until_ms = now_ms
-        for key, bound in keys:
-            if key in self._lanes:
-                continue
-            if len(self._lanes) >= MOST_HELD:
-                self._forget_one(now_ms)
+        for key, bound in new:
             lane = self._book.take(key, now_ms)
             if lane is not None:
                 until = lane.until(bound, now_ms)
-                lane = lane.taken(until, now_ms)
+                self._add(key, lane.taken(until, now_ms), now_ms)
+                self._repay(key, kind, until, now_ms)
                 if until > until_ms:
                     until_ms = until
-                    since_ms = (lane.whole or lane).since_ms
-                    self.waits_by = Told(*key[:3], since_ms, lane.bound, lane.used, True)
-            self._lanes[key] = lane
+                    self.waits_by = Told(*key[:3], lane.since_ms, lane.bound, lane.used, True)
+        if until_ms <= now_ms:  # it waits for one thing at a time
+            until_ms = self._enter_open(new, before, now_ms, kind)
+        if before is not None and before != self.waits_at:
+            self._step_out(before)
         return until_ms
+
+    def _enter_open(
+        self,
+        keys: Iterable[tuple[LaneKey, float]],
+        before: LaneKey | None,
+        now_ms: int,
+        kind: int,
+    ) -> int:
+        """Begin lanes of its own where nobody left an end; arguments and result as ``enter``."""
+        for key, _ in keys:
+            if key in self._lanes:
+                continue
+            queue = self._book.queues.get(key)
+            if queue is not None:
+                wake_ms = queue.wait(self, now_ms)
+                if wake_ms:
+                    self.waits_at, self.wake_ms = key, wake_ms
+                    return wake_ms
+                if key == before:
+                    self._repay(key, kind, now_ms, now_ms)
+            self._add(key, None, now_ms)
+        return now_ms
+
+    def is_in(self, keys: Iterable[tuple[LaneKey, float]]) -> bool:
+        """Whether it has entered all these lanes."""
+        return all(key in self._lanes for key, _ in keys)
 
     def owe(self, key: LaneKey, lane: Lane) -> None:
         """Note a throttle; the connection may have closed before its request was charged."""
@@ -255,9 +353,18 @@ class Debts:
         before = self._lanes.get(key)
         # Not their ends are compared: the clock may have been set back between the two.
         if before is None or before.left_ms(lane.since_ms) < lane.left_ms(lane.since_ms):
-            if len(self._lanes) >= MOST_HELD and key not in self._lanes:
-                self._forget_one(lane.since_ms)
-            self._lanes[key] = lane
+            self._add(key, lane, lane.since_ms)
+
+    def charged(self, kind: int, now_ms: int) -> bool:
+        """Note that a request of a kind is charged; return whether that repays all it has to."""
+        for key, (due, pass_ms) in tuple(self.repays.items()):
+            if due == kind and pass_ms <= now_ms:  # not one that was in flight before
+                del self.repays[key]
+                queue = self._book.queues.get(key)
+                if queue is not None:
+                    queue.repaying[self] = (now_ms, now_ms + SEEN_MS)
+                    queue.call()
+        return not self.repays
 
     def paid(self, end_ms: int) -> None:
         """
@@ -273,16 +380,45 @@ class Debts:
     def leave(self, now_ms: int) -> None:
         """The connection closes."""
         self._gone = True
+        self.nudge = None
         for key, lane in self._lanes.items():
             self._give_back(key, lane, now_ms)
         self._lanes.clear()
+        self.repays.clear()
+        if self.waits_at is not None:
+            self._step_out(self.waits_at)
+            self.waits_at = None
 
-    def _forget_one(self, now_ms: int) -> None:
-        key, lane = next(iter(self._lanes.items()))
-        del self._lanes[key]
-        self._give_back(key, lane, now_ms)
+    def _add(self, key: LaneKey, lane: Lane | None, now_ms: int) -> None:
+        if len(self._lanes) >= MOST_HELD and key not in self._lanes:
+            first, before = next(iter(self._lanes.items()))
+            del self._lanes[first]
+            self.repays.pop(first, None)
+            self._give_back(first, before, now_ms)
+        self._lanes[key] = lane
+
+    def _repay(self, key: LaneKey, kind: int, pass_ms: int, now_ms: int) -> None:
+        """Have newcomers wait until a request is charged that may pass then."""
+        queue = self._book.queues.get(key)
+        if queue is None:
+            queue = self._book.queues[key] = Queue()
+        queue.repaying[self] = (now_ms, pass_ms + REPAYS_MS)
+        self.repays[key] = (kind, pass_ms)
 
     def _give_back(self, key: LaneKey, lane: Lane | None, now_ms: int) -> None:
         """Leave what isn't over, as it was before it was taken."""
         if lane is not None and lane.left_ms(now_ms) > 0:
             self._book.leave(key, lane.whole or lane, now_ms)
+        queue = self._book.queues.get(key)
+        if queue is not None:
+            queue.repaying.pop(self, None)
+            self._step_out(key)
+
+    def _step_out(self, key: LaneKey) -> None:
+        """Wait at a queue no more: the next one may go."""
+        queue = self._book.queues.get(key)
+        if queue is not None:
+            queue.waiting.pop(self, None)
+            queue.call()
+            if not (queue.repaying or queue.waiting):
+                del self._book.queues[key]

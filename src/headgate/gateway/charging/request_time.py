@@ -44,7 +44,9 @@ class RequestTime:
         self._journal = journal
 
     def take(self, client: ClientConnection, plan: Plan, now_ms: int) -> int:
-        """Return the thread time that a request took, ns; the next one's counts from 0."""
+        """Return the thread time that a charged request took, ns; the next counts from 0."""
+        if client.repays & plan.bit:
+            client.repaid(plan, now_ms)
         spent_ns = client.spent_ns
         client.spent_ns = 0
         return spent_ns + self.upstream_ns(client, plan, now_ms) if self.upstream else spent_ns

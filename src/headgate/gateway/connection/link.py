@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from headgate.clock import now_ms
 from headgate.gateway.connection.pool import MINIMUM_BYTES, STUCK_MS, Account, Kind
 from headgate.gateway.connection.refusals import DELAYED
+from headgate.gateway.connection.timers import Timers
 from headgate.gateway.connection.transports import BrokerSide, ClientSide
 from headgate.gateway.log import get_logger
 from headgate.gateway.session.commands import (
@@ -94,7 +95,6 @@ class Link:
         "_paused",
         "_refusals",
         "_starved",
-        "_timed",
         "_timers",
         "_waits",
         "address",
@@ -139,8 +139,7 @@ class Link:
         self._refusals = refusals
         self._waits = False  # it was refused, and isn't told yet
         self._left: str | None = None  # the client hung up before its broker was reached
-        self._timers: dict[int, asyncio.TimerHandle] = {}  # a closed link has none
-        self._timed = 0  # how many there have been
+        self._timers = Timers()
         self._hangup = hangup
         self._on_ask = on_ask
         self._on_closed = on_closed
@@ -176,7 +175,8 @@ class Link:
                 kind = command.__class__
                 if kind is WakeAt:
                     self.client.freely = False
-                    self._wake_at(command.t_ms)  # type: ignore[union-attr]
+                    t_ms: int = command.t_ms  # type: ignore[union-attr]
+                    self._timers.after(max(t_ms - now_ms(), 1) / 1000, self._wake, t_ms)
                 elif kind is Ask or kind is Rewrite:
                     self.client.freely = False
                     self._on_ask(self, command)  # type: ignore[arg-type]
@@ -198,7 +198,7 @@ class Link:
                     self.broker_reading(False)
                     asyncio.get_running_loop().call_soon(self._continue)
                 elif kind is AwaitTurn:
-                    command.hold.nudge = self._nudged  # type: ignore[union-attr]
+                    command.waits.nudge = self._nudged  # type: ignore[union-attr]
                 elif kind is Close:
                     self.close(command.reason, command.detail)  # type: ignore[union-attr]
 
@@ -375,25 +375,8 @@ class Link:
             self.client_reading()
             self.broker_reading(not self.client.full)
 
-    def _wake_at(self, t_ms: int) -> None:
-        delay_ms = t_ms - now_ms()
-        # The loop's timers have whole milliseconds and may be early by one; the session asks again.
-        self._after(max(delay_ms, 1) / 1000, self._wake, t_ms)
-
-    def _after(self, delay_s: float, do: Callable[..., None], *more: Any) -> None:
-        """Do something later, unless this link closes before."""
-        if self.closed is not None:
-            return
-        self._timed += 1
-        loop = asyncio.get_running_loop()
-        self._timers[self._timed] = loop.call_later(delay_s, self._due, self._timed, do, *more)
-
-    def _due(self, timer: int, do: Callable[..., None], *more: Any) -> None:
-        del self._timers[timer]
-        do(*more)
-
     def _wake(self, t_ms: int) -> None:
-        # The loop's own clock is never set and has counted the whole delay.
+        # The loop's own clock is never set and has counted the delay; it may be early by 1 ms.
         self._have(self.session.wake, t_ms)
 
     def lost(self, side: object, exc: Exception | None) -> None:
@@ -430,7 +413,7 @@ class Link:
         self.client.abort()
         self.client.full = False
         self.broker_reading(True)
-        self._after(LATE_ANSWER_S, self.close, "client-gone", detail)
+        self._timers.after(LATE_ANSWER_S, self.close, "client-gone", detail)
         self.settle()
 
     def close(self, reason: str, detail: str = "") -> None:
@@ -442,9 +425,7 @@ class Link:
             return
         self.closed = reason
         self.session.close(reason, detail, now_ms())
-        for timer in self._timers.values():
-            timer.cancel()  # it would keep this link, for as long as the client was muted
-        self._timers.clear()
+        self._timers.close()  # they would keep this link for as long as the client was muted
         if self._paused or self._starved or self._hangup.full:
             self._hangup.forget(self)
         if self._account is not None:

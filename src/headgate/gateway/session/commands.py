@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.gateway.charging.fetch_hold import FetchHold
+from headgate.gateway.charging.lanes import Debts
 from headgate.gateway.charging.plans import Plan
 from headgate.gateway.session.rewrite import Rewrite
 
@@ -51,9 +52,9 @@ class Continue:
 
 @dataclass(frozen=True, slots=True)
 class AwaitTurn:
-    """Set ``hold.nudge`` to a function that has ``Session.nudged`` called in a later callback."""
+    """Set ``waits.nudge`` to a function that has ``Session.nudged`` called in a later callback."""
 
-    hold: FetchHold
+    waits: FetchHold | Debts
 
 
 @dataclass(frozen=True, slots=True)

@@ -380,6 +380,9 @@ class RequestReader:
         """Whether the client waits for closed connections' debts (``lanes``); if so, mute it."""
         state = self._state
         until_ms = state.debts_end_ms(plan, now_ms)
+        if state.debts is not None and state.debts.waits_at is not None:  # nobody knows how long
+            state.blocked = True
+            return True
         if until_ms <= now_ms:
             return False
         state.start_throttle(until_ms - now_ms, now_ms)

@@ -182,7 +182,7 @@ class Session:
         if state.closed is not None:
             return
         early_ms = due_ms - now_ms
-        if state.hold is not None and state.hold.waiting:
+        if state.waits_turn:
             self._look_again(now_ms)
         until_ms = state.throttled_until_ms
         if until_ms and state.closed is None and due_ms in (0, until_ms):
@@ -197,14 +197,14 @@ class Session:
         self._charge_if_closed(now_ms)
 
     def nudged(self, now_ms: int) -> None:
-        """The turn of a held fetch has come, since the one before it is over."""
+        """The turn of a held request has come, since the one before it is over."""
         if self.state.closed is None:
-            if self.state.hold is not None and self.state.hold.waiting:
+            if self.state.waits_turn:
                 self._look_again(now_ms)
             self._charge_if_closed(now_ms)
 
     def _look_again(self, now_ms: int) -> None:
-        """Go on with a fetch that was held, or with its answer, if its turn has come."""
+        """Go on with a request that was held, or with its answer, if its turn has come."""
         if not self._answers.keeps:
             self.requests.go_on(now_ms)
             return
@@ -313,7 +313,7 @@ class Session:
     def at_rest(self) -> bool:
         """Whether no request is half read or unanswered: the moment to drain."""
         state = self.state
-        waits = state.throttled_until_ms or (state.hold is not None and state.hold.waiting)
+        waits = state.throttled_until_ms or state.waits_turn
         return (
             not state.in_flight
             and self.requests.at_rest
@@ -342,5 +342,6 @@ class Session:
         read again if it had stayed. Nothing that was held or collected is kept.
         """
         self.state.charge_unanswered(first_is_charged=self._answers.passing, now_ms=now_ms)
-        self.requests.drop()
-        self._answers.drop()
+        if self.state.retains:
+            self.requests.drop()
+            self._answers.drop()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.charging.lanes import Debts
 from headgate.gateway.charging.plans import Kind, Plan
-from headgate.gateway.session.commands import Ask, Close, Command, Continue, WakeAt
+from headgate.gateway.session.commands import Ask, AwaitTurn, Close, Command, Continue, WakeAt
 from headgate.gateway.session.in_flight import Passing, told_before
 from headgate.gateway.session.mute import (
     NOT_MUTED,
@@ -64,6 +64,7 @@ class SessionState:
         tokens: bare SASL tokens pass, not Kafka's frames.
         max_bytes: the largest request that the client may send now.
         entered: kinds of requests that have waited for earlier connections' debts (``Plan.bit``).
+        repays: kinds whose next charge may repay such a debt.
         to_broker: what is to be sent to the broker, in pieces.
         to_client: what is to be sent to the client, in pieces.
         commands: what the shell is to do.
@@ -112,6 +113,7 @@ class SessionState:
     tokens: bool = False
     max_bytes: int = field(init=False)
     entered: int = 0
+    repays: int = 0
     to_broker: list[Any] = field(default_factory=list)
     to_client: list[Any] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
@@ -166,8 +168,14 @@ class SessionState:
     @property
     def made_to_wait(self) -> bool:
         """Whether the client waits for the gateway: muted, held, or with a question to answer."""
-        waits = self.hold is not None and self.hold.waiting
-        return waits or bool(self.throttled_until_ms) or self.question is not None
+        return self.waits_turn or bool(self.throttled_until_ms) or self.question is not None
+
+    @property
+    def waits_turn(self) -> bool:
+        """Whether a fetch is held, or a newcomer waits for those that repay before it."""
+        if self.hold is not None and self.hold.waiting:
+            return True
+        return self.debts is not None and self.debts.waits_at is not None
 
     # --- who is charged ---------------------------------------------------------------------
 
@@ -231,15 +239,30 @@ class SessionState:
         """Return when closed connections' debts let the first request of a kind pass, epoch ms."""
         # Differs: a newcomer waits for the mute that a closed connection of its quota-id left;
         # Kafka forgets it.
-        self.entered |= plan.bit
+        # Differs: one that finds no such mute waits while another repays it, and may have hung up
+        # unseen.
         if not self.known:
+            self.entered |= plan.bit
             return now_ms
-        lanes = self.rules.lanes_of(self.context, plan.owes)
+        lanes = tuple(self.rules.lanes_of(self.context, plan.owes))
         debts = self._own_debts()
-        until_ms = debts.enter(lanes, now_ms)
-        if until_ms > now_ms:
+        until_ms = debts.enter(lanes, now_ms, plan.owes)
+        if debts.repays:
+            self.repays |= plan.bit
+        if debts.is_in(lanes):
+            self.entered |= plan.bit
+        elif debts.waits_at is not None:
+            if debts.nudge is None:
+                self.commands.append(AwaitTurn(debts))
+            self.commands.append(WakeAt(until_ms))
+        if until_ms > now_ms and debts.waits_at is None:
             self.told = debts.waits_by
         return until_ms
+
+    def repaid(self, plan: Plan, now_ms: int) -> None:
+        """Note that a request is charged of a kind that may have waited for a debt."""
+        if self._own_debts().charged(plan.owes, now_ms):
+            self.repays = 0
 
     def note_debt(self, key: LaneKey, lane: Lane) -> None:
         """Note a throttle, to be left behind if the connection closes before it is over."""
