@@ -84,7 +84,7 @@ def test_a_newcomer_without_an_end_waits_until_who_took_one_is_charged_and_a_sec
     assert first.enter([(KEY, 100.0)], 10, 1) == 500
     for waits in (second, third):
         assert waits.enter([(KEY, 100.0)], 20, 1) == 500 + REPAYS_MS
-        assert (waits.waits_at, waits.waits_by) == (KEY, KEY.quota_type)
+        assert waits.waits_at == KEY
     assert Debts(came.book).enter([(OTHER, 100.0)], 20, 1) == 20  # of another quota-id
     assert not first.charged(2, 600)  # another kind of request
     assert not first.charged(1, 400)  # one that was in flight before
