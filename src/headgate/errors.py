@@ -123,6 +123,7 @@ class StoreError(HeadgateError):
 
     Attributes:
         kafka_code: what a gateway's clients are told.
+        missing: what isn't there, where there is no store yet; else empty.
     """
 
     kafka_code = KafkaError.UNKNOWN_SERVER_ERROR
@@ -130,6 +131,14 @@ class StoreError(HeadgateError):
     def __init__(self, message: str, *, retriable: bool = False) -> None:
         super().__init__(message)
         self.retriable = retriable
+        self.missing = ""
+
+
+def store_missing(missing: str) -> StoreError:
+    """Return the error of a store that isn't there yet."""
+    error = StoreError(f"{missing}; a command that changes quotas makes one")
+    error.missing = missing
+    return error
 
 
 class StoreSilent(StoreError):
@@ -151,6 +160,8 @@ class StoreSilent(StoreError):
 
 class StoreReplaced(StoreError):
     """The store at this address isn't the known one, or was emptied, or is an older copy of it."""
+
+    kafka_code = KafkaError.REQUEST_TIMED_OUT  # once it is back, or accepted, the change is made
 
 
 class StoreMovedOn(StoreError):

@@ -15,7 +15,7 @@ import pytest
 from headgate.cli.main import load
 from headgate.cli.serve.serve import open_own_store
 from headgate.config import Settings
-from headgate.errors import StoreError
+from headgate.errors import ApiError, KafkaError, StoreError
 from headgate.gateway import Gateway, GatewayThread
 from headgate.gateway.kept.snapshot import load_snapshot
 from headgate.quota.alteration import Op, QuotaAlteration
@@ -125,6 +125,11 @@ def told_ms(gateway: GatewayThread) -> int:
 
 def refusal(gateway: GatewayThread) -> str:
     """Alter through the gateway and return how that is refused."""
+    return str(refused(gateway))
+
+
+def refused(gateway: GatewayThread) -> ApiError:
+    """Alter through the gateway and return the error."""
     work = gateway.gateway.answers.alter(
         [QuotaAlteration(BOB, (Op(PRODUCER, 5.0),))], validate_only=False, who="ops", tool="test"
     )
@@ -132,7 +137,7 @@ def refusal(gateway: GatewayThread) -> str:
     assert loop is not None
     (result,) = asyncio.run_coroutine_threadsafe(work, loop).result(60)
     assert result.error is not None
-    return str(result.error)
+    return result.error
 
 
 def another_is_named(host: Host, gateway: GatewayThread) -> StoreIdentity:
@@ -158,7 +163,16 @@ def test_a_store_that_is_gone_at_the_start_lifts_no_quota(host: Host) -> None:
         assert "there is no such file" in not_ready(gateway) or "can't be opened" in not_ready(
             gateway
         )
-        assert "without a store" in refusal(gateway)
+        told = refused(gateway)
+        assert told.code == KafkaError.REQUEST_TIMED_OUT
+        assert "the last known quotas are in force" in str(told)
+        assert f"sqlite:{host.db}" in str(told)
+        # A command that changes quotas was refused just now: it isn't said to make a store.
+        wait_for(lambda: "there is no such file" in refusal(gateway), "the reason")
+        assert "a command that changes quotas makes one" not in refusal(gateway)
+        assert "headgate.store" in refusal(gateway)
+        assert f"--store sqlite:{host.db}" in refusal(gateway)
+        assert "headgate store accept" in refusal(gateway)
         assert not host.db.exists()
         assert host.kept() == QuotaTable.of(SLOW)
         host.bring_back(copy)
@@ -182,7 +196,9 @@ def test_another_store_in_its_place_is_let_in_once_it_is_accepted_by_name(
     with host.gateway() as gateway:
         assert told_ms(gateway) >= 3_000
         assert identity.id in not_ready(gateway)
-        assert "without a store" in refusal(gateway)
+        assert refused(gateway).code == KafkaError.REQUEST_TIMED_OUT
+        assert "the last known quotas are in force" in refusal(gateway)
+        assert "headgate store accept" in refusal(gateway)
         assert host.kept() == QuotaTable.of(SLOW)
         assert store_command(["accept", "0123456789abcdef", "--config", str(host.config)]) == 1
         assert identity.id in capsys.readouterr().err

@@ -146,6 +146,9 @@ class SomeStore:
     def broker_configs(self) -> dict[str, dict[str, str]]:
         return {}
 
+    def refuses(self) -> None:
+        return None
+
     def silent(self) -> None:
         """It answers."""
 

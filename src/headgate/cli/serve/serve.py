@@ -312,11 +312,26 @@ def store_of(settings: Settings) -> QuotaStore | None:
 
 
 def open_own_store(settings: Settings) -> QuotaStore:
-    """Open the store; make it only if there is no snapshot: a snapshot shows that it existed."""
+    """
+    Open the store; make it only if there is no snapshot: a snapshot shows that it existed.
+
+    Raises:
+        StoreError: it can't be opened, or is missing though there is a snapshot.
+    """
     from headgate.store import open_store
 
     create = not Path(settings.store_snapshot).exists()
-    return open_store(settings.store, settings, create=create)
+    try:
+        return open_store(settings.store, settings, create=create)
+    except StoreError as error:
+        if not error.missing:
+            raise
+        raise StoreError(
+            f"{error.missing}, and the quotas last known here ({settings.store_snapshot}) are of "
+            "another store, or of one that was there. Bring that store back; or name the right one "
+            "by headgate.store; or make one there, with headgate apply --store "
+            f"{settings.store}, and let the gateway use it with headgate store accept"
+        ) from error
 
 
 async def _main(make: Callable[[], Gateway], config: Path, supervisor_fd: int | None) -> int:

@@ -111,7 +111,7 @@ class KeptStore:
             return
         if store is None or not await self._admit(store):
             now.store = None
-            self._why = self._why or "the store can't be opened"
+            self._why = self._why or f"the store {now.settings.store} can't be opened"
             last = await self._threads.run(self.guard.last)
             now.table = now.coming = last.table
             now.broker_configs = last.brokers

@@ -264,10 +264,16 @@ class Answers:
         """Return the quotas in force: the store's, and the settings file's static defaults."""
         return (await self.table()).with_static_defaults(static_defaults(self.current.settings))
 
-    def no_store(self) -> str:
-        """Return why nothing can be changed."""
+    def no_store(self) -> ApiError:
+        """Return why nothing can be changed: there is no store, or it isn't let in yet."""
         why = self._trouble()
-        return "the gateway runs without a store" + (f": {why}" if why else "")
+        if why is None:
+            return ApiError(KafkaError.UNKNOWN_SERVER_ERROR, "the gateway runs without a store")
+        # A code on which clients may try again: once the store is there the change is made.
+        return ApiError(
+            KafkaError.REQUEST_TIMED_OUT,
+            f"nothing was changed, and the last known quotas are in force: {why}",
+        )
 
     # --- 49 ---------------------------------------------------------------------------------
 
@@ -301,8 +307,7 @@ class Answers:
         """Alter in the store. If the store fails, its error becomes the error of every entity."""
         store = self.current.store
         if store is None:
-            why = self.no_store()
-            return await self._all_failed(alterations, KafkaError.UNKNOWN_SERVER_ERROR, why)
+            return await self._all_failed(alterations, self.no_store())
         try:
             return await self.on_thread(
                 _in_time(
@@ -313,13 +318,11 @@ class Answers:
                 )
             )
         except StoreError as failure:
-            return await self._all_failed(alterations, failure.kafka_code, str(failure))
+            return await self._all_failed(alterations, ApiError(failure.kafka_code, str(failure)))
 
     async def _all_failed(
-        self, alterations: list[QuotaAlteration], code: KafkaError, why: str
+        self, alterations: list[QuotaAlteration], error: ApiError
     ) -> list[AlterResult]:
-        error = ApiError(code, why)
-
         def results() -> Work[list[AlterResult]]:
             made = []
             for alteration in alterations:

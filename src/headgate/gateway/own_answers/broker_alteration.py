@@ -147,7 +147,7 @@ class Alteration:
         if not ops and (self._incremental or store is None):
             return nothing
         if store is None:
-            raise ApiError(KafkaError.UNKNOWN_SERVER_ERROR, self._answers.no_store())
+            raise self._answers.no_store()
         broker = resource.resource_name
         if not self._incremental:
             stored = await self._answers.on_thread(store.broker_configs)
@@ -210,7 +210,7 @@ class Alteration:
         who, tool = f"User:{self._ask.principal}", self._ask.client_id or "kafka"
         try:
             if store is None:
-                raise StoreError("the gateway runs without a store")
+                raise self._answers.no_store()
             await self._answers.on_thread(
                 lambda: store.alter_broker_configs(broker, part.ops, who=who, tool=tool)
             )

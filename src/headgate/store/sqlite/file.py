@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from headgate.errors import MALFORMED, StoreError, StoreReplaced, StoreSilent
+from headgate.errors import MALFORMED, StoreError, StoreReplaced, StoreSilent, store_missing
 from headgate.store.deadline import left_s
 
 #: How long a writer waits for another one; they hold the lock for milliseconds.
@@ -66,10 +66,7 @@ class OpenFile:
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         at = _file_id(path)
         if at is None:
-            raise StoreError(
-                f"the quota store {path}: there is no such file; a command that changes quotas "
-                "makes one"
-            )
+            raise store_missing(f"the quota store {path}: there is no such file")
         self._at = at
         self.db = sqlite3.connect(
             f"file:{quote(str(path))}?mode=rw",

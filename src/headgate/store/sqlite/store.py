@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from headgate.clock import now_ms
-from headgate.errors import StoreError, StoreMovedOn, StoreReplaced, StoreSilent
+from headgate.errors import StoreError, StoreMovedOn, StoreReplaced, StoreSilent, store_missing
 from headgate.quota.alteration import AlterResult, Validated
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta, table_delta
@@ -111,9 +111,7 @@ class SqliteStore(QuotaStore):
                 )
             self._lacks = pending(file.db)
             if not create and "m002_brokers_audit_leases" in self._lacks:
-                raise StoreError(
-                    f"{self.path} holds no quota store; a command that changes quotas makes one"
-                )
+                raise store_missing(f"{self.path} holds no quota store")
             opened.pop_all()
             return file
 

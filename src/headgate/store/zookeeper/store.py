@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from headgate.clock import now_ms
 from headgate.config.security import ZooKeeperSecurity
-from headgate.errors import StoreError, StoreSilent
+from headgate.errors import StoreError, StoreSilent, store_missing
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validated
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta
@@ -117,9 +117,7 @@ class ZooKeeperStore(QuotaStore):
 
     def _find(self) -> None:
         if self._client.nodes(["/"])["/"] is None:
-            raise StoreError(
-                f"{self.url}: there is no such znode; a command that changes quotas makes it"
-            )
+            raise store_missing(f"{self.url}: there is no such znode")
         self._check_identity(self._read_identity())
 
     def _make_whole(self) -> None:
