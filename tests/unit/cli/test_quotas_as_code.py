@@ -672,6 +672,9 @@ class OlderZooKeeper:
     def refuses(self) -> str | None:
         return "a KRaft controller has taken over"
 
+    def broken_nodes(self) -> list[str]:
+        return ["/config/users/alice is not of the form: '?'"]
+
     def older_nodes(self) -> list[tuple[QuotaEntity, str]]:
         return [(QuotaEntity.of(user=DEFAULT), "/config/users")]
 
@@ -704,6 +707,7 @@ def test_doctor_opens_zookeeper_as_its_settings_say(
     told = capsys.readouterr().out
     assert "/config/users holds quotas of users/<default> in an older" in told
     assert "a KRaft controller has taken over" in told
+    assert "/config/users/alice is not of the form" in told
     assert [security and security.sasl_username for security in OlderZooKeeper.opened] == ["alice"]
 
 

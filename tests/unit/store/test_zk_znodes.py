@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from headgate.errors import StoreError
-from headgate.store.zookeeper import brokers, scram
+from headgate.store.zookeeper import brokers, read, scram
 from headgate.store.zookeeper import identity as zk_identity
-from headgate.store.zookeeper.layout import BROKERS, IDENTITY, KAFKA_HOME
+from headgate.store.zookeeper.layout import BROKERS, IDENTITY, KAFKA_HOME, OWN_HOME
 from headgate.store.zookeeper.znodes import Conflict, Node, Step
 
 
@@ -80,6 +80,24 @@ def test_two_processes_make_one_identity(left: bool) -> None:
     zk.before_commit.append(lambda: zk_identity.make(zk))
     zk_identity.make(zk)
     assert len(zk.children([IDENTITY])[IDENTITY]) == 1
+
+
+def test_each_broken_znode_is_named() -> None:
+    zk: Any = Zk()
+    zk.znodes |= {
+        f"{KAFKA_HOME}/users/alice": (b"?", 0),
+        f"{KAFKA_HOME}/users/bob": (b'{"version":1,"config":{"producer_byte_rate":"9"}}', 0),
+        f"{KAFKA_HOME}/clients/app": (b'{"version":1,"config":{"producer_byte_rate":"x"}}', 0),
+        f"{BROKERS}/1": (b'{"version":2,"config":{}}', 0),
+        f"{OWN_HOME}/users/carol": (b"[]", 0),
+    }
+    brokers_, app, alice, carol = read.broken(zk)
+    assert brokers_.startswith(f"{BROKERS}/1 is not of the form")
+    assert app == f"in {KAFKA_HOME}/clients/app producer_byte_rate is 'x', which is no number: " + (
+        "it is passed over"
+    )
+    assert alice.startswith(f"{KAFKA_HOME}/users/alice is not of the form")
+    assert carol.startswith(f"{OWN_HOME}/users/carol is not of the form")
 
 
 def test_a_znode_that_is_no_configuration_is_named() -> None:

@@ -12,6 +12,7 @@ from headgate.quota.key import QuotaKey
 from headgate.store.watched import log
 from headgate.store.zookeeper.client import ZkClient
 from headgate.store.zookeeper.layout import (
+    BROKERS,
     HOMES,
     KAFKA_HOME,
     OLDER,
@@ -77,6 +78,27 @@ def read_entities(client: ZkClient, entities: Iterable[QuotaEntity]) -> dict[str
 def _made(node: Node | None) -> tuple[int, int] | None:
     """Return the transactions that made a znode and its data."""
     return None if node is None else (node.czxid, node.mzxid)
+
+
+def broken(client: ZkClient) -> list[str]:
+    """Say of each znode of quotas and of brokers' settings that isn't read what is wrong there."""
+    _, nodes = read_tree(client)
+    names = client.children([BROKERS])[BROKERS]
+    nodes.update(client.nodes(f"{BROKERS}/{name}" for name in names))
+    found = []
+    for path, node in sorted(nodes.items()):
+        try:
+            config = decode_config(node.data if node else None)
+        except InvalidQuota as exc:
+            found.append(f"{path} is {exc}: it is passed over, and can't be changed here")
+            continue
+        home = next(home for home in HOMES if path.startswith(f"{home}/"))
+        if not path.startswith(f"{BROKERS}/"):
+            found += [
+                f"in {path} {problem}: it is passed over"
+                for problem in decode_values(home, config)[1]
+            ]
+    return found
 
 
 def config_at(path: str, nodes: Mapping[str, Node | None]) -> dict[str, str]:

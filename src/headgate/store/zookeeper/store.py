@@ -52,6 +52,7 @@ from headgate.store.zookeeper.layout import (
 )
 from headgate.store.zookeeper.lease import ZkLeases
 from headgate.store.zookeeper.read import (
+    broken,
     config_at,
     gone_by,
     read_entities,
@@ -342,6 +343,10 @@ class ZooKeeperStore(QuotaStore):
         """Return the defaults that are still in KIP-55's older layout, each with its path."""
         nodes = self._client.nodes(OLDER.values())
         return [(entity, path) for entity, path in OLDER.items() if config_at(path, nodes)]
+
+    def broken_nodes(self) -> list[str]:
+        """Say of each znode that isn't read what is wrong there."""
+        return broken(self._client)
 
     # --- changing
 
