@@ -81,7 +81,7 @@ def _made(node: Node | None) -> tuple[int, int] | None:
 
 
 def broken(client: ZkClient) -> list[str]:
-    """Say of each znode of quotas and of brokers' settings that isn't read what is wrong there."""
+    """Tell what is wrong with each znode of quotas or brokers' settings that isn't read."""
     _, nodes = read_tree(client)
     names = client.children([BROKERS])[BROKERS]
     nodes.update(client.nodes(f"{BROKERS}/{name}" for name in names))

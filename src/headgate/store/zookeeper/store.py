@@ -345,7 +345,7 @@ class ZooKeeperStore(QuotaStore):
         return [(entity, path) for entity, path in OLDER.items() if config_at(path, nodes)]
 
     def broken_nodes(self) -> list[str]:
-        """Say of each znode that isn't read what is wrong there."""
+        """Tell what is wrong with each znode that isn't read."""
         return broken(self._client)
 
     # --- changing
