@@ -8,6 +8,7 @@ read pictures.
 - ``picture``: what a broker's quotas, clients and connections are like at one moment.
 - ``effective``: what applies to a principal and client-id by a quota table.
 - ``why``: why a client waits, or what room it has, in words.
+- ``saying``: the words of its sentences.
 - ``past``: a picture of a past moment, from the events of usage journals.
 - ``known``: whether a name is in use, and which names come near.
 - ``seen``: what a tenant may see of a picture.

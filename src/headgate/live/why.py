@@ -19,10 +19,11 @@ from headgate.live.picture import (
     QuotaUse,
     WaitTold,
 )
+from headgate.live.saying import VERBS, allowed, debt, doer, rate_of, source_of, waiting
 from headgate.quota.human import human
-from headgate.quota.key import CONNECTION, KEYS, QuotaKey, QuotaType, QuotaUnit, format_value
+from headgate.quota.key import CONNECTION, KEYS, QuotaKey, QuotaType
 from headgate.quota.precedence import PRECEDENCE
-from headgate.words import amount, duration, figures, moment, unit_of
+from headgate.words import duration, moment
 
 State = Literal["held", "over", "free", "unlimited", "exempt", "unenforced"]
 """
@@ -32,25 +33,8 @@ State = Literal["held", "over", "free", "unlimited", "exempt", "unenforced"]
 """
 
 
-class _Verb(NamedTuple):
-    """What a client does with a quota, now and before, and what a bucket's debt is counted in."""
-
-    now: str
-    before: str
-    unit: str
-
-
 NEARLY: Final = 0.9
 """From this share of its limit on an address counts as limited: refusals aren't in its rate."""
-_WORDS: Final = {
-    QuotaType.PRODUCER_BYTE_RATE: _Verb("produces", "produced", "B"),
-    QuotaType.CONSUMER_BYTE_RATE: _Verb("fetches", "fetched", "B"),
-    QuotaType.REQUEST_PERCENTAGE: _Verb("uses", "used", "%"),
-    QuotaType.CONTROLLER_MUTATION_RATE: _Verb(
-        "changes partitions at", "changed partitions at", "partitions"
-    ),
-    QuotaType.PRODUCER_IDS_RATE: _Verb("takes producer ids at", "took producer ids at", "ids"),
-}
 MOST_NAMED: Final = 5
 """Other clients of a quota-id that the sentence about them names."""
 
@@ -357,151 +341,28 @@ def _sentence(name: str, quota: QuotaWhy, state: State, picture: Picture) -> str
     use = quota.use
     where = f" at broker {quota.broker_id}" if len(picture.brokers) > 1 and use is not None else ""
     if state == "held":
-        return f"{name} {_waiting(quota, where, picture.at_ms)}."
+        return f"{name} {waiting(quota, where, picture.at_ms)}."
     key = QuotaKey.parse(quota.key)
-    allows = f"{_source(quota)} allows {_allowed(quota)}"
-    verb = _WORDS[QuotaType(key.type)]
-    does = f"{_doer(quota)} {verb.now}"
-    rate = "nothing" if use is None or not use.rate else _rate(quota, use.rate)
+    allows = f"{source_of(quota)} allows {allowed(quota)}"
+    verb = VERBS[QuotaType(key.type)]
+    does = f"{doer(quota)} {verb.now}"
+    rate = "nothing" if use is None or not use.rate else rate_of(quota, use.rate)
     if use is not None and use.coarse:
-        rate = f"up to {_rate(quota, use.rate)}"
+        rate = f"up to {rate_of(quota, use.rate)}"
     if state == "over":
         beyond = f"{does} {rate}"
         if use is not None and use.owed:
-            beyond = f"{_doer(quota)} owes {_debt(quota, use.owed)}"
+            beyond = f"{doer(quota)} owes {debt(quota, use.owed)}"
         elif use is not None and not use.coarse:
-            beyond = _beyond(quota, f"{does} ", use.rate, quota.limit)
+            beyond = beyond(quota, f"{does} ", use.rate, quota.limit)
         return f"{name} waits with what it sends next{where}, because {allows} and {beyond}."
     if state == "unenforced":
         return f"{name} isn't throttled by the gateway, though {allows}{where}; {does} {rate}."
     left = quota.headroom or 0.0
     if left < 0:  # a bucket has forgiven what is still in the rate
-        return f"{name} isn't held{where}: {allows}, and {_doer(quota)} owes nothing."
-    room = f"{_rate(quota, left)} are left" if left else "nothing is left"
+        return f"{name} isn't held{where}: {allows}, and {doer(quota)} owes nothing."
+    room = f"{rate_of(quota, left)} are left" if left else "nothing is left"
     return f"{name} isn't held{where}: {allows}, {does} {rate}, and {room}."
-
-
-def _source(quota: QuotaWhy) -> str:
-    """Return the entity whose quota it is, or what it is called where that isn't known."""
-    if quota.entries:
-        return quota.entries[0].entity
-    return f"{quota.key} of {'/'.join(filter(None, (quota.user, quota.client_id)))}"
-
-
-def _waiting(quota: QuotaWhy, where: str, at_ms: int) -> str:
-    """Say how long a client waits and what was true when that was told: never mix two moments."""
-    told, use = quota.told, quota.use
-    if not quota.wait_ms:
-        limited = f", and {_source(quota)} allows {_allowed(quota)}" if quota.limit else ""
-        return f"waits for its turn{where}: other fetches came first{limited}".removesuffix(",")
-    how_long = f"waits {duration(quota.wait_ms)} more{where}"
-    if told is None or told.limit is None or use is None:
-        limited = f", which allows {_allowed(quota)}" if quota.limit is not None else ""
-        return f"{how_long} by {_source(quota)}{limited}".removesuffix(",")
-    used = _used(quota, told, at_ms)
-    if not quota.outlived:
-        because = f"{_source(quota)} allows {_limited(quota, told)}{used}"
-        return f"{how_long}, because {because}".removesuffix(",")
-    as_in_kafka = ", as in Kafka" if told.told_to == "client" else ""
-    change = quota.change
-    by = f", {_made(change, told.quota)}" if change is not None else ""
-    before, now = _apart(quota, told.quota, use.quota)
-    whose = f"{change.entity}: " if change is not None and change.before is not None else ""
-    if use.quota is None:
-        used = f", because {used.removeprefix(' and ')}" if used else ""
-        return (
-            f"{how_long} under a quota that is gone ({whose}{before}{by}){used}; a removal doesn't "
-            f"end it{as_in_kafka}"
-        )
-    if told.quota == use.quota:  # and another quota-id is charged
-        return (
-            f"{how_long}, because {_source(quota)} allowed {_limited(quota, told)}{used}; another "
-            f"quota applies to it now, and that doesn't end the wait{as_in_kafka}"
-        )
-    source = change.entity if whose and change is not None else "the quota"
-    if change is not None and change.after is None:
-        by = f"{by.removeprefix(', ')}; {_source(quota)} allows {now} now"
-    else:
-        by = f"{now} now{by}"
-    return (
-        f"{how_long}, because {source} allowed {before} ({by}){used}; a change doesn't end a wait"
-        f"{as_in_kafka}"
-    )
-
-
-def _made(change: QuotaChange, quota: float | None) -> str:
-    """Return what was done to a quota: ``raised 2026-11-22 03:12:04 UTC by ops``."""
-    if change.after is None:
-        done = "removed"
-    elif change.before is None:
-        done = "set"
-    else:  # as seen from the quota that was: there may have been several changes
-        done = "raised" if change.after > (quota or 0.0) else "lowered"
-    return f"{done} {moment(change.at_ms)}" + (f" by {change.who}" if change.who else "")
-
-
-def _used(quota: QuotaWhy, told: WaitTold, at_ms: int) -> str:
-    """Return the use that was beyond the quota when a wait was told, and when; "": not known."""
-    verb = _WORDS[QuotaType(QuotaKey.parse(quota.key).type)]
-    if told.owed:
-        did = f"owed {_debt(quota, told.owed)}"
-    elif told.rate is not None and told.limit is not None and told.rate > told.limit:
-        coarse = "up to " if quota.use is not None and quota.use.coarse else ""
-        did = _beyond(quota, f"{verb.before} {coarse}", told.rate, told.limit)
-    else:
-        return ""
-    when = {
-        "client": "when the wait was told",
-        "closed": "when a connection that has closed since was told to wait",
-        "gate": "with its last fetch",
-    }[told.told_to]
-    ago_ms = at_ms - told.at_ms
-    return f" and {_doer(quota)} {did} {when}" + (
-        f", {duration(ago_ms)} before" if ago_ms > 0 else ""
-    )
-
-
-def _limited(quota: QuotaWhy, told: WaitTold) -> str:
-    """Return the limit by which a wait was told."""
-    key = QuotaKey.parse(quota.key)
-    if key.is_divided and told.limit is not None and told.limit != told.quota:
-        return f"{human(key, told.quota)}, {_rate(quota, told.limit)} of it here,"
-    return human(key, told.limit)
-
-
-def _apart(quota: QuotaWhy, before: float | None, after: float | None) -> tuple[str, str]:
-    """Return two values of a quota in words; in full where the words are the same."""
-    key = QuotaKey.parse(quota.key)
-    texts = human(key, before), human(key, after)
-    if texts[0] == texts[1] and before is not None and after is not None:
-        unit = unit_of(quota.key)
-        return f"{format_value(before)} {unit}", f"{format_value(after)} {unit}"
-    return texts
-
-
-def _beyond(quota: QuotaWhy, does: str, rate: float, limit: float | None) -> str:
-    """Return a rate that is beyond a limit: in figures, unless rounding makes them the same."""
-    text = _rate(quota, rate)
-    if unit_of(quota.key) in ("B/s", "shares"):
-        is_same = limit is not None and text == _rate(quota, limit)
-    else:  # the rate is rounded to three figures, the limit isn't
-        is_same = limit is not None and float(f"{rate:.3g}") <= float(f"{limit:g}")
-    if is_same:
-        return f"{does.removesuffix(' ').removesuffix(' at')} a little more"
-    return f"{does}{text}"
-
-
-def _debt(quota: QuotaWhy, owed: float) -> str:
-    unit = _WORDS[QuotaType(QuotaKey.parse(quota.key).type)].unit
-    return amount(owed, unit) if unit == "B" else f"{figures(max(owed, 0.01))} {unit}"
-
-
-def _doer(quota: QuotaWhy) -> str:
-    """Return the subject of a sentence about use: the client alone, or the shared quota-id."""
-    use = quota.use
-    if use is None or (len(use.clients) <= 1 and not use.other_clients and not use.coarse):
-        return "it"
-    return "the quota-id"
 
 
 def _because(quota: QuotaWhy) -> str:
@@ -514,7 +375,7 @@ def _because(quota: QuotaWhy) -> str:
         hidden = ", ".join(f"{entry.entity} ({human(key, entry.value)})" for entry in rest)
         text += f"; it overrides {hidden}"
     if quota.use is not None and quota.use.split is not None:
-        text += f"; this broker's part of it is {_rate(quota, quota.use.split)} now"
+        text += f"; this broker's part of it is {rate_of(quota, quota.use.split)} now"
     return f"{text}." + (f" {quota.note}." if quota.note else "")
 
 
@@ -555,14 +416,14 @@ def _free(quota: QuotaWhy, state: State) -> str:
         return ""
     if limit is None or (quota.told is not None and quota.told.replaced):  # it limits nobody now
         return f"It goes on in {duration(quota.wait_ms)}." if quota.wait_ms else ""
-    stays = f"it stays free at {_rate(quota, limit)} or less"
+    stays = f"it stays free at {rate_of(quota, limit)} or less"
     if state == "free":
         return f"{stays[0].upper()}{stays[1:]}."
     parts = [f"It goes on in {duration(quota.wait_ms)}"] if quota.wait_ms else []
     parts.append(stays if parts else f"{stays[0].upper()}{stays[1:]}")
     rate = max(use.rate, (quota.told and quota.told.rate) or 0.0)
     if rate > limit and not use.coarse:
-        parts.append(f"what it sent needs a quota of {_rate(quota, rate)}")
+        parts.append(f"what it sent needs a quota of {rate_of(quota, rate)}")
     return "; ".join(parts) + "."
 
 
@@ -584,20 +445,3 @@ def _connecting(picture: Picture) -> Iterator[str]:
             if listener.blocked_since_ms:
                 waits = duration(picture.at_ms - listener.blocked_since_ms)
                 yield f"Listener {listener.name} has accepted nobody for {waits} {at}."
-
-
-def _allowed(quota: QuotaWhy) -> str:
-    key = QuotaKey.parse(quota.key)
-    if quota.use is not None and quota.use.split is not None:
-        return f"{human(key, quota.use.quota)}, {_rate(quota, quota.use.split)} of it here,"
-    return human(key, quota.limit)
-
-
-def _rate(quota: QuotaWhy, value: float) -> str:
-    """Return a rate in words; that of cluster-wide quotas and shares is in bytes."""
-    key = QuotaKey.parse(quota.key)
-    if key.is_divided:
-        key = QuotaKey(key.type, QuotaUnit.BROKER_BPS)
-    if key.units == QuotaUnit.PERCENT or key.units == QuotaUnit.PER_S:
-        value = float(f"{value:.3g}")
-    return human(key, value)

@@ -15,6 +15,7 @@ No clock, socket or log is used here: time is an argument. In the order a reques
 - ``fetches``: charges of fetches.
 - ``request_time``: charges of thread time.
 - ``mutations``: charges of topics created, deleted or grown.
+- ``told``: what was true when a wait was told.
 - ``decisions``: which throttle counts.
 - ``enforcement``: the charges of all kinds of requests; it holds the objects above.
 - ``journal``: where every charge is noted; ``headgate.gateway.usage`` has what writes it.
