@@ -35,7 +35,7 @@ TASKS_PER_CORE: Final = 8
 PIECES_PER_TASK: Final = 24
 TABLE_TASKS_PER_CORE: Final = 2
 # Partitions that are shuffled or persisted, at most.
-PARTS_PER_CORE: Final = 4
+PARTS_PER_CORE: Final = 2
 # Sums of this many pieces (1 GB of log), at most, are added up by one task.
 PIECES_PER_PART: Final = 128
 

@@ -273,10 +273,7 @@ def demand(
 
     def transform(requests: DataFrame) -> DataFrame:
         is_slim = requests.columns == list(CHARGED.names)
-        if is_slim:
-            slim = requests
-        else:
-            slim = requests.select(*_LOOKED_AT).mapInArrow(take_charged, CHARGED.struct)
+        slim = requests if is_slim else charged(requests)
         ends = slim.groupBy(F.col("broker_id").alias("of")).agg(F.max("record_ms").alias("end_ms"))
         of_broker = F.col("broker_id").eqNullSafe(F.col("of"))
         timed = slim.where("quota_type is not null").join(F.broadcast(ends), of_broker).drop("of")
@@ -288,6 +285,11 @@ def demand(
         return ordered.mapInArrow(Foretell(names, num_samples, window_ms), schema.DEMAND.struct)
 
     return transform
+
+
+def charged(requests: DataFrame) -> DataFrame:
+    """Return what `demand` looks at of a frame of requests: REQUESTS -> CHARGED."""
+    return requests.select(*_LOOKED_AT).mapInArrow(take_charged, CHARGED.struct)
 
 
 def charged_of(spark: SparkSession, options: ReadOptions) -> DataFrame:

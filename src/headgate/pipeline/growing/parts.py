@@ -27,7 +27,6 @@ from headgate.pipeline.growing.rounds import INPUTS, Query, Round
 from headgate.pipeline.schema import REQUESTS
 from headgate.pipeline.sources.files import filesystem
 from headgate.pipeline.sources.pieces import FilePiece
-from headgate.pipeline.sources.row_groups import EARLIER, KEPT_EARLIER
 
 _TABLES: Final = {t.name: t for t in (ACTIVITY, CONNECTIONS, REQUESTS, schema.BAD_LINES, INPUTS)}
 # This many parts become one: a stream of a year shouldn't leave a million small files.
@@ -58,7 +57,7 @@ class Parts:
         self._spark = spark
         self.root = root
         self._names = (*names, schema.BAD_LINES.name, INPUTS.name)
-        self._counted: dict[str, tuple[int, int, bool]] = {}
+        self._counted: dict[str, tuple[int, int]] = {}
 
     @property
     def checkpoint(self) -> str:
@@ -98,7 +97,7 @@ class Parts:
                 below = [self._path(name, level - 1, first + i) for i in range(FOLD)]
                 rows = _distinct(name, self._read(name, below))
                 if name == REQUESTS.name:
-                    count = sum(n for folder in below for _, _, n, _ in self._files(folder))
+                    count = sum(n for folder in below for _, _, n in self._files(folder))
                     files = 1 + count // _ROWS_PER_FILE
                     joined = rows.coalesce(files).sortWithinPartitions("file", "seq")
                 else:
@@ -127,9 +126,9 @@ class Parts:
         """
         paths = self._paths(REQUESTS.name, upto) if upto >= 0 else []
         return [
-            FilePiece(path, group, group + 1, KEPT_EARLIER if earlier else "requests")
+            FilePiece(path, group, group + 1, "requests")
             for folder in paths
-            for path, groups, _, earlier in self._files(folder)
+            for path, groups, _ in self._files(folder)
             for group in range(groups)
         ]
 
@@ -160,23 +159,10 @@ class Parts:
 
     def _read(self, name: str, paths: list[str]) -> DataFrame:
         table = _TABLES[name]
-        if name == REQUESTS.name:
-            earlier = [p for p in paths if any(file[3] for file in self._files(p))]
-            if earlier:
-                found = self._earlier(earlier)
-                later = [path for path in paths if path not in earlier]
-                return found.unionByName(self._read(name, later)) if later else found
         return table.select(self._spark.read.schema(table.struct).parquet(*paths))
 
-    def _earlier(self, paths: list[str]) -> DataFrame:
-        """Return requests that an earlier version kept, as REQUESTS."""
-        fields = [F.col(name).alias(field) for name, field in EARLIER.items()]
-        recorded = F.when(F.col("op").isNotNull(), F.struct(*fields))
-        kept = self._spark.read.parquet(*paths).withColumn("recorded", recorded)
-        return REQUESTS.select(kept)
-
-    def _files(self, folder: str) -> list[tuple[str, int, int, bool]]:
-        """Return (path, row groups, rows, whether an earlier version kept it) of a part's files."""
+    def _files(self, folder: str) -> list[tuple[str, int, int]]:
+        """Return (path, row groups, rows) of a part's files."""
         system, inner = filesystem(folder)
         scheme = folder.partition("://")[0] + "://" if "://" in folder else ""
         found = []
@@ -185,10 +171,7 @@ class Parts:
                 continue
             if info.path not in self._counted:
                 with pq.ParquetFile(info.path, filesystem=system) as file:
-                    names = file.schema_arrow.names
-                    earlier = "own_user" in names and "recorded" not in names
-                    counts = (file.num_row_groups, file.metadata.num_rows, earlier)
-                    self._counted[info.path] = counts
+                    self._counted[info.path] = (file.num_row_groups, file.metadata.num_rows)
             found.append((scheme + info.path, *self._counted[info.path]))
         return found
 

@@ -305,11 +305,12 @@ def recommend(
         BadArgument: the frame holds no requests, or the quotas can't be read.
     """
     whole = of_requests(requests)
+    charges = wanted.charged(whole).persist()  # read twice, where clients were told to wait
     transform = advised.recommend(
         quotas_of(quotas),
         lambda options: whole.transform(pack_requests(options)),
         advice,
-        requests=lambda: whole,
+        requests=lambda: charges,
         num_samples=num_samples,
         window_ms=window_ms,
     )
@@ -318,3 +319,4 @@ def recommend(
         return transform(sums)
     finally:
         sums.unpersist()
+        charges.unpersist()

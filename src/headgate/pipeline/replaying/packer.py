@@ -23,7 +23,7 @@ from headgate.pipeline.replaying.charges import opened, ops_and_amounts, replaya
 from headgate.pipeline.replaying.packed_format import CARRIED, LOGGED, PACKED, PackOptions
 from headgate.pipeline.replaying.packed_rows import SENT, Gathered, packed_rows_of, serialize
 from headgate.pipeline.sources.pieces import FilePiece
-from headgate.pipeline.sources.row_groups import TABLES, read_row_group, stat_of
+from headgate.pipeline.sources.row_groups import read_row_group, stat_of
 from headgate.pipeline.table import gathered
 from headgate.pipeline.workers.emit import EmitRequests, own_pieces
 from headgate.pipeline.workers.log_reader import ReadOptions
@@ -74,7 +74,7 @@ class PackLogs:
 
     def packed(self, own: list[FilePiece]) -> Iterator[Any]:
         """Read and pack some pieces."""
-        if any(s.kind not in TABLES for s in own):
+        if any(s.kind != "requests" for s in own):
             return PackRequests(self.options)(EmitRequests(self.read).read(own))
         return self._tables(own)
 

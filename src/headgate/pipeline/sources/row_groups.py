@@ -5,11 +5,10 @@ Read tables ``requests`` that were written before, a row group at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headgate.pipeline import schema
@@ -18,19 +17,6 @@ from headgate.pipeline.sources.compressed import reading
 from headgate.pipeline.sources.files import filesystem
 from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.table import Table
-
-# Columns of a table of requests that a version before 0.9 kept of a growing input, and the fields
-# of ``recorded`` that they became.
-EARLIER: Final = {
-    {"quota_user": "own_user", "quota_client_id": "own_client_id", "quota": "own_quota"}.get(
-        name, name
-    ): name
-    for name in schema.RECORDED.names
-}
-KEPT_EARLIER: Final = "kept earlier"
-"""Kind of a piece of such a table."""
-TABLES: Final = ("requests", KEPT_EARLIER)
-"""Kinds of pieces that are row groups of tables."""
 
 
 def read_row_group(piece: FilePiece, columns: Sequence[str]) -> Any:
@@ -55,8 +41,6 @@ def _read_row_group(piece: FilePiece, columns: Sequence[str]) -> Any:
         if _says_nothing(file.metadata.row_group(piece.start)):
             names = [n for n in names if n != "recorded"]
         table = file.read_row_group(piece.start, columns=names, use_threads=False)
-        if piece.kind == KEPT_EARLIER:
-            table = _with_recorded(table, file.read_row_group(piece.start, columns=list(EARLIER)))
     for at, field in enumerate(table.schema):
         wanted = EMITTED_REQUESTS.arrow.field(field.name).type
         if wanted != field.type and not pa.types.is_dictionary(field.type):
@@ -72,17 +56,6 @@ def _says_nothing(group: Any) -> bool:
             counts = column.statistics
             return bool(counts is not None and counts.null_count == group.num_rows)
     return False
-
-
-def _with_recorded(table: Any, earlier: Any) -> Any:
-    """Return a table with column ``recorded``, made of the columns that an earlier version kept."""
-    columns = {field: earlier[name] for name, field in EARLIER.items()}
-    batch = schema.RECORDED.batch(earlier.num_rows, columns)
-    none = pc.is_null(batch["op"])  # of logs
-    recorded = pa.StructArray.from_arrays(
-        batch.columns, fields=list(schema.RECORDED.arrow), mask=none
-    )
-    return table.append_column("recorded", recorded)
 
 
 def stat_of(of: Table, piece: FilePiece, table: Any) -> Any:

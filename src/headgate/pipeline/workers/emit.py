@@ -18,7 +18,7 @@ from headgate.pipeline.logs.line_parser import LogRow
 from headgate.pipeline.logs.line_sums import Sums
 from headgate.pipeline.sources.journal import activity_batches, request_batches, sums_of_rows
 from headgate.pipeline.sources.pieces import FilePiece
-from headgate.pipeline.sources.row_groups import TABLES, read_table
+from headgate.pipeline.sources.row_groups import read_table
 from headgate.pipeline.workers.activity_blobs import pack
 from headgate.pipeline.workers.log_reader import ActivityOfLogs, ReadOptions, RequestsOfLogs
 
@@ -46,7 +46,7 @@ class EmitRequests:
         for piece in pieces:
             if piece.kind == "journal":
                 yield from request_batches(piece)
-            elif piece.kind in TABLES:
+            elif piece.kind == "requests":
                 yield from read_table(piece)
             else:
                 yield from logs.read(piece)
@@ -74,7 +74,7 @@ class EmitActivity:
         for piece in pieces:
             if piece.kind == "journal":
                 yield from activity_batches(piece, connections=self.options.connections)
-            elif piece.kind in TABLES:
+            elif piece.kind == "requests":
                 for batch in read_table(piece):
                     _add_rows(batch, logs.sums, logs.side)
                     yield from sums_of_rows(batch)
