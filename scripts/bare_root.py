@@ -28,7 +28,7 @@ PAGE = ROOT / "bench" / "bare-root.md"
 SUITES = ("bookworm", "trixie")
 PACKAGES = ("python3", "python3-venv", "make", "ca-certificates")
 COMMANDS = ("make demo", "make test")
-# How this machine reaches its package registries, and whom it trusts.
+# How this machine reaches its package registries, and which certificates it trusts.
 PASSED_ON = (
     "PIP_INDEX_URL",
     "PIP_CERT",

@@ -91,7 +91,7 @@ def put(
 
 
 def produce(servers: str, client: str, over: threading.Event) -> None:
-    """Produce without a pause; "again" connects anew every second."""
+    """Produce without a pause; "again" opens a new connection every second."""
     while not over.is_set():
         producer = Producer({"bootstrap.servers": servers, "client.id": client, "linger.ms": 5,
                              "queue.buffering.max.kbytes": 2_000})  # fmt: skip

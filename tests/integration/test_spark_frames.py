@@ -66,7 +66,7 @@ def rounded(found: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def answers(requests: DataFrame) -> dict[str, list[tuple[Any, ...]]]:
-    """Return what is asked of requests: all rows, but of replay those columns that it adds."""
+    """Return the answers about requests: all rows, but of replay those columns that it adds."""
     thresholds = Thresholds(connections_per_s=20.0, producer_ids_per_s=20.0)
     decided = hp.replay(requests, QUOTAS).select("file", "seq", *schema.REPLAY.names[-7:])
     return {
@@ -238,7 +238,7 @@ def test_columns_keep_their_comments(spark: SparkSession, requests: DataFrame) -
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> Path:
-    """A compressed log that was cut, and a log with a line that is none."""
+    """A compressed log without its end, and a log with a line that is none."""
     lines = gzip.decompress(LOG.read_bytes()).splitlines(keepends=True)
     (tmp_path / "a.log.gz").write_bytes(gzip.compress(b"".join(lines[:800]))[:-4000])
     (tmp_path / "b.log").write_bytes(b"".join(lines[800:900]) + b"garbled {\n")
@@ -254,7 +254,7 @@ def test_modes_mean_what_they_do_in_spark(spark: SparkSession, damaged: Path) ->
     assert reader.option("mode", "DROPMALFORMED").load(str(damaged)).count() == whole
     kept = reader.options(mode="permissive", columnNameOfCorruptRecord="bad").load(str(damaged))
     bad = kept.where("bad is not null").select("file", "seq", "event", "is_charged", "bad")
-    # A line of its own is the one in whose middle the compressed log was cut.
+    # A line of its own is the one in whose middle the compressed log ends.
     assert kept.count() == whole + 3
     lines = sorted(row[2:] for row in bad.collect())
     assert all(line[:2] == ("malformed", False) for line in lines)

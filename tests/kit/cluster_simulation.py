@@ -17,7 +17,8 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.throttle.bps import PERIOD_MS, BpsQuotaManager
 from headgate.throttle.cluster import ClusterSplitter
-from headgate.throttle.pacing import Observation, PacedQuotaManager
+from headgate.throttle.observation import Observation
+from headgate.throttle.pacing import PacedQuotaManager
 
 TAGS = ("tenant", "")
 START_MS = 1_700_000_000_000

@@ -16,8 +16,9 @@ from headgate.throttle.bloom import ScalableBloomFilter
 from headgate.throttle.cluster import FLOOR, ClusterSplitter, split_demands
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.manager import ClientQuotaManager
+from headgate.throttle.observation import Observation
 from headgate.throttle.overrides import Overrides
-from headgate.throttle.pacing import Observation, PacedQuotaManager
+from headgate.throttle.pacing import PacedQuotaManager
 from headgate.throttle.producer_id import TimedIds
 from headgate.throttle.sensor import SampledRate
 from headgate.throttle.shares import fair_shares

@@ -130,7 +130,7 @@ def _picture(arguments: argparse.Namespace) -> Picture:
 
 
 def _unknown(client: AdminClient, arguments: argparse.Namespace) -> str:
-    """Say that nobody goes by the name asked about; those who may not ask of others aren't told."""
+    """Say that nobody has the name asked about, to those who may ask about everybody."""
     try:
         everybody = client.describe_live()
         quotas = client.describe_quotas().entities().result(_ASK_S)

@@ -9,6 +9,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from headgate.live import saying
 from headgate.live.picture import (
     BrokerPicture,
     ClientUse,
@@ -350,12 +351,12 @@ def _sentence(name: str, quota: QuotaWhy, state: State, picture: Picture) -> str
     if use is not None and use.coarse:
         rate = f"up to {rate_of(quota, use.rate)}"
     if state == "over":
-        beyond = f"{does} {rate}"
+        used = f"{does} {rate}"
         if use is not None and use.owed:
-            beyond = f"{doer(quota)} owes {debt(quota, use.owed)}"
+            used = f"{doer(quota)} owes {debt(quota, use.owed)}"
         elif use is not None and not use.coarse:
-            beyond = beyond(quota, f"{does} ", use.rate, quota.limit)
-        return f"{name} waits with what it sends next{where}, because {allows} and {beyond}."
+            used = saying.beyond(quota, f"{does} ", use.rate, quota.limit)
+        return f"{name} waits with what it sends next{where}, because {allows} and {used}."
     if state == "unenforced":
         return f"{name} isn't throttled by the gateway, though {allows}{where}; {does} {rate}."
     left = quota.headroom or 0.0

@@ -181,7 +181,7 @@ def activity(requests: DataFrame) -> DataFrame:
 
 def _quota_id(user: str, client_id: str) -> Column:
     """Return what ``quota.entity.quota_id`` gives of two columns; null where the first is."""
-    # Java's encoder leaves * as it is, and writes a space as +; Kafka's sanitizer mends both.
+    # Java's encoder leaves * as it is, and writes a space as +; Kafka's sanitizer encodes both.
     encoded = F.replace(F.url_encode(F.col(user)), F.lit("+"), F.lit("%20"))
     sanitized = F.replace(encoded, F.lit("*"), F.lit("%2A"))
     return F.concat(sanitized, F.lit(":"), F.coalesce(F.col(client_id), F.lit("")))

@@ -15,9 +15,9 @@ from headgate.quota.sanitizer import desanitize
 
 _WORDS: Final = frozenset({"default", "<default>", "null", "*"})
 _ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}")
-_PRINCIPAL: Final = re.compile(r"[Uu]ser:(.+)", re.DOTALL).fullmatch
+_PRINCIPAL: Final = re.compile(r"(?:User|user):(.+)", re.DOTALL).fullmatch
 _PATTERN: Final = re.compile(r"[\w.-]+\*").fullmatch
-_LISTED: Final = re.compile(r",\s*[Uu]ser:")
+_LISTED: Final = re.compile(r",\s*(?:User|user):")
 
 
 def name_notes(entities: Iterable[QuotaEntity]) -> list[str]:

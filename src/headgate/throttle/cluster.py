@@ -27,8 +27,9 @@ from typing import Final, Generic, TypeVar
 
 from headgate.steps import Work, finish
 from headgate.throttle.bps import PERIOD_MS
+from headgate.throttle.observation import Observation
 from headgate.throttle.overrides import Tags
-from headgate.throttle.pacing import BURST_MS, Observation
+from headgate.throttle.pacing import BURST_MS
 from headgate.throttle.shares import fair_shares
 
 FLOOR: Final = 0.02

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Unpack
+from typing import Final, Unpack
 
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.steps import Work, finish
 from headgate.throttle.java import LONG_MAX, UNLIMITED
 from headgate.throttle.line import Line, Place
+from headgate.throttle.observation import Observation
 from headgate.throttle.overrides import Overrides, Tags
 from headgate.throttle.registry import (
     SENSORS_AT_ONCE,
@@ -46,28 +47,6 @@ _new = tuple.__new__
 
 Moved = Callable[[Tags, float, int], None]
 """Takes a quota-id, its new bound and now, epoch ms."""
-
-
-class Observation(NamedTuple):
-    """
-    What a period showed of one quota-id on one broker; it travels between processes.
-
-    Attributes:
-        used_per_s: units charged, per second of the period.
-        throttled: whether a charge was told to wait, or the bucket was overdrawn when the period
-            ended: while a large request is repaid nothing may be charged, and more is wanted.
-        waited: part of the period, 0 to 1, in which the bucket was overdrawn.
-        requests: how many charges there were; 0: not known.
-        credit: units the bucket held when the period began; None: not known.
-        overdrawn: whether it was (all but) empty when the period ended.
-    """
-
-    used_per_s: float
-    throttled: bool
-    waited: float = 0.0
-    requests: int = 0
-    credit: float | None = None
-    overdrawn: bool = True
 
 
 @dataclass(slots=True, eq=False)

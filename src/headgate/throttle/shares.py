@@ -19,8 +19,9 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.steps import FEW, Work, finish, sorting
 from headgate.throttle.java import UNLIMITED
+from headgate.throttle.observation import Observation
 from headgate.throttle.overrides import Tags
-from headgate.throttle.pacing import Observation, PacedQuotaManager
+from headgate.throttle.pacing import PacedQuotaManager
 from headgate.throttle.registry import UNCHARGED, Common, Throttle
 
 PERIOD_MS: Final = 1000

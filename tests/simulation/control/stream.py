@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER_BPS
 from headgate.throttle.cluster import ClusterSplitter
+from headgate.throttle.observation import Observation
 from headgate.throttle.overrides import Tags
-from headgate.throttle.pacing import Observation
 from headgate.usage.splits import Heartbeat, Split, encode, encode_heartbeat
 from simulation import fibers
 from simulation.loop import PROCESS, Host

@@ -24,7 +24,7 @@ from headgate.gateway.splits.supervised import (
 )
 from headgate.quota.entity import QuotaEntity
 from headgate.steps import finish
-from headgate.throttle.pacing import Observation
+from headgate.throttle.observation import Observation
 
 PERIOD_MS = 1_000
 QUOTA = 100_000.0

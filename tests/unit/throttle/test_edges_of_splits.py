@@ -16,7 +16,7 @@ from headgate.throttle.cluster import (
     DemandEstimate,
     split_demands,
 )
-from headgate.throttle.pacing import Observation
+from headgate.throttle.observation import Observation
 
 TAGS = ("u", "")
 

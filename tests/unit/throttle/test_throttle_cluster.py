@@ -19,7 +19,7 @@ from headgate.throttle.cluster import (
     split_demands,
 )
 from headgate.throttle.java import UNLIMITED
-from headgate.throttle.pacing import Observation
+from headgate.throttle.observation import Observation
 from headgate.throttle.registry import Throttle
 from kit.cluster_simulation import (
     TAGS,

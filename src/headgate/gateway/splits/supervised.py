@@ -27,8 +27,8 @@ from headgate.steps import FEW, Work
 from headgate.throttle.bps import BpsQuotaManager
 from headgate.throttle.cluster import ClusterSplitter
 from headgate.throttle.java import UNLIMITED
+from headgate.throttle.observation import Observation
 from headgate.throttle.overrides import Tags
-from headgate.throttle.pacing import Observation
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.managers import Managers

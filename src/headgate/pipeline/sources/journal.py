@@ -142,7 +142,7 @@ def recorded_column(n: int, columns: Mapping[str, Any], none: Any) -> Any:
     Args:
         n: how many rows there are.
         columns: of RECORDED; absent ones are null.
-        none: says of which rows nothing is recorded.
+        none: for each row, whether nothing is recorded.
     """
     batch = RECORDED.batch(n, columns)
     mask = as_array(none, pa.bool_())

@@ -32,7 +32,7 @@ from headgate.quota.key import (
 from headgate.quota.precedence import select_limit
 from headgate.quota.table import QuotaTable
 from headgate.throttle.cluster import ClusterSplitter
-from headgate.throttle.pacing import Observation
+from headgate.throttle.observation import Observation
 from headgate.throttle.shares import allocate
 from headgate.usage.files import decode
 from headgate.usage.splits import Split
