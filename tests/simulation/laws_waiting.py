@@ -84,7 +84,8 @@ class Waits(Law):
         self._known: dict[int, set[tuple[str, bool]]] = {}
         keys = (key for _, key, _ in life.story.quotas)
         self._fetching = sorted({CONSUMED, *(key for key in keys if key.startswith(CONSUMED))})
-        self._charged: set[tuple[int, str]] = set()  # who is no newcomer: a connection, a client-id
+        # Who is no newcomer: a connection, a client-id, and whether by what it produced.
+        self._charged: set[tuple[int, str, bool]] = set()
         self._repaid_ns: dict[str, int] = {}  # when a principal's newcomer was charged, or left
         self._before: list[tuple[int, Quotas]] = []  # until when quotas were in force, and which
         self._owed: dict[tuple[int, str, tuple[str, str]], Owed] = {}
@@ -102,8 +103,9 @@ class Waits(Law):
         if row.view is None or row.kind != "record":
             return
         repays = not self.life.story.plain or row.quota_type == PRODUCED
-        if repays and (row.view.number, row.client) not in self._charged:
-            self._charged.add((row.view.number, row.client))
+        charge = row.view.number, row.client, row.quota_type == PRODUCED
+        if repays and charge not in self._charged:
+            self._charged.add(charge)
             self._repaid_ns[row.principal] = row.now_ns
         if row.throttle_ms > 0:
             until = row.now_ns + row.throttle_ms * NS_PER_MS
@@ -145,8 +147,9 @@ class Waits(Law):
             if other is view or life.principals.get(other.number) != who:
                 continue
             for one in (*other.flying.values(), *other.waiting.values()):
-                if (other.number, one.client) in self._charged or (
-                    plain and one.key != say.PRODUCE
+                produces = one.key == say.PRODUCE
+                if (other.number, one.client, produces) in self._charged or (
+                    plain and not produces
                 ):
                     continue
                 came_before = one.read_ns <= asked.read_ns or one.passed_ns >= 0
