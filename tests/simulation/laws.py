@@ -352,6 +352,7 @@ class NoGain(Law):
         self._ends: dict[Any, list[tuple[int, int]]] = defaultdict(list)  # and whose
         self._users: dict[Any, dict[int, View]] = defaultdict(dict)
         self._most: dict[Any, int] = defaultdict(int)
+        self._charged: set[int] = set()  # connections that produced
         self._levels: dict[Any, tuple[float, int, int, float]] = {}
         types = {PRODUCED, CONSUMED, *(key for _, key, _ in life.story.quotas)}
         self._types = {
@@ -377,6 +378,7 @@ class NoGain(Law):
             return
         key = self._uses(row.view, row.quota_type, row.tags)
         if is_produce:
+            self._charged.add(row.view.number)
             self._produced(key, row, row.view.number, late=late)
         fetches = row.quota_type.startswith(CONSUMED)
         if (fetches and self.life.story.delivers) or (
@@ -407,10 +409,15 @@ class NoGain(Law):
         return key
 
     def _left_unseen(self, view: View) -> bool:
-        """Whether a client has gone, unseen, and nothing of it is on its way to the broker."""
+        """
+        Whether a client has gone, unseen, and nothing of it is on its way to the broker.
+
+        One that has produced before can't be told from one that stays, and counts as that.
+        """
         line = self.life.line_of(view.number)
         gone = line is not None and line.gone == UNSEEN
-        return gone and not view.flying and view._going is None
+        still = view.flying or view._going is not None or view.number in self._charged
+        return gone and not still
 
     def _produced(self, key: Any, row: Row, number: int, *, late: bool) -> None:
         now = row.now_ns

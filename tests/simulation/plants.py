@@ -77,8 +77,8 @@ def fetch_gate_opens_early(patch: Patch) -> None:
     """It is closed for half of Kafka's throttle, as by a measured rate."""
     whole = fetch_gate.Gate.charged
 
-    def charged(self: Any, throttle_ms: int, bound: float, now_ms: int) -> None:
-        whole(self, throttle_ms // 2, bound, now_ms)
+    def charged(self: Any, throttle_ms: int, *more: Any) -> None:
+        whole(self, throttle_ms // 2, *more)
 
     patch.setattr(fetch_gate.Gate, "charged", charged)
 
@@ -397,7 +397,7 @@ FOUND_AT: Final[dict[str, int]] = {
     "early_requests_charged_late": 44,
     "headroom_waits_on_a_silent_peer": 7,
     "half_sent_request_reserves": 1,
-    "answer_swallowed_at_a_hang_up": 77,
+    "answer_swallowed_at_a_hang_up": 83,
     "acknowledgement_invented": 130,
     "held_answer_charged_by_its_deadline": 297,
     "charge_made_twice": 3,
