@@ -20,7 +20,7 @@ from headgate.wire.header import RequestHeader, build_request, parse_request_hea
 from headgate.wire.messages.produce import MOST_EMPTY
 from kit.playbook import START_MS
 
-from .conftest import Setup, beaten, gone_on, heartbeat, request, string
+from .conftest import Setup, beaten, gone_on, heartbeat, produce, produced, request, string
 
 Make = Callable[..., Setup]
 
@@ -230,7 +230,7 @@ def silent(correlation: int, client: str) -> bytes:
     ("made", "count", "at_once"),
     [
         (lambda n: silent(n, ""), 10_000, BUDGET),
-        (lambda n: silent(n, f"{n:05d}"), 5_000, BUDGET // 8),
+        (lambda n: silent(n, f"{n:05d}"), 5_000, 10),
         (lambda n: late(n, 0), 100, 4),
         (lambda n: request(78, 1, n, bytes(2_000)), 100, 4),
     ],
@@ -250,6 +250,28 @@ def test_requests_of_one_read_are_taken_a_few_at_a_time(
     assert b"".join(map(bytes, session.to_broker)) == b"".join(said)
     assert session.state.closed is None
     assert session.state.requests == count
+
+
+def test_answers_to_many_client_ids_are_charged_a_few_at_a_time(gateway: Make) -> None:
+    """Each may be the first that is charged to its client id: sensors, and lines in the journal."""
+    session = gateway({QuotaEntity.of(user="alice"): {PRODUCER: 1e12}}).session
+    session.upstream_ready(START_MS)
+    count = 200
+    asked = [produce(100, n, client=f"app-{n}") for n in range(1, count + 1)]
+    session.client_data(memoryview(bytearray(b"".join(asked))), START_MS)
+    gone_on(session)
+    assert len(session.state.unanswered) == count
+    said = b"".join(produced(n) for n in range(1, count + 1))
+    session.broker_data(memoryview(bytearray(said)), START_MS)
+    assert count - 21 <= len(session.state.unanswered) < count
+    gone_on(session)
+    assert b"".join(map(bytes, session.to_client)) == said
+    # Of those to one client id, far more are charged in one callback.
+    same = [produce(100, n) for n in range(1, count + 1)]
+    session.client_data(memoryview(bytearray(b"".join(same))), START_MS)
+    gone_on(session)
+    session.broker_data(memoryview(bytearray(said)), START_MS)
+    assert len(session.state.unanswered) < count - 100
 
 
 def test_what_comes_meanwhile_keeps_its_place(gateway: Make) -> None:

@@ -26,11 +26,11 @@ each object that is freed, old or new. So where new objects replace old ones, it
 TIMES: Final = 1
 """After two such looks the next one takes in what they left, so it is at three times ``YOUNG``.
 What is left then is old."""
-OLD: Final = 6
-"""After this many of those the next one takes in what is old and not settled: some 4,500 objects
+OLD: Final = 3
+"""After this many of those the next one takes in what is old and not settled: some 2,500 objects
 more each time, at most a quarter more than were left the last time."""
-MOST_OLD: Final = 8_000
-"""Old objects that a look may leave, in one to five ms; more than that are settled."""
+MOST_OLD: Final = 4_000
+"""Old objects that a look may leave, in half a ms to three ms; more than that are settled."""
 
 
 class Memory:

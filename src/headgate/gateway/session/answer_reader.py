@@ -34,6 +34,9 @@ other they are masked."""
 REWRITTEN: Final = 6
 """Bytes of an answer that is taken whole by a unit of work (``SessionState.budget``), as a power of
 two."""
+CHARGED: Final = 20
+"""Units of work of an answer to another client id than the one before: it may be the first that is
+charged to that client id, by a sensor and a line in the journal for each type of quota."""
 OWN_APIS: Final = {apis.DESCRIBE_CLIENT_QUOTAS: (0, 1), apis.ALTER_CLIENT_QUOTAS: (0, 1)}
 """The gateway answers these, so it advertises them even where the upstream lacks them."""
 
@@ -156,6 +159,7 @@ class AnswerReader:
             self._feed_token(data, now_ms)
             return
         rules, unanswered, out = state.rules, state.unanswered, state.to_client
+        charged = state.context
         run = pos = 0  # all before ``run`` is dealt with; from there up to ``pos`` it passes
         if self._left:
             run, pos = self._continue(data, now_ms)
@@ -177,6 +181,9 @@ class AnswerReader:
             asked = unanswered[0]
             plan = asked[1]
             state.budget -= 3 + (frame_bytes >> REWRITTEN) if plan.whole else 1
+            if asked[3] is not charged:
+                charged = asked[3]
+                state.budget -= CHARGED
             answer: Any = None  # what goes to the client in place of what came
             throttle = -1
             if plan.kind is _KIND_PRODUCE and avail >= frame_bytes:
