@@ -286,3 +286,34 @@ def test_mutations_that_are_refused_wait_for_no_debt_of_mutations() -> None:
     assert (create.kind, strict.kind) == (Kind.MUTATION, Kind.MUTATION)
     assert (create.owes, strict.owes) == (Kind.MUTATION, Kind.RELAY)
     assert create.bit != strict.bit
+
+
+def test_newcomers_that_wait_are_bounded_for_each_owner_and_keep_their_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lanes, "MOST_WAITING", 2)
+    came = Newcomers()
+    hers = lane_key("producer_byte_rate", "", "app", "mallory")
+    for key in (OTHER, hers):
+        came.book.leave(key, lane(500), 0)
+        came.come("first").enter([(key, 100.0)], 10, 1)
+    waiting = [came.come(name) for name in ("second", "third", "fourth")]
+    for one in waiting:
+        one.enter([(hers, 100.0)], 20, 1)
+    assert [one.turned_away for one in waiting] == [False, False, True]
+    assert list(came.book.queues[hers].waiting) == waiting[:2]
+    # Another principal has room of its own, at the same quota-id too.
+    other = came.come("other")
+    other.enter([(OTHER, 100.0)], 20, 1)
+    assert not other.turned_away
+    # Who leaves makes room; only the first one's leaving calls the next.
+    waiting[1].leave(30)
+    assert not came.called
+    last = came.come("last")
+    last.enter([(hers, 100.0)], 40, 1)
+    assert not last.turned_away
+    waiting[0].leave(50)
+    assert came.called == ["last"]
+    for one in (last, other):
+        one.leave(60)
+    assert came.book.waiting == {}

@@ -42,6 +42,10 @@ waits for debts again."""
 REPAYS_MS: Final = 10_000
 """How long one that repays is waited for when it may pass: a half-sent request, or one that waits
 in the broker, holds others no longer."""
+MOST_WAITING: Final = 1_000
+"""Newcomers of one owner that wait at a broker's queues; one more is closed, for each holds
+descriptors, and one that has hung up unseen can't be told apart. Those that wait keep their places.
+One goes in a second or so, so the last of them waits for a quarter of an hour."""
 SEEN_MS: Final = 1_000
 """How long it is waited for when it was charged: a hang-up that stood behind its request is seen by
 then, and it has left its end."""
@@ -62,6 +66,11 @@ class LaneKey(NamedTuple):
     user_tag: str
     client_tag: str
     principal: str
+
+    @property
+    def owner(self) -> str:
+        """Whose connections these are: the principal, or the quota-id's user."""
+        return self.principal or self.user_tag
 
 
 def lane_key(quota_type: str, user_tag: str, client_tag: str, principal: str) -> LaneKey:
@@ -129,13 +138,12 @@ class Queue:
         self.waiting: dict[Debts, None] = {}
 
     def wait(self, debts: Debts, now_ms: int) -> int:
-        """Return when a newcomer has to look again if nobody calls it; 0: it may pass."""
+        """Return when a newcomer that waits has to look again if nobody calls it; 0: it passes."""
         for one, (since_ms, until_ms) in tuple(self.repaying.items()):
             if not since_ms <= now_ms < until_ms:  # or the clock was set back
                 del self.repaying[one]
         if not self.repaying and next(iter(self.waiting), debts) is debts:
             return 0
-        self.waiting[debts] = None
         return max((until for _, until in self.repaying.values()), default=now_ms + REPAYS_MS)
 
     def call(self) -> None:
@@ -152,10 +160,12 @@ class LaneBook:
 
     Attributes:
         queues: where connections repay, by lane key.
+        waiting: how many newcomers wait at them, by owner.
     """
 
     def __init__(self) -> None:
         self.queues: dict[LaneKey, Queue] = {}
+        self.waiting: dict[str, int] = {}
         self._lanes: dict[LaneKey, list[Lane]] = {}  # heaps
         self._ends: list[tuple[int, LaneKey]] = []  # a heap of all; some are gone already
         self._fresh: list[tuple[int, LaneKey]] | None = None  # the next one, while it is made
@@ -264,6 +274,7 @@ class Debts:
         waits_by: what was told to the connection whose lane a newcomer waits for, or waited for
             last; None: it waited for none.
         waits_at: the lane key at whose queue it waits; None: at none.
+        turned_away: there was no room for it at a queue: the connection is to be closed.
         wake_ms: when it looks again there, epoch ms.
     """
 
@@ -273,6 +284,7 @@ class Debts:
         "_lanes",
         "nudge",
         "repays",
+        "turned_away",
         "waits_at",
         "waits_by",
         "wake_ms",
@@ -282,7 +294,7 @@ class Debts:
         self._book = book
         self._lanes: dict[LaneKey, Lane | None] = {}
         self.repays: dict[LaneKey, tuple[int, int]] = {}
-        self._gone = False
+        self._gone = self.turned_away = False
         self.nudge: Callable[[], None] | None = None
         self.waits_by: Told | None = None
         self.waits_at: LaneKey | None = None
@@ -334,7 +346,10 @@ class Debts:
             if queue is not None:
                 wake_ms = queue.wait(self, now_ms)
                 if wake_ms:
-                    self.waits_at, self.wake_ms = key, wake_ms
+                    if self in queue.waiting or self._step_in(key, queue):
+                        self.waits_at, self.wake_ms = key, wake_ms
+                    else:
+                        self.turned_away = True
                     return wake_ms
                 if key == before:
                     self._repay(key, kind, now_ms, now_ms)
@@ -407,18 +422,36 @@ class Debts:
 
     def _give_back(self, key: LaneKey, lane: Lane | None, now_ms: int) -> None:
         """Leave what isn't over, as it was before it was taken."""
-        if lane is not None and lane.left_ms(now_ms) > 0:
+        leaves = lane is not None and lane.left_ms(now_ms) > 0
+        if lane is not None and leaves:
             self._book.leave(key, lane.whole or lane, now_ms)
         queue = self._book.queues.get(key)
         if queue is not None:
-            queue.repaying.pop(self, None)
+            if queue.repaying.pop(self, None) is not None or leaves:
+                queue.call()
             self._step_out(key)
+
+    def _step_in(self, key: LaneKey, queue: Queue) -> bool:
+        """Wait at a queue; return whether there was room."""
+        waiting = self._book.waiting
+        count = waiting.get(key.owner, 0)
+        if count >= MOST_WAITING:
+            return False
+        waiting[key.owner] = count + 1
+        queue.waiting[self] = None
+        return True
 
     def _step_out(self, key: LaneKey) -> None:
         """Wait at a queue no more: the next one may go."""
         queue = self._book.queues.get(key)
         if queue is not None:
-            queue.waiting.pop(self, None)
-            queue.call()
+            was_first = next(iter(queue.waiting), None) is self
+            if queue.waiting.pop(self, self) is None:
+                waiting = self._book.waiting
+                waiting[key.owner] -= 1
+                if not waiting[key.owner]:
+                    del waiting[key.owner]
+            if was_first:
+                queue.call()
             if not (queue.repaying or queue.waiting):
                 del self._book.queues[key]

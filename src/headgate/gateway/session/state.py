@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.gateway.charging.lanes import Debts
+from headgate.gateway.charging.lanes import MOST_WAITING, Debts
 from headgate.gateway.charging.plans import Kind, Plan
 from headgate.gateway.session.commands import Ask, AwaitTurn, Close, Command, Continue, WakeAt
 from headgate.gateway.session.in_flight import Passing, told_before
@@ -241,6 +241,7 @@ class SessionState:
         # Kafka forgets it.
         # Differs: one that finds no such mute waits while another repays it, and may have hung up
         # unseen.
+        # Differs: a thousand newcomers of a principal wait in this way; one more is closed.
         if not self.known:
             self.entered |= plan.bit
             return now_ms
@@ -251,6 +252,8 @@ class SessionState:
             self.repays |= plan.bit
         if debts.is_in(lanes):
             self.entered |= plan.bit
+        elif debts.turned_away:
+            self.close("too-many-waiting", f"{MOST_WAITING} wait where others repay a debt")
         elif debts.waits_at is not None:
             if debts.nudge is None:
                 self.commands.append(AwaitTurn(debts))
