@@ -3,6 +3,10 @@ Decides the steps of the ZooKeeper transaction that alters one entity.
 
 Pure: znodes as read come in, steps and what changed go out. Versions in the steps make the
 transaction fail when a znode was changed in between; the store then reads and decides again.
+
+A znode goes with its last key. One that is made again has version 0, as the first one had, so its
+own version doesn't tell that it isn't the one that was read. But the folder of an entity's history
+stays, and each change of the entity's quotas or credentials raises that folder's version.
 """
 
 from __future__ import annotations
@@ -36,14 +40,14 @@ Nodes = Mapping[str, Node | None]
 
 
 def reads_of(alteration: QuotaAlteration) -> list[str]:
-    """Return the znodes that must be known to decide about an alteration."""
+    """Return the znodes that must be known to decide about an alteration, in reading order."""
     path = alteration.entity.path
     homes = {home_of(op.key) if op.key.is_known else KAFKA_HOME for op in alteration.ops}
     paths = [node for home in HOMES if home in homes for node in chain(home, path)]
     older = OLDER.get(alteration.entity)
     if older is not None and older not in paths:
         paths.append(older)
-    return [*paths, history_node(path)]
+    return [history_node(path), *paths]
 
 
 def decide(alteration: QuotaAlteration, nodes: Nodes, *, t_ms: int, origin: Origin) -> list[Step]:
@@ -72,8 +76,7 @@ def decide(alteration: QuotaAlteration, nodes: Nodes, *, t_ms: int, origin: Orig
             changed += own_changed
     if changed:
         folder = history_node(entity.path)
-        if nodes[folder] is None:
-            steps.append(Step("create", folder))
+        steps.append(unchanged_step(folder, nodes[folder]))
         steps.append(Step("sequence", f"{folder}/e_", encode_history(t_ms, origin, changed)))
     return steps
 
@@ -136,6 +139,22 @@ def write_config(links: list[str], config: Mapping[str, str], nodes: Nodes) -> l
             break
         steps.append(Step("delete", link, None, parent.version))
     return steps
+
+
+def unchanged_step(folder: str, before: Node | None) -> Step:
+    """
+    Return the step that fails if an entity was changed since it was read, and counts this change.
+
+    Kafka's own tools don't count theirs: where one deletes and makes a znode again between a read
+    and a transaction, this isn't seen.
+
+    Args:
+        folder: the folder of the entity's history (``history_node``).
+        before: that folder as it was before any other of the entity's znodes was read.
+    """
+    if before is None:
+        return Step("create", folder)
+    return Step("set", folder, before.data, before.version)
 
 
 def notice_step(home: str, path: str) -> Step:

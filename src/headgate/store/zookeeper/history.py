@@ -28,6 +28,7 @@ from headgate.store.zookeeper.change import (
     decode_history,
     encode_history,
     history_path,
+    unchanged_step,
 )
 from headgate.store.zookeeper.client import ZkClient
 from headgate.store.zookeeper.layout import AUDIT, CHANGE_PREFIX, HISTORY, history_node, sequence
@@ -116,12 +117,17 @@ class ZkHistory:
             for _ in range(MAX_ATTEMPTS):
                 if self._record(change):
                     break
+            else:
+                log.warning(
+                    "%s keeps changing: what was changed there past Headgate isn't in its history",
+                    change.path,
+                )
 
     def _record(self, change: ForeignChange) -> bool:
         """Write the part of a change that the history lacks; False if it has to be tried again."""
         folder = history_node(change.path)
-        # Each entry written here raises the folder's version: of two processes that find at the
-        # same time that an entry is missing, only one can write it.
+        # Each entry raises the folder's version: of two processes that find at the same time that
+        # an entry is missing, only one can write it.
         known = self._folder(folder)
         names = self._client.children([folder])[folder]
         # Named by the transaction: of several processes that watch, one records it, the others
@@ -133,12 +139,8 @@ class ZkHistory:
         if not changed:
             return True
         entry = encode_history(change.t_ms, FOREIGN, changed)
-        first = (
-            Step("create", folder)
-            if known is None
-            else Step("set", folder, known.data, known.version)
-        )
-        return self._client.commit([[first, Step("create", f"{folder}/{name}", entry)]])[0] is None
+        steps = [unchanged_step(folder, known), Step("create", f"{folder}/{name}", entry)]
+        return self._client.commit([steps])[0] is None
 
     def _since(
         self, folder: str, names: Sequence[str], zxid: int

@@ -15,9 +15,9 @@ from typing import Final
 from headgate.errors import StoreError
 from headgate.quota.entity import QuotaEntity
 from headgate.store.base import AuditEvent
-from headgate.store.zookeeper.change import notice_step, write_config
+from headgate.store.zookeeper.change import notice_step, unchanged_step, write_config
 from headgate.store.zookeeper.client import settled
-from headgate.store.zookeeper.layout import KAFKA_HOME, chain
+from headgate.store.zookeeper.layout import KAFKA_HOME, chain, history_node
 from headgate.store.zookeeper.read import config_at, entity_at, settings_in
 from headgate.store.zookeeper.store import ZooKeeperStore
 from headgate.wire.scram import HASHES
@@ -52,17 +52,21 @@ def alter_credentials(
             changing it.
     """
     path = QuotaEntity.of(user=user).path
-    links = chain(KAFKA_HOME, path)
+    links, folder = chain(KAFKA_HOME, path), history_node(path)
     deadline = time.monotonic() + _PATIENCE_S
     while True:
-        nodes = store.client.nodes(links)
+        nodes = store.client.nodes([folder, *links])
         node = nodes[links[-1]]
         config = settings_in(links[-1], node)
         new = {key: value for key, value in config.items() if ops.get(key, "") is not None}
         new.update({key: value for key, value in ops.items() if value is not None})
         if new == config:
             return
-        steps = [*write_config(links, new, nodes), notice_step(KAFKA_HOME, path)]
+        steps = [
+            *write_config(links, new, nodes),
+            notice_step(KAFKA_HOME, path),
+            unchanged_step(folder, nodes[folder]),
+        ]
         if settled(store.client, steps, links[-1], node) is None:
             break
         if time.monotonic() > deadline:
