@@ -87,6 +87,49 @@ class Seen:
         return table
 
 
+class Died(BaseException):
+    """Ends a call as a kill of its process does: nothing in the store may catch it to go on."""
+
+
+class Moments:
+    """Has something happen once amid a call: between two of the steps that the call consists of."""
+
+    def __init__(self) -> None:
+        self._left = -1
+        self._what: Callable[[], object] = lambda: None
+
+    def at(self, number: int, what: Callable[[], object]) -> None:
+        """Have something happen before the step of this number, from 0."""
+        self._left, self._what = number, what
+
+    def passed(self) -> None:
+        """Tell that a step comes."""
+        left, self._left = self._left, self._left - 1
+        if left == 0:
+            self._what()
+
+    def happened(self) -> bool:
+        """Whether the call came that far; nothing happens from now on."""
+        happened, self._left = self._left < 0, -1
+        return happened
+
+
+def called(
+    monkeypatch: pytest.MonkeyPatch, passed: Callable[[], None], owner: Any, *names: str
+) -> None:
+    """Tell before each call of these functions of a class or module."""
+
+    def telling(inner: Callable[..., Any]) -> Callable[..., Any]:
+        def told(*args: Any, **more: Any) -> Any:
+            passed()
+            return inner(*args, **more)
+
+        return told
+
+    for name in names:
+        monkeypatch.setattr(owner, name, telling(getattr(owner, name)))
+
+
 class StoreContract:
     """Subclasses give ``open_home``: opens one more store on this test's own empty home."""
 
@@ -102,6 +145,25 @@ class StoreContract:
     def empty_home(self) -> Callable[[], None]:
         """Take everything away from this test's home past any store."""
         raise NotImplementedError
+
+    @pytest.fixture
+    def reading(self) -> Moments:
+        """The moments of a call that reads."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def changing(self) -> Moments:
+        """The moments of a change in which another process may make one too."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def dying(self) -> Moments:
+        """The moments of a change in which its process may die."""
+        raise NotImplementedError
+
+    def impatient(self, store: QuotaStore) -> QuotaStore:
+        """Have a store take another process for dead that is in the middle of a change."""
+        return store
 
     @pytest.fixture
     def store(self, open_home: Opener) -> QuotaStore:
@@ -734,6 +796,124 @@ class StoreContract:
                 before = len(looks)
                 seen.until(lambda key=key, value=value: seen.table.get(ALICE, key) == value)
                 assert len(looks) - before <= self.most_looks
+
+    # --- what is there in part
+
+    def test_a_pair_is_read_though_its_user_has_nothing(
+        self, store: QuotaStore, open_home: Opener
+    ) -> None:
+        pairs = {
+            QuotaEntity.of(user=user, client_id=client): {key: 5.0}
+            for user in ("alice", DEFAULT)
+            for client, key in (("etl", PRODUCER), (DEFAULT, PRODUCER_SHARES), ("app", CONSUMER))
+        }
+        known, seen = open_home(), Seen()
+        known.watch(seen)
+        asked = [set_key(pair, key, 5.0) for pair, own in pairs.items() for key in own]
+        assert errors(store.alter(asked)) == [None] * 6
+        assert open_home().snapshot() == known.snapshot() == QuotaTable.of(pairs)
+        seen.until(lambda: seen.table == QuotaTable.of(pairs))
+        # What the user had and has no more leaves the pairs as they are.
+        for value in (1.0, None):
+            store.alter([set_key(ALICE, PRODUCER, value), set_key(ALICE, REQUEST, value)])
+        assert open_home().snapshot() == known.snapshot() == QuotaTable.of(pairs)
+        assert {h.entity for h in open_home().history()} == {*pairs, ALICE}
+
+    def test_a_change_amid_a_read_is_in_the_next_read(
+        self, store: QuotaStore, open_home: Opener, reading: Moments
+    ) -> None:
+        """Of what is read and of which version it is, the version must not be the newer one."""
+        other = open_home()
+        made = iter(range(1, 1_000))
+
+        def change() -> None:
+            value = float(next(made))
+            asked = [set_key(ALICE, PRODUCER, value), set_key(BOB, PRODUCER_IDS, value)]
+            assert errors(other.alter(asked)) == [None, None]
+            other.alter_broker_configs("1", {"max.connections": f"{value:.0f}"})
+
+        moments = 0
+        for number in range(200):
+            change()
+            reading.at(number, change)
+            store.snapshot()
+            if not reading.happened():
+                break
+            moments += 1
+            assert store.snapshot() == other.snapshot(), number
+            assert store.broker_configs() == other.broker_configs(), number
+        assert moments >= 3
+        for number in range(0, 200, 3):  # a store that reads for the first time
+            late = open_home()
+            reading.at(number, change)
+            late.snapshot()
+            if not reading.happened():
+                break
+            assert late.snapshot() == other.snapshot(), number
+        assert number >= 3
+
+    def test_a_change_amid_a_change_is_not_lost_in_silence(
+        self, store: QuotaStore, open_home: Opener, changing: Moments
+    ) -> None:
+        other = self.impatient(open_home())
+
+        def change() -> None:
+            # Its last keys go, and then it is made again.
+            asked = [set_key(ALICE, PRODUCER, None)], [set_key(ALICE, CONSUMER, 3.0)]
+            assert [errors(other.alter(each)) for each in asked] == [[None], [None]]
+
+        for number in range(200):
+            value = None if number % 2 else number + 1.0
+            other.alter([alteration(ALICE, producer_byte_rate=None, consumer_byte_rate=None)])
+            other.alter([alteration(ALICE, producer_byte_rate=7.0)])
+            changing.at(number, change)
+            try:
+                assert errors(store.alter([set_key(ALICE, PRODUCER, value)])) == [None]
+            except StoreError as exc:
+                assert exc.retriable
+                told = False
+            else:
+                told = True
+            if not changing.happened():
+                break
+            table = other.snapshot()
+            assert table.get(ALICE, CONSUMER) == 3.0, number
+            if told:  # else it may have been made after that
+                assert value in {h.after for h in other.history() if h.key == PRODUCER}, number
+                self.is_told_in_order(other)
+        assert number >= 1
+
+    def test_what_one_who_died_amid_a_change_left_is_told_in_order(
+        self, store: QuotaStore, open_home: Opener, dying: Moments
+    ) -> None:
+        other = self.impatient(open_home())
+
+        def die() -> None:
+            raise Died
+
+        other.alter([set_key(ALICE, PRODUCER, 1.0)])
+        for number in range(200):
+            value, who = 2.0 * number + 2.0, f"writer {number}"
+            dying.at(number, die)
+            try:
+                store.alter([set_key(ALICE, PRODUCER, value)], who=who)
+            except Died:
+                store = open_home()
+            if not dying.happened():
+                break
+            assert errors(other.alter([set_key(ALICE, PRODUCER, value + 1.0)])) == [None]
+            self.is_told_in_order(other)
+            made = [h for h in other.history() if h.after == value]
+            assert {h.who for h in made} <= {who}, number
+        assert number >= 3
+
+    def is_told_in_order(self, store: QuotaStore) -> None:
+        """Each change in the history begins where the one before it ended, and ends at what is."""
+        history, table = store.history(), store.snapshot()
+        for entity, key in {(h.entity, h.key) for h in history}:
+            told = [(h.before, h.after) for h in history if (h.entity, h.key) == (entity, key)]
+            assert [before for before, _ in told] == [None, *(after for _, after in told[:-1])]
+            assert told[-1][1] == table.get(entity, key)
 
     # --- closing
 

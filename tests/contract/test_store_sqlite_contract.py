@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from contract.suite import Opener, StoreContract
+from contract.suite import Moments, Opener, StoreContract, called
 from headgate.store import QuotaStore, open_store
 from headgate.store.sqlite import file as sqlite_file
+from headgate.store.sqlite import rows
 
 
 class TestSqlite(StoreContract):
@@ -34,3 +35,23 @@ class TestSqlite(StoreContract):
         yield opener
         for store in opened:
             store.close()
+
+    @pytest.fixture
+    def reading(self, monkeypatch: pytest.MonkeyPatch) -> Moments:
+        moments = Moments()
+        steps = ("identity", "latest", "log_since", "quotas", "brokers")
+        called(monkeypatch, moments.passed, rows, *steps)
+        return moments
+
+    @pytest.fixture
+    def changing(self, monkeypatch: pytest.MonkeyPatch) -> Moments:
+        moments = Moments()  # later moments are a transaction's: it locks the file
+        called(monkeypatch, moments.passed, sqlite_file.OpenFile, "begin")
+        return moments
+
+    @pytest.fixture
+    def dying(self, monkeypatch: pytest.MonkeyPatch) -> Moments:
+        moments = Moments()
+        called(monkeypatch, moments.passed, sqlite_file.OpenFile, "begin", "check")
+        called(monkeypatch, moments.passed, rows, "identity", "set_key", "count_change")
+        return moments

@@ -7,10 +7,13 @@ from collections.abc import Callable, Container, Iterator
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from contract.suite import Opener, StoreContract
+from contract.suite import Moments, Opener, StoreContract, called
 from headgate.embedded import EmbeddedKafka
 from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.store import QuotaStore
+from headgate.store.kafka.client import KafkaClient
 from headgate.store.kafka.store import KafkaStore
+from headgate.store.kafka.topic import QuotaTopic
 
 pytestmark = pytest.mark.kafka4
 
@@ -61,3 +64,26 @@ class TestKafka(StoreContract):
         # Kafka's own quotas are the cluster's, not the topic's: leave none behind.
         left = cleaner.snapshot().entities.items()
         cleaner.alter([QuotaAlteration(e, tuple(Op(k, None) for k in v)) for e, v in left])
+
+    @pytest.fixture
+    def reading(self, monkeypatch: pytest.MonkeyPatch) -> Moments:
+        moments = Moments()
+        called(monkeypatch, moments.passed, KafkaClient, "describe")
+        called(monkeypatch, moments.passed, QuotaTopic, "read_to_end", "locked")
+        return moments
+
+    @pytest.fixture
+    def changing(self, monkeypatch: pytest.MonkeyPatch) -> Moments:
+        moments = Moments()
+        called(monkeypatch, moments.passed, KafkaClient, "describe", "alter")
+        called(monkeypatch, moments.passed, QuotaTopic, "_attempt")
+        return moments
+
+    @pytest.fixture
+    def dying(self, changing: Moments) -> Moments:
+        return changing
+
+    def impatient(self, store: QuotaStore) -> QuotaStore:
+        assert isinstance(store, KafkaStore)
+        store._alterer.turn_s = 0.2
+        return store

@@ -2,12 +2,14 @@
 
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from contract.suite import Opener, StoreContract
+from contract.suite import Moments, Opener, StoreContract, called
 from headgate.embedded import EmbeddedZooKeeper
 from headgate.store import QuotaStore, open_store
+from headgate.store.zookeeper.client import ZkClient
 
 pytestmark = pytest.mark.kafka3
 
@@ -38,3 +40,28 @@ class TestZooKeeper(StoreContract):
         yield opener
         for store in opened:
             store.close()
+
+    @pytest.fixture
+    def reading(self, monkeypatch: pytest.MonkeyPatch) -> Moments:
+        """Many reads are in flight at once: others' transactions come between any two of them."""
+        moments = Moments()
+        inner = ZkClient._ask
+
+        def one_by_one(client: ZkClient, call: Any, paths: list[str]) -> dict[str, Any]:
+            found: dict[str, Any] = {}
+            for path in paths:
+                moments.passed()
+                found |= inner(client, call, [path])
+            return found
+
+        monkeypatch.setattr(ZkClient, "_ask", one_by_one)
+        return moments
+
+    @pytest.fixture
+    def changing(self, reading: Moments, monkeypatch: pytest.MonkeyPatch) -> Moments:
+        called(monkeypatch, reading.passed, ZkClient, "_commit")
+        return reading
+
+    @pytest.fixture
+    def dying(self, changing: Moments) -> Moments:
+        return changing

@@ -181,6 +181,37 @@ def test_the_revision_is_compared_after_what_a_dead_one_left_is_told(home: Home)
     assert home.state.turn is None
 
 
+@pytest.mark.parametrize(
+    ("told", "known", "made", "entries"),
+    [
+        (None, None, 9.0, [(None, 9.0)]),  # it was never set
+        (None, 5.0, 9.0, [(5.0, 9.0)]),  # set before there was a history
+        (5.0, 5.0, 9.0, [(None, 5.0), (5.0, 9.0)]),
+        (5.0, None, 9.0, [(None, 5.0), (5.0, 9.0)]),  # the dead one hadn't seen it yet
+        (5.0, 4.0, 9.0, [(None, 5.0), (5.0, 9.0)]),
+        (5.0, 5.0, None, [(None, 5.0), (5.0, None)]),
+        (5.0, 4.0, 5.0, [(None, 5.0)]),  # it died before it changed Kafka
+        (9.0, 5.0, 9.0, [(None, 9.0)]),  # it changed nothing
+    ],
+)
+def test_a_change_whose_writer_died_begins_where_the_history_ended(
+    home: Home,
+    told: float | None,
+    known: float | None,
+    made: float | None,
+    entries: list[tuple[float | None, float | None]],
+) -> None:
+    if told is not None:
+        home.process().set("a", PRODUCER, told)
+    turn = Turn("dead", 1, Origin("dead", "t"), {(ALICE, PRODUCER): (known, 9.0 if made else None)})
+    home.write(lambda _state: [turn_record(turn)])
+    home.put(ALICE, {PRODUCER: made})
+    home.process().set("b", PRODUCER_IDS, 1.0)
+    found = [e for e in home.state.entries(None, None) if e.key == PRODUCER]
+    assert [(e.before, e.after) for e in found] == entries
+    assert {e.who for e in found[(told is not None) :]} <= {"dead"}
+
+
 def test_one_who_was_held_up_before_it_changed_kafka_changes_nothing(home: Home) -> None:
     """Others took it for dead, and went on."""
     slow = home.process(turn_s=0.0)
