@@ -62,6 +62,18 @@ def test_what_cant_be_a_request_closes_with_a_reason(
     play >> FromClient(heartbeat(1)) << NOTHING
 
 
+@pytest.mark.parametrize(
+    "begin", [b"GET ", b"POST /", b"HEAD / HTTP/1.1\r\n", b"OPTIONS * HTTP/1.1", b"PRI * HTTP/2.0"]
+)
+def test_a_request_of_http_is_called_that(gateway: Make, begin: bytes) -> None:
+    setup = gateway()
+    setup.play >> Ready() << NOTHING
+    setup.play >> FromClient(begin) << Closed("oversized")
+    closed = setup.session.state.closed
+    assert closed is not None
+    assert closed.detail.startswith("from the client: an HTTP request at a port for Kafka clients")
+
+
 @pytest.mark.parametrize("between", [0, 3, REPLAYS - 1])
 def test_a_correlation_id_again_before_its_answer_closes(gateway: Make, between: int) -> None:
     play = gateway().play

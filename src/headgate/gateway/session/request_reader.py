@@ -42,6 +42,11 @@ COLLECTED: Final = 4
 MIN_REQUEST_BYTES: Final = 10
 """Key, version, correlation id and the length of a client id: the shortest header (v1)."""
 
+_HTTP_BEGINS: Final = frozenset(
+    (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"TRAC", b"PRI ")
+)
+"""How a request of HTTP begins, read where Kafka has a size."""
+
 _INT: Final = struct.Struct(">i").unpack_from
 _REQUEST: Final = struct.Struct(">iIih").unpack_from
 _HEAD_BYTES: Final = 14
@@ -407,6 +412,12 @@ class RequestReader:
     def _check_size(self, size: int) -> None:
         state = self._state
         if size > state.max_bytes:
+            if size.to_bytes(4, "big") in _HTTP_BEGINS:
+                raise RemoteProtocolError(
+                    "an HTTP request at a port for Kafka clients; the gateway's HTTP port is that "
+                    "of headgate.http.listener",
+                    reason="oversized",
+                )
             raise RemoteProtocolError(
                 f"a request of {size} bytes; at most {state.max_bytes} are taken"
                 + ("" if state.known else " before authentication"),
