@@ -105,6 +105,8 @@ def test_usage_agrees_with_sql_on_duckdb_to_the_byte(
     others: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    # Several brokers' lines under one broker-id leave gaps, which look like requests not logged.
+    all_read = "Every line was read." if log else "Every line that the log holds was read; "
     log = log or others
     tmp_path = tmp_path / "out"
     quotas = log.with_name(log.name.replace(".log.gz", ".quotas.json"))
@@ -121,7 +123,7 @@ def test_usage_agrees_with_sql_on_duckdb_to_the_byte(
     assert found["bad_lines"] == 0
     printed = capsys.readouterr()
     assert "busiest quota-ids" in printed.out
-    assert "Every line was read." in printed.out
+    assert all_read in printed.out
     assert "time zone of logs that print none: UTC" in printed.err
 
 
