@@ -64,8 +64,8 @@ _ASKED: Final = make_table(
 )
 
 
-CHARGED: Final = make_table(
-    "charged",
+_SEEN: Final = make_table(
+    "seen",
     "One row per charge for bytes; and one without a type for each broker of a batch of requests.",
     ("principal", "string", "who was charged"),
     ("client_id", "string", "its client-id"),
@@ -73,6 +73,12 @@ CHARGED: Final = make_table(
     *(column for column in _ASKED.columns if column.name in _SAME),
     ("decided", "long", "throttle time, by the quota"),
     ("told", "long", "throttle time, told to the client"),
+)
+CHARGED: Final = make_table(
+    "charged",
+    "One row per charge for bytes.",
+    *_SEEN.columns,
+    ("end_ms", "double", "the broker's last request, whichever client's"),
 )
 
 
@@ -85,23 +91,23 @@ _LOOKED_AT: Final = (
 
 
 def take_charged(batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield CHARGED rows of REQUESTS batches: a ``mapInArrow`` function."""
+    """Yield `_SEEN` rows of REQUESTS batches: a ``mapInArrow`` function."""
     for batch in batches:
         rows = pa.Table.from_batches([batch])
         rows = rows.filter(pc.invert(pc.is_in(rows["event"], pa.array(schema.EVENTS))))
         last = rows.group_by("broker_id").aggregate([("record_ms", "max")])
         ends = {"broker_id": last["broker_id"], "record_ms": last["record_ms_max"]}
-        yield CHARGED.batch(len(last), ends)
+        yield _SEEN.batch(len(last), ends)
         taken = pc.equal(rows["event"], "unrecord").fill_null(False)
         counts = pc.or_(rows["is_request"].fill_null(True), taken)
         is_bytes = pc.is_in(rows["quota_type"], pa.array(BYTES))
         rows = rows.filter(pc.and_(pc.and_(rows["is_charged"], is_bytes), counts))
         said = rows["throttle_time_ms"]
         decided = pc.coalesce(rows["decided_throttle_time_ms"], said)
-        columns = {name: rows[name] for name in CHARGED.names if name in rows.column_names}
+        columns = {name: rows[name] for name in _SEEN.names if name in rows.column_names}
         columns["is_exact"] = rows["bytes_exact"].fill_null(True)
         columns |= {"decided": decided, "told": said}
-        yield CHARGED.batch(len(rows), columns)
+        yield _SEEN.batch(len(rows), columns)
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,7 @@ class EmitCharged:
     options: ReadOptions
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield CHARGED rows; a log's other rows and columns don't enter the JVM."""
+        """Yield `_SEEN` rows; a log's other rows and columns don't enter the JVM."""
         read = EmitRequests(self.options)(batches)
         yield from take_charged(b.filter(pc.equal(b["kind"], "request")) for b in read)
 
@@ -272,12 +278,7 @@ def demand(
     assign = Assign(tuple(plans), None if only is None else frozenset(only))
 
     def transform(requests: DataFrame) -> DataFrame:
-        is_slim = requests.columns == list(CHARGED.names)
-        slim = requests if is_slim else charged(requests)
-        ends = slim.groupBy(F.col("broker_id").alias("of")).agg(F.max("record_ms").alias("end_ms"))
-        of_broker = F.col("broker_id").eqNullSafe(F.col("of"))
-        timed = slim.where("quota_type is not null").join(F.broadcast(ends), of_broker).drop("of")
-        asked = timed.mapInArrow(assign, _ASKED.struct)
+        asked = charged(requests).mapInArrow(assign, _ASKED.struct)
         ordered = asked.repartition(*_WHOSE).sortWithinPartitions(
             *_WHOSE, "record_ms", "file", "seq"
         )
@@ -288,10 +289,20 @@ def demand(
 
 
 def charged(requests: DataFrame) -> DataFrame:
-    """Return what `demand` looks at of a frame of requests: REQUESTS -> CHARGED."""
-    return requests.select(*_LOOKED_AT).mapInArrow(take_charged, CHARGED.struct)
+    """Return what `demand` looks at of a frame of requests: REQUESTS, or CHARGED -> CHARGED."""
+    if requests.columns == list(CHARGED.names):
+        return requests
+    return _ended(requests.select(*_LOOKED_AT).mapInArrow(take_charged, _SEEN.struct))
 
 
 def charged_of(spark: SparkSession, options: ReadOptions) -> DataFrame:
     """Return what `demand` looks at of logs and journals: CHARGED."""
-    return spread(spark, options.pieces).mapInArrow(EmitCharged(options), CHARGED.struct)
+    return _ended(spread(spark, options.pieces).mapInArrow(EmitCharged(options), _SEEN.struct))
+
+
+def _ended(seen: DataFrame) -> DataFrame:
+    """Give charges the time of their broker's last request: `_SEEN` -> CHARGED."""
+    ends = seen.groupBy(F.col("broker_id").alias("of")).agg(F.max("record_ms").alias("end_ms"))
+    of_broker = F.col("broker_id").eqNullSafe(F.col("of"))
+    timed = seen.where("quota_type is not null").join(F.broadcast(ends), of_broker)
+    return timed.select(*CHARGED.names)

@@ -161,12 +161,19 @@ def _with_epoch(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
     return transform
 
 
+def keys_of_types(quotas: Quotas) -> dict[str, list[QuotaKey]]:
+    """Return by quota type the keys that bind a request that is charged to it."""
+    configured = {key for table in quotas.tables for v in table.entities.values() for key in v}
+    return {
+        quota_type: [key, *(k for k in _ALSO.get(quota_type, ()) if k in configured)]
+        for quota_type, key in KEY_OF_TYPE.items()
+    }
+
+
 def _keys(quotas: Quotas) -> Column:
     """Return the keys that bind a row of activity, by its quota type, as text."""
-    configured = {key for table in quotas.tables for v in table.entities.values() for key in v}
     keys = F.array()
-    for quota_type, key in KEY_OF_TYPE.items():
-        mine = [key, *(k for k in _ALSO.get(quota_type, ()) if k in configured)]
+    for quota_type, mine in keys_of_types(quotas).items():
         texts = F.array(*[F.lit(str(k)) for k in mine])
         keys = F.when(F.col("quota_type") == quota_type, texts).otherwise(keys)
     return keys

@@ -18,31 +18,44 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from headgate.pipeline import schema
 from headgate.pipeline.answers.advice import BYTES, Advice, Observed, Proposal, Wants
+from headgate.pipeline.answers.demand import charged as bytes_charged
 from headgate.pipeline.answers.demand import demand
-from headgate.pipeline.answers.effective import effective
-from headgate.pipeline.answers.in_force import Changes, changes, in_force, without_own
+from headgate.pipeline.answers.effective import keys_of_types
+from headgate.pipeline.answers.in_force import (
+    Changes,
+    Client,
+    Key,
+    changes,
+    clients,
+    in_force,
+    used,
+    without_own,
+)
 from headgate.pipeline.answers.proposals import Sharers, propose
 from headgate.pipeline.answers.trial import (
     CURRENT,
     Fares,
+    Throttled,
     Tried,
     asked_of,
     harmless,
     plans_of,
 )
-from headgate.pipeline.answers.usage import resolve, usage
+from headgate.pipeline.answers.usage import usage
 from headgate.pipeline.answers.usage_parts import DAY_MS
-from headgate.pipeline.answers.what_if import options_of, what_if_packed
+from headgate.pipeline.answers.what_if import options_of
 from headgate.pipeline.quotas import KEY_OF_TYPE, Quotas
 from headgate.pipeline.replaying.packed_format import PackOptions
+from headgate.pipeline.replaying.replay import replay_packed
 from headgate.pipeline.table import largest, sums
 from headgate.quota.alteration import Op, QuotaAlteration
-from headgate.quota.entity import DEFAULT, QuotaEntity, parse_entity
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.precedence import Resolver
 from headgate.throttle.java import UNLIMITED
 
 _TAGS = ("quota_type", "quota_user", "quota_client_id")
@@ -61,7 +74,9 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
     """
 
     def transform(frame: DataFrame) -> DataFrame:
-        mine = frame.where(F.col("quota_type").isin(*advice.types)).withColumn("used", _used())
+        mine = frame.where(F.col("quota_type").isin(*advice.types)).withColumn("used", used())
+        # All of a quota-id's rows lie together: nothing below moves them again.
+        mine = mine.repartition(*_TAGS)
         reach = advice.window_s * 1000 - 1
         window = (
             Window.partitionBy(*_TAGS, "broker_id").orderBy("second_ms").rangeBetween(-reach, 0)
@@ -85,20 +100,9 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
             )
         )
         busiest = of_broker.groupBy(*_TAGS).agg(*largest("percentile", "peak", "quota", "held"))
-        day = F.floor(F.col("second_ms") / DAY_MS).alias("day")
-        daily = mine.groupBy(*_TAGS, day).agg(*sums("used"))
-        slope = F.regr_slope(F.log(F.col("used")), F.col("day"))
-        grown = F.when(F.count(F.lit(1)) >= 3, F.exp(slope) - 1.0)
-        growth = daily.where(F.col("used") > 0).groupBy(*_TAGS).agg(grown.alias("growth_per_day"))
-        seconds = mine.where(F.col("used") > 0).groupBy(*_TAGS)
-        span_ms = F.max("second_ms") - F.min("second_ms")
-        history = seconds.agg(
-            (F.floor(span_ms / 1000) + 1).alias("span_s"),
-            F.countDistinct("second_ms").alias("active_s"),
-        )
         # Without use (fetches that were all throttled, say) no figure can be given.
-        joined = busiest.where(F.col("peak") > 0).join(growth, [*_TAGS], "left")
-        joined = joined.join(history, [*_TAGS], "left").na.fill({"growth_per_day": 0.0})
+        joined = busiest.where(F.col("peak") > 0).join(_history(mine), [*_TAGS], "left")
+        joined = joined.na.fill({"growth_per_day": 0.0})
         limit = F.when(F.col("quota") < UNLIMITED, F.col("quota")).alias("current")
         figures = ("percentile", "peak", "growth_per_day", limit, "span_s", "active_s", "held")
         return joined.select(*_TAGS, *figures)
@@ -106,9 +110,26 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
     return transform
 
 
-def _used() -> Column:
-    """Return what counts as use: bytes of byte rates, else amounts."""
-    return F.when(F.col("quota_type").isin(*BYTES), F.col("bytes")).otherwise(F.col("amount"))
+def _history(mine: DataFrame) -> DataFrame:
+    """Return growth_per_day, span_s and active_s of each quota-id that used something."""
+    day = F.floor(F.col("second_ms") / DAY_MS).alias("day")
+    second = F.when(F.col("used") > 0, F.col("second_ms"))
+    seconds = mine.groupBy(*_TAGS, day, "second_ms").agg(
+        *sums("used"), F.max(second).alias("active_ms")
+    )
+    days = seconds.groupBy(*_TAGS, "day").agg(
+        *sums("used"),
+        F.min("active_ms").alias("first_ms"),
+        F.max("active_ms").alias("last_ms"),
+        F.count("active_ms").alias("active_s"),
+    )
+    daily = F.when(F.col("used") > 0, F.col("used"))
+    grown = F.when(F.count(daily) >= 3, F.exp(F.regr_slope(F.log(daily), F.col("day"))) - 1.0)
+    return days.groupBy(*_TAGS).agg(
+        grown.alias("growth_per_day"),
+        (F.floor((F.max("last_ms") - F.min("first_ms")) / 1000) + 1).alias("span_s"),
+        *sums("active_s"),
+    )
 
 
 def scaffold(current: Quotas, types: Sequence[str]) -> Quotas:
@@ -201,36 +222,49 @@ def recommend(
     how = advice or Advice()
 
     def transform(activity: DataFrame) -> DataFrame:
-        given = in_force(quotas, activity, how.types)
-        charged = activity.where(F.col("is_charged") & F.col("quota_type").isin(*how.types))
-        users = charged.select("principal").distinct().limit(2).count()
+        known = clients(activity)
+        charged = [each for each in known if each.quota_type in how.types]
+        given = in_force(quotas, charged)
         # Where nobody logs in, client-ids are all there is to tell clients apart.
-        current = scaffold(given, how.types) if users > 1 else given
-        current = replace(current, name=CURRENT)
-        had = changes(quotas, given, activity, how.types)
-        bare = without_own(activity)
-        seen = bare.transform(usage(current)).transform(observe(how)).collect()
+        several = len({each.principal for each in charged}) > 1
+        current = replace(scaffold(given, how.types) if several else given, name=CURRENT)
+        had = changes(quotas, given, activity, charged)
+        seen = without_own(activity).transform(usage(current)).transform(observe(how)).collect()
         observed = [replace(Observed(*row), other_limits=_others(had, row[:3])) for row in seen]
-        if requests is not None:
-            observed = with_wants(observed, requests(), current, **windows)
-        sharers, counts = _sharers(bare, current, how)
-        dead = _dead(activity, quotas, how)
-        proposals = propose(observed, quotas.tables[-1], sharers, dead, how)
-        plans = [current, *plans_of(proposals, current, how)]
-        options = options_of(plans, capacities={}, **windows)
-        replayed = pack(options).transform(what_if_packed(options)).groupBy("plan", *_TAGS)
-        waits = replayed.agg(*sums("throttled_requests", "throttle_time_ms")).collect()
-        throttled = {row[:4]: row[4:] for row in waits}
-        tried = Tried(plans, throttled, sharers, had.limits, counts)
-        if requests is not None:
-            asked = asked_of(proposals, tried, how)
-            played = demand(plans, **windows, only=asked)
-            tried.fares = Fares(requests().transform(played).collect() if asked else ())
-            proposals = harmless(proposals, tried, how)
-        rows = rows_of(proposals, tried, how)
-        return activity.sparkSession.createDataFrame(rows, schema.RECOMMEND.struct)
+        charges = bytes_charged(requests()).persist() if requests is not None else None
+        try:
+            if charges is not None:
+                observed = with_wants(observed, charges, current, **windows)
+            sharers, counts = _sharers(charged, current)
+            dead = _dead(known, quotas, how)
+            proposals = propose(observed, quotas.tables[-1], sharers, dead, how)
+            plans = [current, *plans_of(proposals, current, how)]
+            throttled = _throttled(pack, options_of(plans, capacities={}, **windows))
+            tried = Tried(plans, throttled, sharers, had.limits, counts)
+            if charges is not None:
+                asked = asked_of(proposals, tried, how)
+                played = demand(plans, **windows, only=asked)
+                tried.fares = Fares(charges.transform(played).collect() if asked else ())
+                proposals = harmless(proposals, tried, how)
+        finally:
+            if charges is not None:
+                charges.unpersist()
+        rows = [
+            dict(zip(schema.RECOMMEND.names, row, strict=True))
+            for row in rows_of(proposals, tried, how)
+        ]
+        found = schema.RECOMMEND.from_rows(rows)
+        return activity.sparkSession.createDataFrame(found, schema.RECOMMEND.struct)
 
     return transform
+
+
+def _throttled(pack: Callable[[PackOptions], DataFrame], options: PackOptions) -> Throttled:
+    """Return what plans throttle by a replay: requests and ms, by plan and quota-id."""
+    replayed = pack(options).transform(replay_packed(options)).where(F.col("plan") >= 0)
+    waits = replayed.groupBy("plan", *_TAGS).agg(*sums("throttled_requests", "throttle_time_ms"))
+    names = [plan.name for plan in options.plans]
+    return {(names[n], *key): (count, ms) for n, *key, count, ms in waits.collect()}
 
 
 def _others(had: Changes, key: tuple[str, str, str]) -> tuple[float | None, ...]:
@@ -238,29 +272,31 @@ def _others(had: Changes, key: tuple[str, str, str]) -> tuple[float | None, ...]
     return tuple(sorted(had.limits.get(key, ()), key=lambda v: (v is None, v or 0.0)))
 
 
-def _sharers(
-    activity: DataFrame, current: Quotas, how: Advice
-) -> tuple[Sharers, dict[tuple[str, str, str], int]]:
+def _sharers(charged: Iterable[Client], current: Quotas) -> tuple[Sharers, dict[Key, int]]:
     """Return who shares each quota-id, and how many requests it has."""
-    charged = activity.where(F.col("is_charged") & F.col("quota_type").isin(*how.types))
-    clients = charged.transform(resolve(current)).groupBy(*_TAGS, "principal", "client_id")
-    found: dict[tuple[str, str, str], list[tuple[str, str, float]]] = defaultdict(list)
-    counts: dict[tuple[str, str, str], int] = defaultdict(int)
-    for *key, principal, client_id, used, requests in clients.agg(
-        F.sum(_used()), F.sum("requests")
-    ).collect():
-        found[tuple(key)].append((principal or "", client_id or "", float(used or 0)))
-        counts[tuple(key)] += requests
+    resolver = Resolver(current.tables[-1])
+    found: dict[Key, list[tuple[str, str, float]]] = defaultdict(list)
+    counts: dict[Key, int] = defaultdict(int)
+    for each in charged:
+        tags = resolver(*each.names, KEY_OF_TYPE[each.quota_type]).tags
+        found[each.quota_type, *tags].append((*each.names, float(each.used or 0)))
+        counts[each.quota_type, *tags] += each.requests
     return found, counts
 
 
-def _dead(activity: DataFrame, quotas: Quotas, how: Advice) -> list[tuple[str, QuotaEntity, float]]:
+def _dead(
+    known: Iterable[Client], quotas: Quotas, how: Advice
+) -> list[tuple[str, QuotaEntity, float]]:
     """Return the quotas in force that bound nobody."""
-    keys = {str(KEY_OF_TYPE[t]): t for t in how.types}
-    rows = activity.transform(effective(Quotas.of(quotas.tables[-1]))).where(
-        (F.col("kind") == "dead") & F.col("quota_key").isin(*keys)
-    )
-    return [
-        (keys[r["quota_key"]], parse_entity(r["source"]), r["value"])
-        for r in rows.orderBy("quota_key", "source").collect()
+    table, last = quotas.tables[-1], Quotas.of(quotas.tables[-1])
+    keys, resolver = keys_of_types(last), Resolver(table)
+    bound = {
+        (key, resolver(*each.names, key).source) for each in known for key in keys[each.quota_type]
+    }
+    rows = [
+        (str(KEY_OF_TYPE[quota_type]), str(entity), (quota_type, entity, value))
+        for quota_type in how.types
+        for entity, value in table.for_key(KEY_OF_TYPE[quota_type]).items()
+        if (KEY_OF_TYPE[quota_type], entity) not in bound
     ]
+    return [row for _, _, row in sorted(rows, key=lambda r: r[:2])]

@@ -292,7 +292,8 @@ def recommend(
     """
     Propose quotas from use, and try them on the same requests: RECOMMEND.
 
-    Unlike the others it runs its jobs at once: what it proposes is what the next job tries.
+    Unlike the others it runs its jobs at once: what it proposes is what the next job tries. While
+    it runs the requests are persisted, so that they are read once.
 
     Args:
         requests: REQUESTS.
@@ -305,18 +306,18 @@ def recommend(
         BadArgument: the frame holds no requests, or the quotas can't be read.
     """
     whole = of_requests(requests)
-    charges = wanted.charged(whole).persist()  # read twice, where clients were told to wait
     transform = advised.recommend(
         quotas_of(quotas),
         lambda options: whole.transform(pack_requests(options)),
         advice,
-        requests=lambda: charges,
+        requests=lambda: whole,
         num_samples=num_samples,
         window_ms=window_ms,
     )
-    sums = activity(requests).persist()
+    whole.persist()  # for sums, for waits, and for the replay
+    sums = activity(whole).persist()
     try:
         return transform(sums)
     finally:
         sums.unpersist()
-        charges.unpersist()
+        whole.unpersist()

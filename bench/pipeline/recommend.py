@@ -1,0 +1,81 @@
+"""
+`hp.recommend` of a log in a session without settings, fresh and again: seconds, jobs and tasks.
+
+    python bench/pipeline/recommend.py [--log FILE] [--mb 2] [--jobs]
+
+The log is cut to --mb MB of text; 0 = all of it. The first run pays what a new session pays:
+Python workers, their imports and kernels. --jobs tells each job's seconds and tasks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+DATA = Path(__file__).parents[2] / "tests" / "data" / "pipeline"
+RUNS = ("fresh", "again", "again")
+
+
+def jobs_of(spark: Any, after: int) -> list[tuple[int, float, int, str]]:
+    """Return (number, seconds, tasks run, what for) of jobs whose number is over ``after``."""
+    store = spark.sparkContext._jsc.sc().statusStore()
+    jobs = store.jobsList(None)
+    found = []
+    for n in range(jobs.size()):
+        job = jobs.apply(n)
+        if job.jobId() <= after:
+            continue
+        begun, ended = job.submissionTime().get().getTime(), job.completionTime().get().getTime()
+        found.append((job.jobId(), (ended - begun) / 1000, job.numCompletedTasks(), job.name()))
+    return sorted(found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--log", type=Path, default=DATA / "public.log.gz")
+    parser.add_argument("--quotas", type=Path, default=DATA / "public.quotas.json")
+    parser.add_argument("--mb", type=float, default=2, help="of the log's text; 0 = all")
+    parser.add_argument("--jobs", action="store_true", help="tell every job")
+    arguments = parser.parse_args()
+
+    from headgate.embedded import spark_env
+
+    os.environ.update(spark_env())
+    from pyspark.sql import SparkSession
+
+    import headgate.pipeline as hp
+
+    spark = SparkSession.builder.master("local[*]").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.range(1).collect()
+    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
+        log = Path(folder) / "request.log"
+        opened = gzip.open if arguments.log.suffix == ".gz" else open
+        with opened(arguments.log, "rb") as text:
+            data = text.read(int(arguments.mb * 1e6) or -1)
+        log.write_bytes(data[: data.rindex(b"\n") + 1])
+        print(f"{log.stat().st_size / 1e6:.1f} MB, {data.count(10):,} lines")
+        last = max((n for n, *_ in jobs_of(spark, -1)), default=-1)
+        for run in RUNS:
+            begun = time.monotonic()
+            rows = hp.recommend(hp.requests(spark, log, broker_id=1), arguments.quotas).collect()
+            took = time.monotonic() - begun
+            jobs = jobs_of(spark, last)
+            last = jobs[-1][0]
+            print(
+                f"{run}: {took:.1f} s, {len(jobs)} jobs ({sum(j[1] for j in jobs):.1f} s), "
+                f"{sum(j[2] for j in jobs):,} tasks, {len(rows)} rows"
+            )
+            if arguments.jobs:
+                for number, seconds, tasks, name in jobs:
+                    print(f"    {number:4} {seconds:6.2f} s {tasks:5} tasks  {name}")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
