@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SLACK_NS: Final = 60 * NS_PER_MS
 HOLD_NS: Final = 10_500 * NS_PER_MS
 """Longest hold of a fetch (``headgate.fetch.hold.max.ms``), and some."""
-SEEN_NS: Final = 1_000 * NS_PER_MS
+SEEN_NS: Final = 100 * NS_PER_MS
 """How long a newcomer waits behind one that has repaid: by then its hang-up is seen."""
 REFUSED_NS: Final = 100 * NS_PER_MS
 """How long who is refused waits to be told (``connection.failed.authentication.delay.ms``)."""

@@ -9,6 +9,7 @@ import pytest
 
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.session.commands import AwaitTurn
 from headgate.gateway.session.session import Session
 from headgate.gateway.session.state import SessionState
 from headgate.quota.alteration import Op, QuotaAlteration
@@ -33,6 +34,8 @@ CAP_MS = {PRODUCER_BPS: 10_000, PRODUCER_SHARES: 2_000}
 class Client:
     """Asks again as soon as it may, by the connection it has or by a new one each time."""
 
+    time_ms = START_MS
+
     def __init__(self, rules: Enforcement, *, stays: bool, acks: int) -> None:
         self.rules, self.stays, self.acks = rules, stays, acks
         self.now_ms = START_MS
@@ -46,8 +49,13 @@ class Client:
         self.session = Session(state, build_plans(), StillFace())
         self.session.upstream_ready(self.now_ms)
 
+    def nudge(self) -> None:
+        """Look again now: the one that it waited for is charged, or has left."""
+        self.now_ms = min(self.now_ms, Client.time_ms + 1)
+
     def turn(self) -> None:
         session, now = self.session, self.now_ms
+        Client.time_ms = now
         session.wake(now)
         if not self.held:
             session.client_data(memoryview(bytearray(produce(SIZE, acks=self.acks))), now)
@@ -58,12 +66,18 @@ class Client:
                 session.broker_data(memoryview(bytearray(produced())), now)
         session.to_broker.clear()
         session.to_client.clear()
+        for command in session.commands:
+            if isinstance(command, AwaitTurn):
+                command.waits.nudge = self.nudge
         session.commands.clear()
         until_ms = session.state.throttled_until_ms
         if not self.held and not self.stays:
             session.close("client-gone", "", now)
             self._connect()
             until_ms = 0
+        debts = session.state.debts
+        if self.held and debts is not None and debts.waits_at is not None:
+            until_ms = debts.wake_ms
         self.now_ms = max(now + 1, until_ms)
 
 

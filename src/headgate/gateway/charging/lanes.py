@@ -46,7 +46,7 @@ MOST_WAITING: Final = 1_000
 """Newcomers of one owner that wait at a broker's queues; one more is closed, for each holds
 descriptors, and one that has hung up unseen can't be told apart. Those that wait keep their places.
 One goes in a second or so, so the last of them waits for a quarter of an hour."""
-SEEN_MS: Final = 1_000
+SEEN_MS: Final = 100
 """How long it is waited for when it was charged: a hang-up that stood behind its request is seen by
 then, and it has left its end."""
 
