@@ -12,7 +12,7 @@ from headgate.gateway.connection.link import Link
 from kit.claims import allowances
 from simulation import speech as say
 from simulation.conversations import LOGIN
-from simulation.laws import CONSUMED, FETCHES, PRODUCED, Law, Row
+from simulation.laws import CONSUMED, FETCHES, PRODUCED, UNSEEN, Law, Row
 from simulation.loop import NS_PER_MS
 from simulation.oracle import Quotas, resolve
 
@@ -34,6 +34,9 @@ LOOKS_AGAIN: Final = 3
 """The gateway may be asking its brokers something when all should be at rest. It asks once for each
 listener, one after the other. Over TLS that is six times there and back (handshake, login, two
 questions, goodbye), and a way takes up to 60 ms: 1.5 s for two listeners."""
+ORPHAN_WAIT_MS: Final = 10_000
+MOST_ORPHAN_WAITS: Final = 120
+"""Clients that hang up unseen are read when their mutes, and those before them, are over."""
 OWN: Final = frozenset({"sockets", "tasks"})
 """What it asks with; nothing else may be left when it is looked at again for the first time."""
 
@@ -314,6 +317,10 @@ class AtRest(Law):
         life = self.life
         if not life.gateway.started or not life.gateway.process.alive:
             return
+        for _ in range(MOST_ORPHAN_WAITS):
+            if not self._has_orphans():
+                break
+            life.loop.run(life.loop.now_ms + ORPHAN_WAIT_MS)
         left = self._left()
         for _ in range(LOOKS_AGAIN):
             if not left:
@@ -324,6 +331,11 @@ class AtRest(Law):
                 break
         for what, count in left.items():
             self.broken(f"{count} {what} are left")
+
+    def _has_orphans(self) -> bool:
+        """Whether a client's connection is open that hung up behind what isn't read yet."""
+        lines = (self.life.line_of(view.number) for view in self.life.watch.open.values())
+        return any(line is not None and line.gone == UNSEEN for line in lines)
 
     def _left(self) -> dict[str, int]:
         """Return how much of each thing is still there, of those that are."""
