@@ -16,7 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "build" / "notebooks"
-MOST_S = 120
+MOST_S = 600
 """A cell may take this long; the slowest takes a few seconds, but a machine may be loaded."""
 PLOTLY = "application/vnd.plotly.v1+json"
 

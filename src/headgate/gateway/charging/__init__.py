@@ -7,6 +7,7 @@ No clock, socket or log is used here: time is an argument. In the order a reques
 - ``client``: a client's connection, as charging sees it.
 - ``contexts``: who is charged, one principal with one client-id; made again when quotas change.
 - ``client_ids``: which client-ids of a principal are charged separately, and which together.
+- ``repaying``: newcomers that wait while another connection repays such a mute.
 - ``lanes``: mutes left by closed connections, which new connections of the quota-id wait out.
 - ``fetch_gate``: when a quota-id may fetch again, and which of its connections is next.
 - ``fetch_hold``: how long a connection's fetch is held at the gates of its quota-ids.

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
+from headgate.gateway.charging.repaying import REPAYS_MS, SEEN_MS, Queue
 from headgate.gateway.charging.told import Told, Used
 from headgate.steps import one_by_one
 
@@ -39,16 +40,10 @@ than come. For a while a few more than the most may be kept."""
 MOST_HELD: Final = 16
 """Lanes that a connection remembers as its own. A client that changes its client-id more often
 waits for debts again."""
-REPAYS_MS: Final = 10_000
-"""How long one that repays is waited for when it may pass: a half-sent request, or one that waits
-in the broker, holds others no longer."""
 MOST_WAITING: Final = 1_000
 """Newcomers of one owner that wait at a broker's queues; one more is closed, for each holds
 descriptors, and one that has hung up unseen can't be told apart. Those that wait keep their places.
-One goes in a second or so, so the last of them waits for a quarter of an hour."""
-SEEN_MS: Final = 100
-"""How long it is waited for when it was charged: a hang-up that stood behind its request is seen by
-then, and it has left its end."""
+One goes in a tenth of a second or so, so the last of them waits for minutes."""
 
 
 class LaneKey(NamedTuple):
@@ -118,40 +113,6 @@ class Lane(NamedTuple):
         if until_ms >= self.end_ms:
             return self
         return Lane(until_ms, now_ms, self.bound, self, self.used)
-
-
-class Queue:
-    """
-    Connections of one lane key that repay a left end, and newcomers that wait for them.
-
-    One newcomer goes at a time; those behind it wait for it as for any other that repays.
-
-    Attributes:
-        repaying: since when and until when each is waited for, epoch ms.
-        waiting: in the order in which they came.
-    """
-
-    __slots__ = ("repaying", "waiting")
-
-    def __init__(self) -> None:
-        self.repaying: dict[Debts, tuple[int, int]] = {}
-        self.waiting: dict[Debts, None] = {}
-
-    def wait(self, debts: Debts, now_ms: int) -> int:
-        """Return when a newcomer that waits has to look again if nobody calls it; 0: it passes."""
-        for one, (since_ms, until_ms) in tuple(self.repaying.items()):
-            if not since_ms <= now_ms < until_ms:  # or the clock was set back
-                del self.repaying[one]
-        if not self.repaying and next(iter(self.waiting), debts) is debts:
-            return 0
-        return max((until for _, until in self.repaying.values()), default=now_ms + REPAYS_MS)
-
-    def call(self) -> None:
-        """Have the first that waits look again."""
-        for first in self.waiting:
-            if first.nudge is not None:
-                first.nudge()
-            break
 
 
 class LaneBook:

@@ -152,11 +152,8 @@ class AnswerReader:
             self._left -= len(data)
             state.to_client.append(data)
             return
-        if self._kept is not None or self._rewriter.pending is not None:
-            self._keep(data)
-            return
-        if state.tokens:
-            self._feed_token(data, now_ms)
+        if self._kept is not None or self._rewriter.pending is not None or state.tokens:
+            self._set_aside(data, now_ms)
             return
         rules, unanswered, out = state.rules, state.unanswered, state.to_client
         charged = state.context
@@ -168,10 +165,7 @@ class AnswerReader:
             head += data
             data = memoryview(head)
         end = len(data)
-        while pos < end and state.closed is None and state.budget > 0:
-            avail = end - pos
-            if avail < 8:
-                break
+        while (avail := end - pos) >= 8 and state.closed is None and state.budget > 0:
             size, correlation_id = _ANSWER(data, pos)
             frame_bytes = size + 4
             if avail < frame_bytes and avail < _ANSWER_PEEK:
@@ -230,6 +224,13 @@ class AnswerReader:
             out.append(data[run:pos] if run or pos < len(data) else data)
         if pos < end:
             self._keep_head(data[pos:])
+
+    def _set_aside(self, data: memoryview, now_ms: int) -> None:
+        """Keep bytes behind an answer that waits, or take them for a bare SASL token."""
+        if self._kept is not None or self._rewriter.pending is not None:
+            self._keep(data)
+        else:
+            self._feed_token(data, now_ms)
 
     def _keep_head(self, head: memoryview) -> None:
         """Keep what can't be read yet: too little, or too much for one callback."""
