@@ -77,7 +77,7 @@ class Newcomers:
         return debts
 
 
-def test_a_newcomer_without_an_end_waits_until_who_took_one_is_charged_and_a_second_more() -> None:
+def test_a_newcomer_without_an_end_waits_until_who_took_one_is_charged_and_a_moment_more() -> None:
     came = Newcomers()
     came.book.leave(KEY, lane(500), 0)
     first, second, third = (came.come(name) for name in ("first", "second", "third"))
@@ -94,7 +94,8 @@ def test_a_newcomer_without_an_end_waits_until_who_took_one_is_charged_and_a_sec
     assert third.enter([(KEY, 100.0)], 600 + SEEN_MS, 1) > 600 + SEEN_MS  # not its turn
     assert second.enter([(KEY, 100.0)], 600 + SEEN_MS, 1) == 600 + SEEN_MS
     assert second.waits_at is None
-    assert third.enter([(KEY, 100.0)], 1_700, 1) == 1_600 + REPAYS_MS  # behind the second
+    second_ms = 600 + SEEN_MS
+    assert third.enter([(KEY, 100.0)], second_ms, 1) == second_ms + REPAYS_MS  # behind it
 
 
 def test_a_newcomer_takes_the_end_of_who_repaid_and_left() -> None:
