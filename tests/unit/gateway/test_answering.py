@@ -92,7 +92,7 @@ def test_readiness_names_it_and_is_503_where_no_broker_answers(others: dict[int,
         for broker_id, text in why_silent.items()
     }
     shown._ports = SimpleNamespace(books={})
-    shown._kept = SimpleNamespace(does_without=False)
+    shown._kept = SimpleNamespace(does_without=False, refuses=lambda: None)
     shown._trouble = lambda: None
     shown._splits = SimpleNamespace(note=lambda: "splits have expired")
     line = "broker 1 doesn't answer: it hangs"
