@@ -95,6 +95,8 @@ class Gates(Law):
         early = self._early.pop(view.number, None)
         if early is None or asked.key != say.FETCH or size != asked.answer_bytes:
             return
+        if len({key for _, key, _ in self.life.story.quotas if key.startswith(CONSUMED)}) > 1:
+            return  # one that had its turn under a quota isn't asked there again (fetch_hold)
         now_ns, end_ns = early
         if now_ns == self.life.loop.now_ns and size > EMPTY_BYTES:
             self.broken(f"{self.life.whose(view.number)} got a fetch of {size} bytes "

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 SLACK_NS: Final = 60 * NS_PER_MS
 HOLD_NS: Final = 10_500 * NS_PER_MS
 """Longest hold of a fetch (``headgate.fetch.hold.max.ms``), and some."""
-SEEN_NS: Final = 100 * NS_PER_MS
-"""How long a newcomer waits behind one that has repaid: by then its hang-up is seen."""
+SEEN_NS: Final = 1_000 * NS_PER_MS
+"""How long a newcomer waits behind one that has repaid, and behind those before it: 100 ms each."""
 REFUSED_NS: Final = 100 * NS_PER_MS
 """How long who is refused waits to be told (``connection.failed.authentication.delay.ms``)."""
 MOST_KEPT: Final = 2 * 262_144 + 66_560 + 65_536
