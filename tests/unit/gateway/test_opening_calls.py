@@ -21,7 +21,7 @@ from .conftest import heartbeat
 MOST_CALLS = 116
 """Functions of ours from accepting a connection to forgetting it, with one request between them.
 
-It is 104 where the broker is reached before the request is read. On a busy machine it is reached
+It is 105 where the broker is reached before the request is read. On a busy machine it is reached
 after that in most connections: then the request is held and weighed, which takes 12 calls more.
 """
 CONNECTIONS = 50
