@@ -142,6 +142,41 @@ def test_nobody_waits_for_who_is_never_charged_nor_for_a_clock_set_back(now_ms: 
     assert came.book.queues == {}
 
 
+def test_half_a_request_holds_newcomers_as_long_as_a_hang_up_may_be_unseen() -> None:
+    came = Newcomers()
+    came.book.leave(KEY, lane(500), 0)
+    first, second = came.come("first"), came.come("second")
+    first.enter([(KEY, 100.0)], 10, 1)
+    first.reads(True, 20)  # it may pass at 500 only
+    assert second.enter([(KEY, 100.0)], 20, 1) == 500 + SEEN_MS
+    first.reads(True, 550)  # more of it, not all
+    assert second.enter([(KEY, 100.0)], 560, 1) == 500 + SEEN_MS
+    first.reads(False, 570)  # it is whole, and waits in the broker
+    assert second.enter([(KEY, 100.0)], 500 + SEEN_MS, 1) == 570 + REPAYS_MS
+    assert came.called == []
+    first.reads(True, 650)  # of the next one: it is read, and would be seen to hang up
+    assert came.called == ["second"]
+    assert second.enter([(KEY, 100.0)], 650, 1) == 650 + SEEN_MS
+    first.charged(1, 700)
+    assert second.enter([(KEY, 100.0)], 700, 1) == 700 + SEEN_MS
+    assert second.enter([(KEY, 100.0)], 700 + SEEN_MS, 1) == 700 + SEEN_MS
+
+
+def test_who_is_past_half_a_request_isnt_held_again_when_it_is_whole() -> None:
+    came = Newcomers()
+    came.book.leave(KEY, lane(500), 0)
+    first, second = came.come("first"), came.come("second")
+    first.enter([(KEY, 100.0)], 10, 1)
+    second.enter([(KEY, 100.0)], 20, 1)
+    first.reads(True, 500)
+    assert second.enter([(KEY, 100.0)], 500 + SEEN_MS, 1) == 500 + SEEN_MS
+    first.reads(False, 700)
+    assert second.waits_at is None
+    for one in (first, second):
+        one.leave(800)
+    assert came.book.queues == {}
+
+
 def test_a_newcomer_waits_for_one_quota_at_a_time() -> None:
     came = Newcomers()
     came.book.leave(KEY, lane(500), 0)

@@ -242,6 +242,7 @@ class Debts:
     __slots__ = (
         "_book",
         "_gone",
+        "_half",
         "_lanes",
         "nudge",
         "repays",
@@ -255,7 +256,7 @@ class Debts:
         self._book = book
         self._lanes: dict[LaneKey, Lane | None] = {}
         self.repays: dict[LaneKey, tuple[int, int]] = {}
-        self._gone = self.turned_away = False
+        self._gone = self._half = self.turned_away = False
         self.nudge: Callable[[], None] | None = None
         self.waits_by: Told | None = None
         self.waits_at: LaneKey | None = None
@@ -341,6 +342,19 @@ class Debts:
                     queue.repaying[self] = (now_ms, now_ms + SEEN_MS)
                     queue.call()
         return not self.repays
+
+    def reads(self, half: bool, now_ms: int) -> None:
+        """Note that a request is half here, or all: others wait for one that is whole."""
+        if half == self._half:
+            return
+        self._half = half
+        for key, (_, pass_ms) in self.repays.items():
+            queue = self._book.queues.get(key)
+            if queue is not None and self in queue.repaying:
+                until_ms = max(now_ms, pass_ms) + (SEEN_MS if half else REPAYS_MS)
+                queue.repaying[self] = (now_ms, until_ms)
+                if half:
+                    queue.call()
 
     def paid(self, end_ms: int) -> None:
         """

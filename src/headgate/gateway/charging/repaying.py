@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from headgate.gateway.charging.lanes import Debts
 
 REPAYS_MS: Final = 10_000
-"""How long one that repays is waited for when it may pass: a half-sent request, or one that waits
-in the broker, holds others no longer."""
+"""How long one that repays is waited for when it may pass: its request may wait in the broker."""
 SEEN_MS: Final = 100
 """How long it is waited for when it was charged: a hang-up that stood behind its request is seen by
-then, and it has left its end."""
+then, and it has left its end. So it is when the rest of its request has yet to come: it is read
+then, and would be seen to hang up."""
 
 
 class Queue:

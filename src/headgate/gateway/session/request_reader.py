@@ -258,6 +258,8 @@ class RequestReader:
                 self._keep_head(data[pos:], verdict)
                 # A header that dribbles in began when its first byte came.
                 state.partial_since_ms = began_ms if began_ms and not pos else now_ms
+        if state.repays and state.debts is not None:
+            state.debts.reads(not self.at_rest, now_ms)
 
     def _put_back(self, data: memoryview, *, owned: bool) -> None:
         """Hold bytes until their turn; until a later callback if this one has done enough."""
