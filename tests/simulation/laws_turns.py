@@ -39,7 +39,8 @@ class Gates(Law):
         super().__init__(life)
         self._ends: dict[Any, tuple[int, int]] = {}  # by quota-id: simulated ns, wall ms
         self._before: dict[tuple[int, str], tuple[Any, tuple[int, int]]] = {}
-        self._early: dict[int, tuple[int, int]] = {}
+        # By connection and quota type: when a fetch was charged, and how long before its turn.
+        self._turns: dict[int, dict[str, tuple[int, int]]] = {}
         self._alone: dict[int, Asked] = {}  # by connection: what the next request waited behind
 
     def charged(self, row: Row) -> None:
@@ -58,13 +59,14 @@ class Gates(Law):
             return
         if row.kind == "unrecord":  # it was emptied: it closes nothing
             key, self._ends[key] = self._before.pop((view.number, row.quota_type))
-            self._early.pop(view.number, None)
+            self._turns.pop(view.number, None)
         elif row.kind == "record":
             key = (row.quota_type, row.broker, row.tags)
             end_ns, end_ms = ends = self._ends.get(key, (0, 0))
             self._before[view.number, row.quota_type] = (key, ends)
-            if row.now_ns < end_ns - EARLY_NS and row.t_ms < end_ms - 2:
-                self._early[view.number] = (row.now_ns, end_ns)
+            early = row.now_ns < end_ns - EARLY_NS and row.t_ms < end_ms - 2
+            turns = self._turns.setdefault(view.number, {})
+            turns[row.quota_type] = (row.now_ns, end_ns - row.now_ns if early else 0)
             if row.throttle_ms > 0:
                 self._ends[key] = (
                     max(end_ns, row.now_ns + row.throttle_ms * NS_PER_MS),
@@ -92,19 +94,19 @@ class Gates(Law):
     def telling(self, view: View, asked: Asked, head: bytes, size: int) -> None:
         if asked.key in FETCHES and asked.begun_ns > self.life.requoted_ns:
             self._alone[view.number] = asked
-        early = self._early.pop(view.number, None)
-        if early is None or asked.key != say.FETCH or size != asked.answer_bytes:
+        turns = self._turns.pop(view.number, {}).values()
+        if asked.key != say.FETCH or size != asked.answer_bytes or size <= EMPTY_BYTES:
             return
-        if len({key for _, key, _ in self.life.story.quotas if key.startswith(CONSUMED)}) > 1:
-            return  # one that had its turn under a quota isn't asked there again (fetch_hold)
-        now_ns, end_ns = early
-        if now_ns == self.life.loop.now_ns and size > EMPTY_BYTES:
+        early_ns = [early for at_ns, early in turns if at_ns == self.life.loop.now_ns]
+        # One that had its turn under a quota isn't asked there again (``fetch_hold``), but it waits
+        # for the last of them.
+        if early_ns and all(early_ns):
             self.broken(f"{self.life.whose(view.number)} got a fetch of {size} bytes "
-                        f"{(end_ns - now_ns) / 1e6:.1f} ms before its turn")  # fmt: skip
+                        f"{min(early_ns) / 1e6:.1f} ms before its turn")  # fmt: skip
 
     def crashed(self) -> None:
         self._ends.clear()
-        self._early.clear()
+        self._turns.clear()
 
 
 class Alone(Law):

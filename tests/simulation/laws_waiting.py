@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 SLACK_NS: Final = 60 * NS_PER_MS
 HOLD_NS: Final = 10_500 * NS_PER_MS
 """Longest hold of a fetch (``headgate.fetch.hold.max.ms``), and some."""
-SEEN_NS: Final = 1_000 * NS_PER_MS
-"""How long a newcomer waits behind one that has repaid, and behind those before it: 100 ms each."""
+SEEN_NS: Final = 100 * NS_PER_MS
+"""How long a newcomer waits behind one that has repaid, or whose request is half here."""
 REFUSED_NS: Final = 100 * NS_PER_MS
 """How long who is refused waits to be told (``connection.failed.authentication.delay.ms``)."""
 MOST_KEPT: Final = 2 * 262_144 + 66_560 + 65_536
@@ -247,6 +247,8 @@ class Waits(Law):
         self._look(view, asked)
         if asked.key == say.PRODUCE or asked.key in FETCHES:
             seen = self._known.setdefault(view.number, set())
+            if (asked.client, asked.key in FETCHES) not in seen:
+                self._repaid_ns[view_principal(view)] = self.life.loop.now_ns
             seen.add((asked.client, asked.key in FETCHES))
 
     def _look(self, view: View, asked: Asked) -> None:

@@ -63,6 +63,11 @@ def nobody_waits_for_who_repays(patch: Patch) -> None:
     patch.setattr(lanes.Queue, "wait", lambda *_: 0)
 
 
+def half_sent_request_holds_newcomers(patch: Patch) -> None:
+    """As it was: for ten seconds, like one that waits in the broker."""
+    patch.setattr(lanes.Debts, "reads", lambda self, half, now_ms: None)
+
+
 def debt_not_rescaled(patch: Patch) -> None:
     """A newcomer waits as long as by the quota that was, although it has been raised."""
     whole = lanes.Lane.until
@@ -104,8 +109,13 @@ def late_acks_taken_for_all(patch: Patch) -> None:
 
 
 def early_requests_charged_late(patch: Patch) -> None:
-    """Nobody's requests in flight are charged where another's may not fit, or a quota changes."""
-    patch.setattr(headroom.Allowance, "settle", lambda self, now_ms: None)
+    """Of what is in flight one client isn't charged where another's may not fit."""
+
+    def settle(self: Any, now_ms: int) -> None:
+        for client in tuple(self.early)[1:]:
+            client.charge_early(now_ms)
+
+    patch.setattr(headroom.Allowance, "settle", settle)
 
 
 def more_than_fits_goes_early(patch: Patch) -> None:
@@ -350,6 +360,7 @@ PLANTS: Final[tuple[tuple[Plant, frozenset[str]], ...]] = tuple(
         (newcomer_served_although_it_owes, ("ending never gains",)),
         (lane_shared_by_two, ("ending never gains",)),
         (nobody_waits_for_who_repays, ("ending never gains",)),
+        (half_sent_request_holds_newcomers, ("waiting",)),
         (debt_not_rescaled, ("waiting",)),
         (fetch_gate_stays_open, ("gates",)),
         (fetch_gate_opens_early, ("gates",)),
@@ -388,6 +399,7 @@ FOUND_AT: Final[dict[str, int]] = {
     "newcomer_served_although_it_owes": 1,
     "lane_shared_by_two": 5,
     "nobody_waits_for_who_repays": 80,
+    "half_sent_request_holds_newcomers": 44542764102,
     "debt_not_rescaled": 28,
     "fetch_gate_stays_open": 6,
     "fetch_gate_opens_early": 17,
