@@ -94,7 +94,9 @@ def test_why_says_who_is_held_by_what_and_tells_a_tenant_of_nobody_else(
             # A question as alice shares her quota-id, once the gateway has looked again.
             doer = "(it|the quota-id)"
             assert re.search(
-                f"because users/alice allows 30 kB/s and {doer} produces", why["sentence"]
+                f"because users/alice allows 30 kB/s and {doer} produced [0-9.]+ [kM]?B/s when the "
+                "wait was told",
+                why["sentence"],
             )
             assert why["because"].endswith("it overrides users/<default> (50 MB/s).")
             assert [rung[1] for rung in found["levels"] if rung[3]] == ["users/alice"]

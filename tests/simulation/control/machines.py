@@ -355,6 +355,9 @@ class Fleet:
         brokers = {n + 1: HostPort("10.9.0.1", 9093 + n) for n in range(self.shape.brokers)}
         return up.Cluster(CLUSTER, brokers, 1, True)
 
+    async def answers(self, *_: Any) -> None:
+        """Answer the gateway's own question in the brokers' place."""
+
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
         """Lead the product into this life while this lasts; ``doors.opened`` lasts already."""
@@ -392,6 +395,7 @@ def _led(fleet: Fleet) -> Iterator[None]:
         (instance, "boot_id", lambda: str(PROCESS.get().host.boot_ns)),
         (upkeep, "_compact_beside", _compact),
         (up, "discover", fleet.discover),
+        (up, "answers", fleet.answers),
         (__import__("headgate.store", fromlist=["x"]), "open_store", fleet.open_store),
         (streamed, "Consumer", fleet.stream.consumer),
         *fibers.places(),
