@@ -136,6 +136,8 @@ class StoreContract:
     #: Whether a watch looks again and again, and how many looks after a change show it at most.
     polls = False
     most_looks = 2
+    #: Of how many steps a read or a change consists at least: else nothing can come amid it.
+    fewest_steps = 3
 
     @pytest.fixture
     def open_home(self) -> Iterator[Opener]:
@@ -842,7 +844,7 @@ class StoreContract:
             moments += 1
             assert store.snapshot() == other.snapshot(), number
             assert store.broker_configs() == other.broker_configs(), number
-        assert moments >= 3
+        assert moments >= self.fewest_steps
         for number in range(0, 200, 3):  # a store that reads for the first time
             late = open_home()
             reading.at(number, change)
@@ -905,7 +907,7 @@ class StoreContract:
             self.is_told_in_order(other)
             made = [h for h in other.history() if h.after == value]
             assert {h.who for h in made} <= {who}, number
-        assert number >= 3
+        assert number >= self.fewest_steps
 
     def is_told_in_order(self, store: QuotaStore) -> None:
         """Each change in the history begins where the one before it ended, and ends at what is."""

@@ -362,7 +362,7 @@ PLANTS: Final[tuple[tuple[Plant, frozenset[str]], ...]] = tuple(
         (nobody_waits_for_who_repays, ("ending never gains",)),
         (half_sent_request_holds_newcomers, ("waiting",)),
         (debt_not_rescaled, ("waiting",)),
-        (fetch_gate_stays_open, ("gates",)),
+        (fetch_gate_stays_open, ("gates", "ending never gains")),
         (fetch_gate_opens_early, ("gates",)),
         (long_polls_pass_a_closed_gate, ("gates",)),
         (share_fetches_pass_a_closed_gate, ("gates",)),

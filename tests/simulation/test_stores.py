@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from contract.suite import Opener, StoreContract
+from contract.suite import Moments, Opener, StoreContract, called
 from headgate.clock import now_ms
 from headgate.errors import ApiError, StoreError
 from headgate.quota.alteration import Op, QuotaAlteration
@@ -33,6 +33,21 @@ class Simulated(StoreContract):
     """A home of some flavour, with real threads and the real clock: the contract is about these."""
 
     flavour = SQLITE
+    fewest_steps = 1
+
+    @pytest.fixture
+    def reading(self, monkeypatch: pytest.MonkeyPatch) -> Moments:
+        moments = Moments()
+        called(monkeypatch, moments.passed, SimStore, "_call")
+        return moments
+
+    @pytest.fixture
+    def changing(self, reading: Moments) -> Moments:
+        return reading
+
+    @pytest.fixture
+    def dying(self, reading: Moments) -> Moments:
+        return reading
 
     @pytest.fixture
     def home(self) -> Home:

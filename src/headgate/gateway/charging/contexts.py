@@ -120,7 +120,8 @@ class Contexts:
             ``headgate.quota.client.ids``.
         clock: returns epoch ms.
         owes: whether a quota-id still has to wait for a throttle that was told, or for its gate.
-        dropped: called with each quota-id whose sensor is dropped, since nothing counts there.
+        dropped: called with each quota-id whose sensor is dropped, since nothing counts there, and
+            with the time.
 
     Attributes:
         client_ids: say as which client-id a client is charged.
@@ -134,7 +135,7 @@ class Contexts:
         settings: Settings,
         clock: Callable[[], int],
         owes: Callable[[QuotaKey, Tags], bool],
-        dropped: Callable[[QuotaKey, Tags], None],
+        dropped: Callable[[QuotaKey, Tags, int], None],
     ) -> None:
         self._managers = managers
         self._clock, self._owes, self._dropped = clock, owes, dropped
@@ -286,7 +287,7 @@ class Contexts:
         for key, manager in self._managers.by_key.items():
             tags = manager.tags(principal, client_id)
             if tags[1] and manager.drop(tags):
-                self._dropped(key, tags)
+                self._dropped(key, tags, self._clock())
 
     def _make(self, principal: str, client_id: str) -> Context:
         exempt = principal in self.exempt

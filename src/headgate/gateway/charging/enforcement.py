@@ -241,17 +241,17 @@ class Enforcement:
         for key, manager in self.managers.by_key.items():
             for tags in manager.expiring(now_ms):
                 if tags is not None:
-                    self._dropped(key, tags)
+                    self._dropped(key, tags, now_ms)
                 yield
         yield from self.contexts.client_ids.releasing(now_ms)
         self.meters.crowded = self.contexts.client_ids.crowded
         yield from self.contexts.tidy()
         yield from self.gates.tidying(self.clock)
 
-    def _dropped(self, key: QuotaKey, tags: Tags) -> None:
+    def _dropped(self, key: QuotaKey, tags: Tags, now_ms: int) -> None:
         """Note that a quota-id's sensor is gone."""
         self.meters.forget(QuotaType(key.type), *tags)
-        self.journal.expire(self.broker_id, key, tags, self.clock())
+        self.journal.expire(self.broker_id, key, tags, now_ms)
 
     def _owes(self, key: QuotaKey, tags: Tags) -> bool:
         """Whether a quota-id still has to wait for what it was told, or for its gate."""
