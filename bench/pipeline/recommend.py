@@ -3,7 +3,7 @@
 
     python bench/pipeline/recommend.py [--log FILE] [--mb 2] [--jobs]
 
-The log is cut to --mb MB of text; 0 = all of it. The first run pays what a new session pays:
+Of the log the first --mb MB of text are read; 0 = all of it. The first run pays what a new session pays:
 Python workers, their imports and kernels. --jobs tells each job's seconds and tasks.
 """
 
