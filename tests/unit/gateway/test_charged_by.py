@@ -7,7 +7,8 @@ Requests go through a whole session. What they are charged is counted in the jou
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -33,7 +34,20 @@ from headgate.wire import apis
 from headgate.wire.header import build_request, is_flexible
 from kit.playbook import START_MS
 
-from .conftest import Setup, answer, fetch, fetched, frame, gone_on, plans, produced
+from .conftest import (
+    Setup,
+    answer,
+    beaten,
+    fetch,
+    fetched,
+    frame,
+    gone_on,
+    heartbeat,
+    plans,
+    produced,
+)
+from .enforcement_kit import Client
+from .enforcement_kit import made as made_rules
 
 Make = Callable[..., Setup]
 ALICE = QuotaEntity.of(user="alice")
@@ -86,7 +100,8 @@ def share_fetched(size: int) -> bytes:
 
 def made(gateway: Make, quotas: dict[QuotaEntity, dict[QuotaKey, float]]) -> tuple[Setup, Charges]:
     kept = Charges()
-    setup = gateway(quotas, CAPACITIES, journal=kept)
+    shared = {PRODUCER_SHARES, CONSUMER_SHARES} & {key for keys in quotas.values() for key in keys}
+    setup = gateway(quotas, CAPACITIES if shared else {}, journal=kept)
     setup.session.upstream_ready(START_MS)
     return setup, kept
 
@@ -242,3 +257,149 @@ def test_a_connection_that_was_charged_before_is_charged_by_what_is_in_force_now
     told(setup, produced())
     now = ("alice", "", 2e6) if who == "the quota" else ("alice", "app", 2e6)
     assert kept.by[PRODUCER.name] == [("alice", "", 1e6), now]
+
+
+NO_IDS: dict[str, tuple[bytes, bytes | None, set[QuotaKey]]] = {
+    **{name: SPECIAL[name] for name in SPECIAL if name != "DescribeClientQuotas"},
+    "Heartbeat": (heartbeat(), beaten(), {REQUEST}),
+}
+TINY = 1e-3
+"""A quota that no request fits: what fits may be charged before it is answered."""
+
+
+class Told(Charges):
+    """What each quota type charged and throttled, and what was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.amounts: dict[str, float] = {}
+        self.throttles: dict[str, list[int]] = {}
+        self.told: set[int] = set()
+
+    def record(self, *row: Any) -> None:
+        super().record(*row)
+        _, _, _, quota_type, _, amount, decision, told_ms, *_ = row
+        self.amounts[quota_type] = amount
+        self.throttles.setdefault(quota_type, []).append(decision[0])
+        self.told.add(told_ms)
+
+
+LIMITING = tuple(key for key in EVERY if key not in (PRODUCER_SHARES, CONSUMER_SHARES, MUTATION))
+"""Those that throttle a lone client; shares do so while their capacity is contested."""
+HALF_A_SECOND = {PRODUCER: 10.5, CONSUMER: 10.5, PRODUCER_BPS: 1.5, CONSUMER_BPS: 1.5,
+                 PRODUCER_IDS: 11.5}  # fmt: skip
+"""A lone request that is charged so many times its quota waits half a second: a rate's windows and
+the buckets' bursts are ten, one and eleven seconds."""
+
+
+def judged(gateway: Make, name: str, quotas: dict[QuotaKey, float]) -> Told:
+    """Have a request charged; where a throttle is due, it is told and waited for."""
+    request, reply, _ = {**SPECIAL, **NO_IDS}[name]
+    kept = Told()
+    setup = gateway({ALICE: quotas}, journal=kept)
+    setup.session.upstream_ready(START_MS)
+    said(setup, request)
+    if reply is not None:
+        setup.session.broker_data(memoryview(bytearray(reply)), START_MS)
+    assert {key: len(rows) for key, rows in kept.by.items()} == dict.fromkeys(
+        {key.name for key in quotas} | kept.by.keys(), 1
+    )
+    most = max(each[0] for each in kept.throttles.values())
+    assert kept.told == {most}
+    assert setup.session.state.throttled_until_ms == (START_MS + most if most else 0)
+    answers = b"".join(bytes(piece) for piece in setup.session.to_client)
+    assert reply is None or struct.pack(">i", most) in answers
+    return kept
+
+
+def cases() -> Iterator[Any]:
+    for name, (_, _, by) in NO_IDS.items():
+        for key in sorted(by, key=str):
+            for who in ("the quota", "the payer"):
+                if who == "the quota" or key != PRODUCER_IDS:  # users pay these, never a client-id
+                    yield pytest.param(name, key, who, id=f"{name}-{key}-{who}")
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(("name", "key", "who"), list(cases()))
+def test_one_quota_alone_decides_as_it_is_at_the_moment_of_the_charge(
+    gateway: Make, name: str, key: QuotaKey, who: str, moment: str
+) -> None:
+    """Alone, a quota is charged in other ways than beside others. It was charged to before."""
+    request, reply, _ = NO_IDS[name]
+    value = TINY
+    if key in HALF_A_SECOND:  # one request fits, a second one doesn't
+        amount = judged(gateway, name, {key: 1e9}).amounts[key.name]
+        value = 1.5 * amount / (HALF_A_SECOND[key] - 0.5)
+    entity = ALICE if who == "the quota" else QuotaEntity.of(user="alice", client_id="app")
+    first = QuotaTable.of({ALICE: {key: value}}, version=2)
+    before = first if key in HALF_A_SECOND else QuotaTable.of({BOB: {key: TINY}}, version=1)
+    after = QuotaTable.of({**first.entities, entity: {key: value * 1.1}}, version=3)
+    setup, kept = made(gateway, dict(before.entities))
+    said(setup, request.replace(struct.pack(">q", 7), struct.pack(">q", 8)))  # its producer id
+    if reply is not None:
+        told(setup, reply)
+    if before is not first:  # else what was charged is at hand
+        setup.rules.update(table_delta(before, first), START_MS)
+    kept.by.clear()
+    half, at = len(request) - 20, MOMENTS.index(moment)
+
+    def change(now: int) -> None:
+        if at == now:
+            setup.rules.update(table_delta(first, after), START_MS)
+
+    change(0)
+    said(setup, request[:half])
+    change(1)
+    said(setup, request[half:])
+    change(2)
+    if reply is not None:
+        told(setup, reply)
+    change(3)
+    # A weight limits nothing as long as its capacity isn't contested: the request fits.
+    is_new = at <= (1 if reply is None or key == PRODUCER_SHARES else 2)
+    tags = ("alice", "app") if who == "the payer" and is_new else ("alice", "")
+    ((*charged, bound),) = kept.by[key.name]
+    assert tuple(charged) == tags
+    if key not in (PRODUCER_SHARES, CONSUMER_SHARES):  # a weight is no bound
+        assert bound == (value * 1.1 if is_new else value)
+
+
+def pairs() -> Iterator[Any]:
+    for name, (_, _, by) in {**SPECIAL, **NO_IDS}.items():
+        for longer, shorter in permutations([key for key in LIMITING if key in by], 2):
+            yield pytest.param(name, longer, shorter, id=f"{name}-{longer}-{shorter}")
+
+
+@pytest.mark.parametrize(("name", "longer", "shorter"), list(pairs()))
+def test_of_two_quotas_both_are_charged_once_and_the_longer_throttle_is_told(
+    gateway: Make, name: str, longer: QuotaKey, shorter: QuotaKey
+) -> None:
+    """The request quota's throttle is a second where it is exceeded, by its window."""
+    amounts = judged(gateway, name, {longer: 1e9, shorter: 1e9}).amounts
+    quotas = {longer: 1e-3, shorter: 1e-3}
+    if shorter != REQUEST:
+        quotas[shorter] = amounts[shorter.name] / HALF_A_SECOND[shorter]
+    throttles = judged(gateway, name, quotas).throttles
+    (long_ms,), (short_ms,) = throttles[longer.name], throttles[shorter.name]
+    assert long_ms > short_ms > 0
+
+
+@pytest.mark.parametrize(("partitions", "told_ms"), [(20, 9_000), (11.5, 1_000)])
+@pytest.mark.parametrize("api", [apis.CREATE_TOPICS, apis.DELETE_TOPICS, apis.CREATE_PARTITIONS])
+def test_of_mutations_and_time_the_longer_throttle_is_told(
+    api: int, partitions: float, told_ms: int
+) -> None:
+    """By 20 partitions, a bucket of 11 at 1 a second is 9 s below zero."""
+    rules, kept = made_rules({ALICE: {MUTATION: 1.0, REQUEST: 1e-3}})
+    client: Any = Client()
+    client.spent_ns = 900_000_000
+    context, plan = rules.context("alice", "app"), plans()[api << 16 | 1]
+    quota = rules.mutations.quota(context, plan, START_MS)
+    quota.record(partitions, START_MS)
+    kept.rows.clear()
+    assert rules.mutation(client, context, plan, 100, 0, quota, START_MS) == told_ms
+    rows = {row[1]: row for row in kept.rows}
+    assert len(kept.rows) == len(rows) == 2
+    assert rows[REQUEST.name][4].throttle_time_ms == 1_000
+    assert rows[MUTATION.name][4].throttle_time_ms == (9_000 if partitions == 20 else 500)
