@@ -43,6 +43,39 @@ class Kept:
         return None
 
 
+def test_a_flood_of_client_ids_frees_a_few_clients_at_a_time() -> None:
+    """All that is kept of thousands of clients takes milliseconds to be freed."""
+    freed = 0
+
+    class Context:
+        principal = "alice"
+
+        def __init__(self, client_id: str) -> None:
+            self.client_id = client_id
+
+        def __del__(self) -> None:
+            nonlocal freed
+            freed += 1
+
+    journal = UsageJournal(Kept(), 11, 1_000)  # type: ignore[arg-type]
+    journal.start(1, 0, {PRODUCER.name: lambda _tags: {}})
+    plan: Any = next(iter(build_plans(pass_unknown=False).values()))
+    most = 0
+    for number in range(20_000):
+        client: Any = SimpleNamespace(
+            broker_id=1, listener="A", client_ip="10.0.0.1", connection="c", origins={},
+            origin_seen={},
+        )  # fmt: skip
+        context: Any = Context(f"app-{number}")
+        before = freed
+        decision = Throttle(0, "", context.client_id, 1e6)
+        journal.record(client, context, plan, PRODUCER.name, 0, 1.0, decision, 0, 0, 1, 1, None)
+        del client, context
+        most = max(most, freed - before)
+    assert 0 < most <= 20
+    assert freed >= 20_000 - 2 * 4_096
+
+
 def test_what_connections_share_is_worked_out_once_and_each_keeps_its_own_name() -> None:
     asked = 0
 

@@ -45,6 +45,30 @@ _LONG: Final = 1_024
 """Characters of a client id, of which only the last one is kept: it may have 32,767."""
 _MOST_SHARED: Final = 4_096
 """What connections have in common is kept for this many clients, and this many addresses."""
+_FREED_AT_ONCE: Final = 16
+"""Of what was kept before, so many are freed with each new one: all at once take 4 ms."""
+
+
+class Latest:
+    """
+    What was made for the latest keys: at most ``_MOST_SHARED``, and as many that are to be freed.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[Any, Any] = {}
+        self._past: dict[Any, Any] = {}
+
+    def get(self, key: Any) -> Any:
+        """Return what was kept for a key, or None."""
+        return self._made.get(key)
+
+    def keep(self, key: Any, made: Any) -> None:
+        """Keep what was made for a key."""
+        for _ in range(min(_FREED_AT_ONCE, len(self._past))):
+            self._past.popitem()
+        if len(self._made) >= _MOST_SHARED:  # of the past nothing is left by then
+            self._made, self._past = self._past, self._made
+        self._made[key] = made
 
 
 class UsageJournal(Journal):
@@ -69,8 +93,8 @@ class UsageJournal(Journal):
         self._own_columns = ORIGIN_COLUMNS.index("client_ip")  # and the next one, the connection
         self._windows: dict[str, Any] = {"num_samples": num_samples, "window_ms": window_ms}
         self._sensors: Sensors = {}
-        self._shared: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-        self._accepted: dict[tuple[int, str, str], Any] = {}
+        self._shared = Latest()
+        self._accepted = Latest()
         writer.start()
 
     def start(self, broker_id: int, t_ms: int, sensors: Sensors) -> None:
@@ -198,11 +222,10 @@ class UsageJournal(Journal):
         key = (broker_id, listener, client_ip)
         origin = self._accepted.get(key)
         if origin is None:
-            if len(self._accepted) >= _MOST_SHARED:
-                self._accepted.clear()
-            origin = self._accepted[key] = self._origin(
+            origin = self._origin(
                 "connection", "connection_creation_rate", broker_id, listener, client_ip=client_ip
             )
+            self._accepted.keep(key, origin)
         self._append((origin, t_ms, 1.0, None, throttle_ms, *_NO_ANSWER))
 
     def _of(self, client: ClientConnection, key: tuple[Any, ...]) -> Any:
@@ -213,11 +236,9 @@ class UsageJournal(Journal):
             quota_type, plan, context, user, client_id, uncharged = key
             kind = "norecord" if uncharged else "record"
             made = self._make(client, context, plan, kind, quota_type, user, client_id)
-            if len(self._shared) >= _MOST_SHARED:
-                self._shared.clear()
             shared = self._columns(made)
             if len(context.client_id) <= _LONG:
-                self._shared[client.broker_id, client.listener, key] = shared
+                self._shared.keep((client.broker_id, client.listener, key), shared)
         columns = [*shared[:at], client.client_ip, client.connection, *shared[at + 2 :]]
         return self._origin(*columns)
 
