@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import logging
 import ssl
 import struct
 import threading
@@ -10,6 +12,9 @@ from typing import Any
 
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from headgate.config import Settings
 from headgate.gateway import Gateway, GatewayThread
@@ -117,6 +122,112 @@ def test_an_mtls_client_without_upstream_credentials_is_refused_with_the_reason(
     assert say_versions("mallory") == b""
     closed = gateway.gateway.brokers[1].meters.listeners["TLS"].closed
     assert gateway.call(lambda: closed["no-upstream-credentials"]) == 1
+
+
+def for_certified(folder: Path, authority: trustme.CA) -> dict[str, str]:
+    """Settings of a listener TLS whose clients need a certificate; the authority is ca.pem."""
+    return {
+        "listeners": "TLS://127.0.0.1:0",
+        "listener.security.protocol.map": "TLS:SSL",
+        "headgate.upstream.security.protocol": "PLAINTEXT",
+        "headgate.upstream.shared.enable": "true",
+        "ssl.client.auth": "required",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": pem(folder, "server", authority.issue_cert("localhost")),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(folder / "ca.pem"),
+    }
+
+
+def over(gateway: GatewayThread, folder: Path, certificate: str) -> ssl.SSLSocket:
+    """Connect with a certificate; in TLS 1.3 its refusal is seen by the first read."""
+    context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+    context.load_cert_chain(certificate)
+    return context.wrap_socket(connect(gateway, "TLS"), server_hostname="localhost")
+
+
+def is_served(client: ssl.SSLSocket) -> bool:
+    try:
+        client.sendall(VERSIONS)
+        return read_answer(client)[4:8] == struct.pack(">i", 9)
+    except (EOFError, OSError):
+        return False
+
+
+def refused(caplog: pytest.LogCaptureFixture) -> list[str]:
+    told = [record.getMessage() for record in caplog.records]
+    return [line for line in told if "reason=tls-failed" in line]
+
+
+def test_a_connection_outlives_its_certificate_and_a_new_one_is_refused_with_the_reason(
+    start: Start, tmp_path: Path, authority: trustme.CA, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Certificates are looked at in the handshake alone, as in Kafka."""
+    caplog.set_level(logging.INFO)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    gateway = start(**for_certified(tmp_path, authority))
+    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=2)
+    short = pem(tmp_path, "short", authority.issue_cert("a@example", not_after=soon))
+    with over(gateway, tmp_path, short) as first:
+        assert is_served(first)
+
+        def is_over() -> bool:
+            with over(gateway, tmp_path, short) as later:
+                return not is_served(later)
+
+        wait_for(is_over, "the certificate to expire")
+        assert is_served(first)
+    assert any("certificate has expired" in line for line in refused(caplog))
+
+
+def chain_of(folder: Path, count: int) -> tuple[bytes, str]:
+    """Return a root's certificate, and the file of a client's with so many between both."""
+    now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(1)
+    made: list[bytes] = []
+    issuer, signer = "root", None
+    for number, name in enumerate(["root", *map(str, range(count)), "client"]):
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject, by = (
+            x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, each)])
+            for each in (name, issuer)
+        )
+        certificate = (
+            x509.CertificateBuilder(by, subject, key.public_key(), number + 1, now - day, now + day)
+            .add_extension(x509.BasicConstraints(name != "client", None), critical=True)
+            .sign(signer or key, hashes.SHA256())
+        )
+        made.append(certificate.public_bytes(serialization.Encoding.PEM))
+        issuer, signer = name, key
+    assert signer is not None
+    plain = serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    path = folder / f"chain-{count}.pem"
+    path.write_bytes(
+        b"".join([signer.private_bytes(serialization.Encoding.PEM, *plain), *made[:0:-1]])
+    )
+    return made[0], str(path)
+
+
+@pytest.mark.parametrize(("between", "served"), [(100, True), (101, False)])
+def test_a_chain_of_more_than_a_hundred_certificates_is_refused_with_the_reason(
+    start: Start,
+    tmp_path: Path,
+    authority: trustme.CA,
+    caplog: pytest.LogCaptureFixture,
+    between: int,
+    served: bool,
+) -> None:
+    caplog.set_level(logging.INFO)
+    root, chain = chain_of(tmp_path, between)
+    (tmp_path / "ca.pem").write_bytes(authority.cert_pem.bytes() + root)
+    gateway = start(**for_certified(tmp_path, authority))
+    with over(gateway, tmp_path, chain) as client:
+        assert is_served(client) is served
+    assert [("certificate chain too long" in line) for line in refused(caplog)] == [True] * (
+        not served
+    )
+    other = pem(tmp_path, "other", authority.issue_cert("a@example"))
+    with over(gateway, tmp_path, other) as client:
+        assert is_served(client)
 
 
 def over_tls(upstream: Upstream, folder: Path, **truststore: str) -> Settings:
