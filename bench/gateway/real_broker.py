@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +40,21 @@ from headgate.embedded import EmbeddedKafka  # noqa: E402
 RECORD_BYTES = 1_000
 
 
+HEADGATE = (Path(sys.executable).parent / "headgate",)
+
+
 def serve(
-    folder: Path, settings: Mapping[str, str], port: int, host: str = "127.0.0.1"
+    folder: Path,
+    settings: Mapping[str, str],
+    port: int,
+    host: str = "127.0.0.1",
+    program: Sequence[str | Path] = HEADGATE,
 ) -> subprocess.Popen[bytes]:
     """``headgate serve`` with these settings, when it answers at the port."""
     config = folder / "headgate.properties"
     config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     process = subprocess.Popen(
-        [Path(sys.executable).parent / "headgate", "serve", "--config", config],
+        [*program, "serve", "--config", config],
         stderr=(folder / "log").open("wb"),
     )
     wait_for(port, process, folder / "log", host)
@@ -61,6 +68,7 @@ def gateway(
     settings: Mapping[str, str] | None = None,
     rates: str = "producer_byte_rate=900000000000,consumer_byte_rate=900000000000",
     host: str = "127.0.0.1",
+    program: Sequence[str | Path] = HEADGATE,
 ) -> tuple[subprocess.Popen[bytes], int]:
     """``headgate serve`` with a quota on everybody (``user=<default>``) or on others only."""
     folder.mkdir()
@@ -82,7 +90,7 @@ def gateway(
          "--alter", "--add-config", rates, *entity],
         check=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip
-    return serve(folder, lines, port, host), port
+    return serve(folder, lines, port, host, program), port
 
 
 def produce(port: int, topic: str, count: int) -> None:

@@ -181,7 +181,7 @@ def test_a_connection_outlives_its_certificate_and_a_new_one_is_refused_with_the
 
 
 def chain_of(folder: Path, count: int) -> tuple[bytes, str]:
-    """Return a root's certificate, and the file of a client's with so many between both."""
+    """Return a root's certificate, and the file of a client's with this many between both."""
     now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(1)
     made: list[bytes] = []
     issuer, signer = "root", None

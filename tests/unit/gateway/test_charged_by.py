@@ -288,8 +288,8 @@ LIMITING = tuple(key for key in EVERY if key not in (PRODUCER_SHARES, CONSUMER_S
 """Those that throttle a lone client; shares do so while their capacity is contested."""
 HALF_A_SECOND = {PRODUCER: 10.5, CONSUMER: 10.5, PRODUCER_BPS: 1.5, CONSUMER_BPS: 1.5,
                  PRODUCER_IDS: 11.5}  # fmt: skip
-"""A lone request that is charged so many times its quota waits half a second: a rate's windows and
-the buckets' bursts are ten, one and eleven seconds."""
+"""A lone request that is charged this many times its quota waits half a second: a rate's windows
+and the buckets' bursts are ten, one and eleven seconds."""
 
 
 def judged(gateway: Make, name: str, quotas: dict[QuotaKey, float]) -> Told:

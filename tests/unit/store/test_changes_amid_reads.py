@@ -60,7 +60,7 @@ class Moments:
 
 
 class Zk:
-    """Znodes in memory, each read by itself."""
+    """Znodes in memory, each read separately."""
 
     def __init__(self) -> None:
         self.moments = Moments()

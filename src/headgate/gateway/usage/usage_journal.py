@@ -46,7 +46,7 @@ _LONG: Final = 1_024
 _MOST_SHARED: Final = 4_096
 """What connections have in common is kept for this many clients, and this many addresses."""
 _FREED_AT_ONCE: Final = 16
-"""Of what was kept before, so many are freed with each new one: all at once take 4 ms."""
+"""Of what was kept before, this many are freed with each new one: all at once take 4 ms."""
 
 
 class Latest:
