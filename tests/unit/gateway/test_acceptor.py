@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -286,3 +287,27 @@ async def test_only_so_many_that_came_too_fast_are_held(monkeypatch: pytest.Monk
         door.acceptor.close()
         assert door.acceptor._parked == {}
         assert all(sock.fileno() < 0 and timer.cancelled() for sock, timer in parked)
+
+
+async def test_without_free_descriptors_clients_wait_and_the_log_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with contextlib.ExitStack() as stack:
+        door = Door(stack)
+
+        def full(_sock: socket.socket) -> tuple[socket.socket, Any]:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(acceptor, "accept", full)
+            await door.knock(3)
+            door.clock.now_ms += 100
+            door.acceptor.slot_freed()
+            await door.turn()
+        assert door.meters.closed == {f"accept-{errno.EMFILE}": 2}
+        (said,) = [line for line in caplog.messages if "wait to be accepted" in line]
+        assert "Too many open files" in said
+        door.clock.now_ms += 100
+        door.acceptor.slot_freed()
+        await door.turn()
+        assert len(door.taken) == 3

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from headgate.clock import now_ms
-from headgate.gateway.connection.acceptor import accept, listen, size_buffers
+from headgate.gateway.connection.acceptor import AcceptFailures, accept, listen, size_buffers
 from headgate.gateway.log import get_logger
 from headgate.throttle.connection import host_address
 
@@ -53,6 +53,7 @@ class BootstrapListener:
         self._turn = itertools.count()
         self._next: Broker | None = None  # charged for the next connection
         self._waiting: asyncio.TimerHandle | None = None
+        self._failures = AcceptFailures()
         self._sock = listen(endpoint.address.host, endpoint.address.port, 128)
         size_buffers(self._sock, settings)
         self._loop = asyncio.get_running_loop()
@@ -101,7 +102,8 @@ class BootstrapListener:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:  # such as out of descriptors: don't spin
-            broker.listeners[self.name].meters.closed[f"accept-{error.errno}"] += 1
+            meters = broker.listeners[self.name].meters
+            self._failures.note(error, f"bootstrap {self.name}", meters)
             self._wait(_LOOK_MS)
             return
         self._next = None

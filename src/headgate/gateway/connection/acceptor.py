@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.clock import now_ms
 from headgate.gateway.log import get_logger
+from headgate.gateway.loop.log_limit import LogLimit
 from headgate.metrics.meters import BlockedMeter
 from headgate.throttle.connection import Outcome, host_address
 
@@ -32,6 +33,19 @@ _AGAIN_MS: Final = 100
 MOST_PARKED: Final = 1_000
 """Connections of addresses that come too fast and wait to be closed; if more come the one that
 waits longest is closed early, for each holds a descriptor."""
+
+
+class AcceptFailures:
+    """Counts failures to accept, and logs one a minute of each kind."""
+
+    def __init__(self) -> None:
+        self._lines = LogLimit("connections wait to be accepted", 1)
+
+    def note(self, error: OSError, listener: str, meters: ListenerMeters) -> None:
+        """Note one; who connects waits in the kernel's queue."""
+        meters.closed[f"accept-{error.errno}"] += 1
+        if self._lines.passes(error.errno, listener=listener):
+            log.warning("connections wait to be accepted", listener=listener, detail=str(error))
 
 
 class Acceptor:
@@ -67,6 +81,7 @@ class Acceptor:
         self._meters = meters
         self._journal = journal
         self._on_accept = on_accept
+        self._failures = AcceptFailures()
         self._now_ms = now_ms
         self._loop = asyncio.get_running_loop()
         self._reserved = False  # broker and listener are charged for the next connection
@@ -190,7 +205,7 @@ class Acceptor:
             return
         except OSError as error:
             # Out of descriptors: wait, rather than spin on a readable listener.
-            self._meters.closed[f"accept-{error.errno}"] += 1
+            self._failures.note(error, self.listener, self._meters)
             self._pause()
             return
         self._reserved = False
