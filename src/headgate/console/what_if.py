@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from threading import Thread
 from typing import Any, Final, NamedTuple
 
-from headgate.pipeline.answers.advice import HIDING_SHARE
+from headgate.pipeline.answers.advice import WAITING_SHARE
 from headgate.quota.key import CONNECTION, CONSUMER_SHARES, PRODUCER_SHARES, QuotaKey
 from headgate.quota.plan import Plan
 from headgate.quota.precedence import resolve
+from headgate.quota.table import QuotaTable
 
 PERIOD_MS: Final = 3_600_000
 MOST_EVENTS: Final = 1_000_000
@@ -69,7 +71,9 @@ class Tried(NamedTuple):
         before: under the present quotas.
         after: under the changed quotas.
         held: the share of its time that the client was told to wait, 0..1.
-        hides: whether the changed quotas might let it send more, so that ``after`` isn't known.
+        hides: whether the changed quotas might have let it send more than it did, so that ``after``
+            isn't known.
+        hides_now: whether the present ones might have, so that ``before`` isn't known.
     """
 
     key: QuotaKey
@@ -82,6 +86,30 @@ class Tried(NamedTuple):
     after: Throttled
     held: float = 0.0
     hides: bool = False
+    hides_now: bool = False
+
+    @property
+    def known(self) -> tuple[Throttled, ...]:
+        """What is known of told, before and after."""
+        sides = ((self.told, False), (self.before, self.hides_now), (self.after, self.hides))
+        return tuple(side for side, hidden in sides if not hidden)
+
+
+class _Waited(NamedTuple):
+    """
+    A quota under which a client waited.
+
+    Args:
+        tags: its quota-id's.
+        limit: the lowest; None: the journal tells none.
+    """
+
+    tags: tuple[str, str]
+    limit: float | None
+
+
+_Client = tuple[str, str, str]
+"""Quota type, principal and client-id."""
 
 
 class WhatIf(NamedTuple):
@@ -105,8 +133,7 @@ class WhatIf(NamedTuple):
     @property
     def longest_ms(self) -> int:
         """The longest bar: the most that any client waited in all."""
-        sides = ((r.told, r.before, *(() if r.hides else (r.after,))) for r in self.rows)
-        return max((side.ms for row in sides for side in row), default=0)
+        return max((side.ms for row in self.rows for side in row.known), default=0)
 
 
 def preload() -> None:
@@ -154,8 +181,8 @@ def what_if(
     concerned = _concerned(events, plan, tried, principals)
     table = events.filter(pa.array(concerned))
     found = _replayed(table, plan) if table.num_rows else []
-    held = _held(table)
-    rows = [_seen(row, held, plan) for row in found if row.key in tried]
+    held, waited = _held(table), _waited(table)
+    rows = [_seen(row, held, waited, plan) for row in found if row.key in tried]
     rows.sort(key=lambda r: (-abs(r.after.ms - r.before.ms), -r.amount, r.principal, r.client_id))
     shown, rest = rows[:MOST_ROWS], rows[MOST_ROWS:]
     return WhatIf(since_ms, table.num_rows, tuple(shown), len(rest), tuple(notes))
@@ -228,18 +255,54 @@ def _concerned(
     return chosen[pair.reshape(-1)]
 
 
-def _seen(row: Tried, held: dict[tuple[str, str, str], float], plan: Plan) -> Tried:
-    """Say whether what a client would have sent is unknown: it waited, and its limit would rise."""
-    share = held.get((row.key.name, row.principal, row.client_id), 0.0)
-    now, then = (
-        resolve(table, row.principal, row.client_id, row.key).value
-        for table in (plan.current, plan.desired)
+def _seen(
+    row: Tried, held: dict[_Client, float], waited: dict[_Client, list[_Waited]], plan: Plan
+) -> Tried:
+    """
+    Say whether what a client would have sent is unknown.
+
+    It waited for a good part of its time, and would have had a higher limit than while it waited;
+    or would have shared its limit with others than then, and waited less.
+    """
+    client = (row.key.name, row.principal, row.client_id)
+    share = held.get(client, 0.0)
+    if share <= WAITING_SHARE:
+        return row._replace(held=share)
+
+    def is_unknown(table: QuotaTable, tried: Throttled) -> bool:
+        found = resolve(table, row.principal, row.client_id, row.key)
+        return any(
+            found.value is None
+            or (was.limit is not None and found.value > was.limit)
+            or (found.tags != was.tags and tried.ms < row.told.ms)
+            for was in waited[client]
+        )
+
+    return row._replace(
+        held=share,
+        hides=is_unknown(plan.desired, row.after),
+        hides_now=is_unknown(plan.current, row.before),
     )
-    higher = now is not None and (then is None or then > now)
-    return row._replace(held=share, hides=higher and share > HIDING_SHARE)
 
 
-def _held(events: Any) -> dict[tuple[str, str, str], float]:
+def _waited(events: Any) -> dict[_Client, list[_Waited]]:
+    """Return under which quotas each client was told to wait."""
+    import pyarrow.compute as pc
+
+    names = ("quota_type", "principal", "client_id", "quota_user", "quota_client_id")
+    waits = events.filter(pc.greater(pc.fill_null(events["throttle_time_ms"], 0), 0))
+    for name in names:
+        at, words = waits.column_names.index(name), pc.fill_null(waits[name].cast("string"), "")
+        waits = waits.set_column(at, name, words)
+    found: dict[_Client, list[_Waited]] = defaultdict(list)
+    lowest = waits.group_by(list(names), use_threads=False).aggregate([("bound", "min")])
+    for row in lowest.to_pylist():
+        tags = (row["quota_user"], row["quota_client_id"])
+        found[tuple(row[n] for n in names[:3])].append(_Waited(tags, row["bound_min"]))
+    return found
+
+
+def _held(events: Any) -> dict[_Client, float]:
     """
     Return the share of its time that each client was told to wait, on the broker with the most.
 
@@ -259,7 +322,7 @@ def _held(events: Any) -> dict[tuple[str, str, str], float]:
     )
     order = np.lexsort((begin, whose))
     begin, ends = begin[order], (begin + waits)[order]
-    found: dict[tuple[str, str, str], float] = {}
+    found: dict[_Client, float] = {}
     for part in np.split(np.arange(len(order)), np.flatnonzero(np.diff(whose[order])) + 1):
         over = np.maximum.accumulate(ends[part])
         earlier = np.concatenate([begin[part[:1]], over[:-1]])

@@ -212,19 +212,48 @@ def test_the_last_hour_is_tried_under_the_change(console: Console, journal: Path
     assert widths[1] == 0 < widths[2] == 100
 
 
-def test_what_a_client_that_waits_would_do_with_more_is_not_seen(
+def test_what_a_client_that_waits_would_do_with_more_is_not_known(
     console: Console, journal: Path
 ) -> None:
     _, events = traffic(console.now_ms, users=("alice",), client_ids=("app-0",))
     write_journal(journal, [event._replace(throttle_time_ms=60_000) for event in events], 3_001)
     pair = {"entity": PAIR.path, "key": "producer_byte_rate"}
     page = console.client("operator").send_form("/change/preview", {**pair, "value": "5MB/s"}).text
-    assert 'not seen <span class="small">told to wait 100' in page
+    assert 'not known <span class="small">told to wait 100' in page
     page = console.client("operator").send_form("/change/preview", {**pair, "value": "5kB/s"}).text
-    assert "Changed quotas" in page
-    assert "not seen" not in page
+    (present, changed) = re.findall(r'<td class="set">(.*?)</td>', page, re.DOTALL)[-2:]
+    # Its quota is higher now than 9 kB/s, under which it waited.
+    assert "not known" in present and "not known" not in changed
     page = console.client("tenant", "payments").get(asked(console)).text
-    assert "Would have been, under the value asked for</dt><dd>not seen" in page
+    assert "Would have been, under the value asked for</dt><dd>not known" in page
+
+
+def test_undo_says_what_is_not_known_in_place_of_nothing(console: Console, journal: Path) -> None:
+    _, events = traffic(console.now_ms, users=("alice",), client_ids=("app-0",))
+    # It waits under 9 kB/s; that is raised, and the raise is to be taken back.
+    waits = [event._replace(throttle_time_ms=60_000, amount=500.0) for event in events]
+    write_journal(journal, waits, 3_001)
+    operator = console.client("operator")
+    form = {"entity": PAIR.path, "key": "producer_byte_rate"}
+    shown = preview(operator, **form, value="5MB/s")
+    operator.send_form("/change/apply", {**shown, "reason": "more"})
+    name = console.store.history()[-1].change
+    page = operator.get(f"/change/undo?change={name}").text
+    tried = page.partition("What it would have done")[2]
+    who = "user <bdi>alice</bdi>, client-id <bdi>app-0</bdi>"
+    (row,) = re.findall(rf"<tr><td[^>]*>{who}.*?</tr>", tried, re.DOTALL)
+    told, present, _ = re.findall(r'<td class="set">(.*?)</td>', row, re.DOTALL)
+    assert "not known" in present and "not known" not in told
+
+
+def test_without_a_gateway_it_is_said_that_clients_are_not_known(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console.parts.home, "_live", None)
+    page = console.client("operator").send_form("/change/preview", SET).text
+    affected = page.partition("Who is affected")[2].partition("</section>")[0]
+    assert "not known: which connected clients get another limit, and who waits now" in affected
+    assert "0 of" not in affected and "None of" not in affected
 
 
 @pytest.mark.parametrize("role", ["viewer", "tenant"])

@@ -139,9 +139,15 @@ def test_what_is_too_old_or_too_much_is_left_out_and_said(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("waits_ms", "quota", "hides"),
-    [(900, 30_000.0, True), (900, 4_000.0, False), (400, 30_000.0, False), (900, None, True)],
+    [
+        (900, 30_000.0, True),
+        (900, 4_000.0, False),
+        (400, 30_000.0, True),
+        (40, 30_000.0, False),
+        (900, None, True),
+    ],
 )
-def test_who_waits_most_of_its_time_hides_what_it_would_do_with_more(
+def test_who_waits_hides_what_it_would_do_with_more(
     tmp_path: Path, waits_ms: int, quota: float | None, hides: bool
 ) -> None:
     _, events = traffic(NOW, users=("bob",), client_ids=("x",))
@@ -153,7 +159,52 @@ def test_who_waits_most_of_its_time_hides_what_it_would_do_with_more(
     (row,) = found.rows
     assert row.held == pytest.approx(waits_ms / 1_000)
     assert row.hides == hides
+    assert not row.hides_now
     assert found.longest_ms == max(row.told.ms, row.before.ms, 0 if hides else row.after.ms)
+
+
+@pytest.mark.parametrize(
+    ("bound", "now", "then", "hides_now", "hides"),
+    [
+        (3_000.0, 30_000.0, 3_000.0, True, False),  # undo of a raise
+        (3_000.0, 3_000.0, 30_000.0, False, True),  # undo of a mistake
+        (3_000.0, None, 9_000.0, True, True),
+        (9_000.0, 9_000.0, 4_000.0, False, False),
+    ],
+)
+def test_what_waited_under_a_lower_quota_than_those_tried_is_not_known(
+    tmp_path: Path, bound: float, now: float | None, then: float, hides_now: bool, hides: bool
+) -> None:
+    _, events = traffic(NOW, users=("bob",), client_ids=("x",))
+    every = [
+        event._replace(
+            t_ms=NOW - 600_000.0 + 1_000 * n, amount=500.0, bound=bound, throttle_time_ms=300
+        )
+        for n, event in enumerate(events[:500])
+    ]
+    write_journal(tmp_path, every)
+    table = QuotaTable({} if now is None else {BOB: {PRODUCER: now}})
+    found = what_if(tmp_path, plan((BOB, then), table=table), NOW)
+    (row,) = found.rows
+    assert (row.hides_now, row.hides) == (hides_now, hides)
+    sides = [row.told, *([] if hides_now else [row.before]), *([] if hides else [row.after])]
+    assert found.longest_ms == max(side.ms for side in sides)
+
+
+def test_who_waited_for_others_quota_id_hides_what_it_would_do_alone(tmp_path: Path) -> None:
+    _, events = traffic(NOW, users=("bob",), client_ids=("x", "y"))
+    every = [
+        event._replace(t_ms=NOW - 600_000.0 + 1_000 * n, amount=500.0, throttle_time_ms=300)
+        for n, event in enumerate(events[:500])
+    ]
+    write_journal(tmp_path, every)
+    table = QuotaTable({BOB: {PRODUCER: 9_000.0}})
+    alone = QuotaEntity.of(user="bob", client_id="x")
+    found = what_if(tmp_path, plan((alone, 8_000.0), table=table), NOW)
+    assert {(row.client_id, row.hides_now, row.hides) for row in found.rows} == {
+        ("x", False, True),
+        ("y", False, False),
+    }
 
 
 def test_kernels_are_loaded_on_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,8 @@ UNITS: Final = {
 MAX_REQUEST_BYTES: Final = 1 << 20
 # A limit in force at which one such request waits no longer than this is left as it is.
 PATIENCE_S: Final = 60
+WAITING_SHARE: Final = 0.05
+"""Who was told to wait for more than this share of its time would have sent noticeably more."""
 # A client that was told to wait for more than this share of its time would have sent more; how
 # much more can't be seen.
 HIDING_SHARE: Final = 0.5

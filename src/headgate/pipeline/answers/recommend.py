@@ -16,13 +16,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from headgate.pipeline import schema
-from headgate.pipeline.answers.advice import BYTES, Advice, Observed, Proposal, Wants
+from headgate.pipeline.answers.advice import (
+    BYTES,
+    WAITING_SHARE,
+    Advice,
+    Observed,
+    Proposal,
+    Wants,
+)
 from headgate.pipeline.answers.demand import charged as bytes_charged
 from headgate.pipeline.answers.demand import demand
 from headgate.pipeline.answers.effective import keys_of_types
@@ -179,15 +186,11 @@ def rows_of(proposals: Iterable[Proposal], tried: Tried, advice: Advice) -> list
     return rows
 
 
-# What a client wants is inferred if it was told to wait for more than this share of its time.
-_WAITS: Final = 0.05
-
-
 def with_wants(
     observed: Sequence[Observed], requests: DataFrame, current: Quotas, **windows: int
 ) -> list[Observed]:
     """Return what was observed, with what throttled quota-ids want on their busiest broker."""
-    held = [o for o in observed if o.held > _WAITS and o.quota_type in BYTES]
+    held = [o for o in observed if o.held > WAITING_SHARE and o.quota_type in BYTES]
     if not held:
         return list(observed)
     wants: dict[tuple[str, str, str], Wants] = {}
