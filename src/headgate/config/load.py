@@ -5,11 +5,12 @@ Read `headgate.properties`: return each setting's value, or report every mistake
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from headgate.config.kinds import LONG_MAX, UsageTarget
+from headgate.config.kinds import LONG_MAX, PRINCIPALS, UsageTarget
 from headgate.config.listeners import WILDCARDS, Endpoint, HostPort, Listener
 from headgate.config.ports import PortPlan, overlaps
 from headgate.config.properties import Property, parse_properties
@@ -17,6 +18,7 @@ from headgate.config.setting import Setting
 from headgate.errors import ConfigError
 
 _PREFIX = "listener.name."
+_LISTED: Final = re.compile(r",\s*(?:User|user):")
 QUEUED_BYTES = 134_217_728
 """Default of ``queued.max.request.bytes``: the default longest frame, and a quarter more."""
 _CREDENTIALS = (
@@ -164,7 +166,18 @@ class _Reading:
         except ValueError as exc:
             self._problem(item.line, f"{key}: {exc}")
             return
+        if setting.kind is PRINCIPALS:
+            self._note_commas(item.line, key, value)
         (self.prefixed.setdefault(listener.lower(), {}) if listener else self.values)[name] = value
+
+    def _note_commas(self, line: int, key: str, principals: Iterable[str]) -> None:
+        """Warn of what reads as several principals and is one: only semicolons divide them."""
+        for name in sorted(principals):
+            first, *others = _LISTED.split(name)
+            if others:
+                written = ";".join(f"User:{each.strip()}" for each in (first, *others))
+                text = f"{key}: User:{name} is one principal, as in Kafka; for several write"
+                self.warnings.append((line, f"{text} {written}"))
 
     def _unknown(self, item: Property, name: str, listener: str) -> None:
         names = [s.name for s in self.table.values() if s.per_listener or not listener]

@@ -79,6 +79,17 @@ def test_55_3_static_defaults_are_unlimited_and_warn_when_given() -> None:
     assert "quota.producer.default is deprecated, use clients/<default>" in settings.warnings
 
 
+@pytest.mark.parametrize(
+    "name", ["super.users", "headgate.admin.principals", "headgate.exempt.principals"]
+)
+def test_principals_divided_by_a_comma_are_one_and_a_warning_says_so(name: str) -> None:
+    said = f"{name}: User:a, User:b is one principal, as in Kafka; for several write User:a;User:b"
+    assert said in Settings.from_properties({name: "User:c;User:a, User:b"}).warnings
+    for fine in ("User:a;User:b", "User:CN=a,OU=b"):
+        found = Settings.from_properties({name: fine}).warnings
+        assert found == Settings.from_properties({}).warnings
+
+
 def test_the_reference_page_is_the_tables() -> None:
     page = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
     assert page == settings_page()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import HeadgateError
@@ -36,6 +37,7 @@ def silent_lines(brokers: Mapping[int, Broker]) -> list[str]:
     return [f"broker {broker_id} doesn't answer: {why}" for broker_id, why in found if why]
 
 
+@dataclass(frozen=True)
 class Answering:
     """
     The questions to the brokers; ``Broker.silent`` says what became of the last one.
@@ -47,13 +49,10 @@ class Answering:
         ways: how they are asked.
     """
 
-    def __init__(
-        self, in_force: Current, brokers: Mapping[int, Broker], discovery: Discovery, ways: Ways
-    ) -> None:
-        self._in_force = in_force
-        self._brokers = brokers
-        self._discovery = discovery
-        self._ways = ways
+    in_force: Current
+    brokers: Mapping[int, Broker]
+    discovery: Discovery
+    ways: Ways
 
     async def keep(self, tasks: Tasks) -> None:
         """Ask for as long as the gateway runs; ``tasks`` write down what goes wrong."""
@@ -66,7 +65,7 @@ class Answering:
 
     async def ask(self) -> None:
         """Ask every broker once, all at the same time."""
-        asked = list(self._brokers.items())
+        asked = list(self.brokers.items())
         found = await asyncio.gather(*(self._ask(broker_id) for broker_id, _ in asked))
         for (broker_id, broker), why in zip(asked, found, strict=True):
             if why and not broker.silent:
@@ -82,9 +81,9 @@ class Answering:
             return ""  # it has left the cluster, or wasn't looked for yet
         listener, where = found
         try:
-            security, tls = await self._ways.own(listener)
-            timeout_ms = self._in_force.settings.for_listener(listener).upstream_connect_timeout_ms
-            setting = self._ways.own_setting(listener)
+            security, tls = await self.ways.own(listener)
+            timeout_ms = self.in_force.settings.for_listener(listener).upstream_connect_timeout_ms
+            setting = self.ways.own_setting(listener)
             await up.answers(where, security, tls, timeout_ms, setting)
         except HeadgateError as error:
             return str(error)
@@ -92,7 +91,7 @@ class Answering:
 
     def _where(self, broker: int) -> tuple[str, HostPort] | None:
         """Return a listener and the broker's address there."""
-        for listener, cluster in self._discovery.clusters.items():
+        for listener, cluster in self.discovery.clusters.items():
             if broker in cluster.brokers:
                 return listener, cluster.brokers[broker]
         return None
