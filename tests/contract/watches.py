@@ -1,4 +1,4 @@
-"""Who watches is told of every change in order; a history keeps them, and who made them."""
+"""Who watches is told every change in order; a history keeps them, and who made them."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from headgate.store import AuditEvent, QuotaStore
 
 
 class Watches(Homed):
-    """Who watches is told of every change in order; a history keeps them, and who made them."""
+    """Who watches is told every change in order; a history keeps them, and who made them."""
 
     # --- watching
 
