@@ -1,5 +1,7 @@
 """Names, labels, values: what a scrape shows, and that showing it changes nothing."""
 
+import csv
+import itertools
 import math
 import random
 from pathlib import Path
@@ -35,6 +37,12 @@ from kit.metrics_page import metrics_page
 from kit.samples import read_samples
 
 ROOT = Path(__file__).parents[3]
+DATA = ROOT / "tests" / "data" / "gateway"
+RATES_OF_KAFKA = {
+    "one_minute": "OneMinuteRate",
+    "five_minute": "FiveMinuteRate",
+    "fifteen_minute": "FifteenMinuteRate",
+}
 T0 = 1_795_262_069_485
 
 
@@ -283,6 +291,32 @@ def test_612_11_blocked_time_is_kafkas_meter() -> None:
         assert list(found) == ["mean", "one_minute", "five_minute", "fifteen_minute"]
         assert found["mean"] == total / now
         assert list(found.values())[1:] == pytest.approx(rates or [0.0] * 3, rel=1e-9, abs=1e-12)
+
+
+def test_612_11_the_figures_are_a_real_brokers() -> None:
+    # tests/data/gateway/blocked.py asked a broker four times a second. Its waits are known from
+    # what they added to Count between two answers, its meter's start from Count and MeanRate.
+    lines = (DATA / "blocked.csv").read_text(encoding="ascii").splitlines()
+    asked = [{n: float(v) for n, v in row.items()} for row in csv.DictReader(lines)]
+    blocked = [row for row in asked if row["Count"]]
+    first = blocked[-1]
+    start_ms = round(first["time"] - first["Count"] / first["MeanRate"] / 1e6)
+    meter = BlockedMeter(start_ms)
+    told_ms = compared = 0
+    for before, row in itertools.pairwise(asked):
+        now_ms, count_ms = round(row["time"]), round(row["Count"] / 1e6)
+        if count_ms > told_ms:
+            meter.mark(count_ms - told_ms, now_ms)
+            told_ms = count_ms
+        ticks = [(int(at["time"]) - start_ms) // 5_000 for at in (before, row)]
+        if ticks[0] != ticks[1]:
+            continue  # the broker moved its averages before or after this answer
+        found = meter.peek(now_ms)
+        assert found["mean"] == pytest.approx(row["MeanRate"], rel=0.01)
+        for rate, theirs in RATES_OF_KAFKA.items():
+            assert found[rate] == pytest.approx(row[theirs], rel=0.05, abs=1e-6), (row, rate)
+        compared += found["one_minute"] > 0
+    assert compared > 100
 
 
 def test_throttles_are_counted_by_quota_id_and_forgotten_with_it() -> None:
