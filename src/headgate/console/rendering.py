@@ -39,7 +39,7 @@ def templates() -> Environment:
     """Return the environment of all templates."""
     made = environment(
         "headgate.console", name=name, what=words.what_of, unit=words.unit_of, short=short,
-        clock=clock, figures=words.figures, entity=entity, source=source,
+        path=path, clock=clock, figures=words.figures, entity=entity, source=source,
     )  # fmt: skip
     made.globals.update(static=static, url=url, human=human, dash=words.NONE, levels=PRECEDENCE)
     return made
@@ -93,7 +93,17 @@ def name(text: str) -> Markup:
 
 def short(text: str) -> Markup:
     """Return a name as ``name`` does, shortened for a table."""
-    return name(text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…")
+    return name(_shortened(text))
+
+
+def path(text: str) -> Markup:
+    """Return an entity's path as ``short`` does; a line may end after a slash."""
+    parts = words.printable(_shortened(text)).split("/")
+    return Markup("<bdi>{}</bdi>").format(Markup("/<wbr>").join(parts))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
 
 
 def clock(ms: int) -> str:

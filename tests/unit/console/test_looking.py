@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 
-from headgate.console import events
+from headgate.console import events, rendering
 from headgate.console.drawing import chart, rows
 from headgate.console.events import EventStream, Watch, Watches
 from headgate.console.recent import POINTS, Point, Recent
@@ -26,7 +26,8 @@ LONG = "x" * 32_000
 
 
 def text_of(page: str) -> str:
-    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page)))
+    spaced = re.sub(r"<[^>]+>", " ", page.replace("<wbr>", ""))
+    return re.sub(r"\s+", " ", html.unescape(spaced))
 
 
 def use(user: str, rate: float, held: int = 0, **more: Any) -> QuotaUse:
@@ -446,3 +447,8 @@ def test_a_chart_has_gaps_its_limit_and_who_was_held() -> None:
     assert (drawn.peak, drawn.share) == (100.0, 1 / 3)
     assert chart(points[:1]) is None
     assert chart([Point(0, 0.0, None, 0), Point(10, 0.0, None, 0)]) is not None
+
+
+def test_a_path_may_be_broken_after_a_slash_and_nowhere_else() -> None:
+    found = rendering.path("users/a b/clients/<default>")
+    assert found == "<bdi>users/<wbr>a b/<wbr>clients/<wbr>&lt;default&gt;</bdi>"
