@@ -1,5 +1,5 @@
 """
-Run the two commands of the README on Debian releases that have nothing but Python and make.
+Run the two commands of the README on Debian releases that have nothing but Python, make and git.
 
     python scripts/bare_root.py [bookworm] [trixie]
 
@@ -26,7 +26,8 @@ import deploy_tools
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "bench" / "bare-root.md"
 SUITES = ("bookworm", "trixie")
-PACKAGES = ("python3", "python3-venv", "make", "ca-certificates")
+# Who has a clone has git.
+PACKAGES = ("python3", "python3-venv", "make", "ca-certificates", "git")
 COMMANDS = ("make demo", "make test")
 # How this machine reaches its package registries, and which certificates it trusts.
 PASSED_ON = (

@@ -15,6 +15,7 @@ import datetime
 import os
 import platform
 import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -60,6 +61,10 @@ NO_TESTS = 5  # pytest's exit code where nothing was selected
 SPREAD = {"fast": ("2", "worksteal"), "kafka4": ("2", "loadfile")}
 # tests/conftest.py limits the time of each test; these limits end a group that still hangs.
 LONGEST_S = 45 * 60
+NO_GIT = (
+    "git isn't installed: tests of packages and releases, which commit and tag, fail without it; "
+    "apt-get install git"
+)
 UNMOUNTED = (
     "note: 5 tests of log dirs are left out, because the root folder of this chroot is no mount "
     "point and Java needs one; `mount --bind ROOT ROOT` before chroot makes it one"
@@ -232,6 +237,8 @@ def all_good(results: list[Result]) -> bool:
 def commit_now() -> str:
     """Return the commit that is checked out; its name ends in -dirty if files differ from it."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    if shutil.which("git") is None:
+        return "unknown"
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
 
@@ -292,6 +299,8 @@ def main() -> int:
         print(f"order: random; again by --seed {seed}", flush=True)
     if not root_is_mounted():
         print(UNMOUNTED, flush=True)
+    if shutil.which("git") is None:
+        print(NO_GIT, flush=True)
     started = time.monotonic()
     commit = commit_now()
     lanes = LANES_OF_ALL if options.all and (os.cpu_count() or 1) >= 4 else LANES
@@ -315,6 +324,8 @@ def main() -> int:
         print(f"{skipped} skipped: a skipped test proves nothing, so this counts as a failure")
     if not root_is_mounted():
         print(UNMOUNTED)
+    if shutil.which("git") is None:
+        print(NO_GIT)
     if not any(result.passed for result in results):
         print("no test ran: that proves nothing, so this counts as a failure")
     print(closing_line(results, took), flush=True)

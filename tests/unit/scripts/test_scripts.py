@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 from kit.scripts import ROOT, script
+from simulation.run import first_of_commit
 
 REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
 
@@ -234,3 +235,14 @@ def test_a_program_of_make_test_all_counts_as_one_test_and_says_how_it_failed(
     assert not run_tests.good(bad)
     assert (bad.passed, bad.failed, bad.exit_code) == (0, 1, 3)
     assert "no wheel" in bad.bad[0]
+
+
+def test_where_there_is_no_git_the_commit_is_not_known_and_the_run_goes_on(
+    run_tests: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert run_tests.commit_now() != ""
+    known = first_of_commit()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert run_tests.commit_now() == "unknown"
+    assert first_of_commit() == first_of_commit() != known
+    assert "apt-get install git" in run_tests.NO_GIT
