@@ -90,11 +90,15 @@ def run(suite: str, root: Path, command: str) -> Result:
     return Result(suite, version, command, done.returncode, time.monotonic() - started)
 
 
-def record(results: list[Result]) -> None:
-    """Write the results to bench/bare-root.md."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    ).stdout.strip()
+def commit_now() -> str:
+    """Return the commit that is checked out."""
+    command = ["git", "rev-parse", "--short=12", "HEAD"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout.strip()
+
+
+def record(results: list[Result], commit: str) -> None:
+    """Write the results to bench/bare-root.md; the commit is that of the clones."""
     lines = [
         "# The README's two commands on bare Debian releases",
         "",
@@ -123,13 +127,13 @@ def main() -> int:
     except deploy_tools.Missing as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    results = []
+    results, commit = [], commit_now()
     for suite in suites:
         with tempfile.TemporaryDirectory(prefix="bare-root-", dir=deploy_tools.folder()) as made:
             root = Path(made) / suite
             prepare(suite, root)
             results += [run(suite, root, command) for command in COMMANDS]
-    record(results)
+    record(results, commit)
     for r in results:
         print(f"{r.suite:<10} {r.command:<10} exit {r.exit_code}  {r.seconds:6.0f} s", flush=True)
     return int(any(r.exit_code for r in results))
