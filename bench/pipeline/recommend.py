@@ -3,21 +3,30 @@
 
     python bench/pipeline/recommend.py [--log FILE] [--mb 2] [--jobs]
 
-Of the log the first --mb MB of text are read; 0 = all of it. The first run pays what a new session pays:
-Python workers, their imports and kernels. --jobs tells each job's seconds and tasks.
+Of the log the first --mb MB of text are read; 0 = all of it. The first run pays what a new session
+pays: Python workers, their imports and kernels. --jobs tells each job's seconds and tasks. CPU-seconds
+are the JVM's, by what its threads do, and those of Python workers; on a loaded machine they say
+more than seconds.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
 import os
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 DATA = Path(__file__).parents[2] / "tests" / "data" / "pipeline"
+THREADS = {
+    "compilers": ("C1 ", "C2 "),
+    "calls from Python": ("Thread-",),
+    "executors": ("Executor task",),
+}
 RUNS = ("fresh", "again", "again")
 
 
@@ -33,6 +42,29 @@ def jobs_of(spark: Any, after: int) -> list[tuple[int, float, int, str]]:
         begun, ended = job.submissionTime().get().getTime(), job.completionTime().get().getTime()
         found.append((job.jobId(), (ended - begun) / 1000, job.numCompletedTasks(), job.name()))
     return sorted(found)
+
+
+def cpu_of(stat: Path) -> tuple[str, float]:
+    """Return the name of a process or thread, and its CPU-seconds."""
+    name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
+    fields = rest.split()
+    return name, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def cpu(spark: Any) -> Counter[str]:
+    """Return CPU-seconds so far, by what they were for."""
+    jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+    found: Counter[str] = Counter(jvm=cpu_of(Path(f"/proc/{jvm}/stat"))[1])
+    for stat in Path(f"/proc/{jvm}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            name, seconds = cpu_of(stat)
+            for kind, beginnings in THREADS.items():
+                found[kind] += seconds if name.startswith(beginnings) else 0.0
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if b"pyspark.daemon" in (place / "cmdline").read_bytes():
+                found["workers"] += cpu_of(place / "stat")[1]
+    return found
 
 
 def main() -> None:
@@ -62,15 +94,17 @@ def main() -> None:
         print(f"{log.stat().st_size / 1e6:.1f} MB, {data.count(10):,} lines")
         last = max((n for n, *_ in jobs_of(spark, -1)), default=-1)
         for run in RUNS:
-            begun = time.monotonic()
+            begun, before = time.monotonic(), cpu(spark)
             rows = hp.recommend(hp.requests(spark, log, broker_id=1), arguments.quotas).collect()
-            took = time.monotonic() - begun
+            took, used = time.monotonic() - begun, cpu(spark)
             jobs = jobs_of(spark, last)
             last = jobs[-1][0]
             print(
                 f"{run}: {took:.1f} s, {len(jobs)} jobs ({sum(j[1] for j in jobs):.1f} s), "
                 f"{sum(j[2] for j in jobs):,} tasks, {len(rows)} rows"
             )
+            spent = (f"{name} {used[name] - before[name]:.1f}" for name in used)
+            print(f"    CPU-s: {', '.join(spent)}; load {os.getloadavg()[0]:.0f}")
             if arguments.jobs:
                 for number, seconds, tasks, name in jobs:
                     print(f"    {number:4} {seconds:6.2f} s {tasks:5} tasks  {name}")

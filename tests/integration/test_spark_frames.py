@@ -133,14 +133,59 @@ def test_the_answers_are_the_same_whatever_way_the_rows_came(
         assert ours[name] == rows != [], name
 
 
-def test_the_answers_are_the_same_about_a_streams_batch(
-    requests: DataFrame, wanted: dict[str, list[tuple[Any, ...]]], tmp_path: Path
+def of_our_source(spark: SparkSession, inputs: Path) -> DataFrame:
+    return spark.read.format(FORMAT).option("brokerId", 1).load(str(inputs))
+
+
+def of_both_sources(spark: SparkSession, inputs: Path) -> DataFrame:
+    """Return journals and logs as one, each by the source for it."""
+    journals = spark.read.format(JOURNAL).option("brokerId", 1).load(str(inputs / "*.arrow"))
+    logs = spark.read.format(FORMAT).option("brokerId", 1).load(str(inputs / "*.gz"))
+    return journals.unionByName(logs)
+
+
+@pytest.mark.parametrize("load", [of_our_source, of_both_sources])
+def test_the_answers_are_the_same_by_our_data_source(
+    load: Callable[[SparkSession, Path], DataFrame],
+    spark: SparkSession,
+    inputs: Path,
+    wanted: dict[str, list[tuple[Any, ...]]],
 ) -> None:
-    table = written(requests, tmp_path)
-    stream = requests.sparkSession.readStream.schema(table.schema).parquet(str(tmp_path / "table"))
+    ours = answers(load(spark, inputs))
+    for name, rows in wanted.items():
+        assert ours[name] == rows != [], name
+
+
+def of_a_table(requests: DataFrame, inputs: Path, folder: Path) -> DataFrame:
+    """Return a stream of a table that was written."""
+    table = written(requests, folder)
+    stream = requests.sparkSession.readStream.schema(table.schema)
+    return stream.parquet(str(folder / "table"))
+
+
+def of_our_stream(requests: DataFrame, inputs: Path, folder: Path) -> DataFrame:
+    stream = requests.sparkSession.readStream.format(FORMAT).option("brokerId", 1)
+    return stream.load(str(inputs))
+
+
+@pytest.mark.parametrize("load", [of_a_table, of_our_stream])
+def test_the_answers_are_the_same_about_a_streams_batch(
+    load: Callable[[DataFrame, Path, Path], DataFrame],
+    requests: DataFrame,
+    wanted: dict[str, list[tuple[Any, ...]]],
+    inputs: Path,
+    tmp_path: Path,
+) -> None:
+    stream = load(requests, inputs, tmp_path)
     found: list[dict[str, list[tuple[Any, ...]]]] = []
+
+    def ask(batch: DataFrame, number: int) -> None:
+        cached = batch.cache()  # else each answer would read the files again
+        found.append(answers(cached))
+        cached.unpersist()
+
     query = (
-        stream.writeStream.foreachBatch(lambda batch, number: found.append(answers(batch)))
+        stream.writeStream.foreachBatch(ask)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
         .start()

@@ -38,6 +38,12 @@ TABLE_TASKS_PER_CORE: Final = 2
 PARTS_PER_CORE: Final = 2
 # Sums of this many pieces (1 GB of log), at most, are added up by one task.
 PIECES_PER_PART: Final = 128
+SUMMED: Final = (
+    *("broker_id", "listener", "principal", "client_id", "quota_type", "is_charged", "record_ms"),
+    *("amount", "producer_ids", "is_request", "bytes_charged", "bytes_exact", "handler_ms"),
+    *("throttle_time_ms", "decided_throttle_time_ms", "source", "event", "recorded"),
+)
+"""Columns of REQUESTS that ``activity`` looks at."""
 
 
 def spread(spark: SparkSession, pieces: Sequence[FilePiece]) -> DataFrame:

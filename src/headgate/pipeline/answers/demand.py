@@ -82,12 +82,12 @@ CHARGED: Final = make_table(
 )
 
 
-# Columns of REQUESTS that tell whether, when and how a request was charged for its bytes.
-_LOOKED_AT: Final = (
+LOOKED_AT: Final = (
     *("principal", "client_id", "quota_type", "broker_id", "record_ms", "file", "seq", "amount"),
     *("connection", "bytes_exact", "event", "is_request", "is_charged", "throttle_time_ms"),
     "decided_throttle_time_ms",
 )
+"""Columns of REQUESTS that tell whether, when and how a request was charged for its bytes."""
 
 
 def take_charged(batches: Iterable[Any]) -> Iterator[Any]:
@@ -292,7 +292,7 @@ def charged(requests: DataFrame) -> DataFrame:
     """Return what `demand` looks at of a frame of requests: REQUESTS, or CHARGED -> CHARGED."""
     if requests.columns == list(CHARGED.names):
         return requests
-    return _ended(requests.select(*_LOOKED_AT).mapInArrow(take_charged, _SEEN.struct))
+    return _ended(requests.select(*LOOKED_AT).mapInArrow(take_charged, _SEEN.struct))
 
 
 def charged_of(spark: SparkSession, options: ReadOptions) -> DataFrame:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -30,6 +30,7 @@ from headgate.pipeline.answers.advice import (
     Proposal,
     Wants,
 )
+from headgate.pipeline.answers.demand import LOOKED_AT as CHARGED_AT
 from headgate.pipeline.answers.demand import charged as bytes_charged
 from headgate.pipeline.answers.demand import demand
 from headgate.pipeline.answers.effective import keys_of_types
@@ -56,8 +57,10 @@ from headgate.pipeline.answers.trial import (
 from headgate.pipeline.answers.usage import usage
 from headgate.pipeline.answers.usage_parts import DAY_MS
 from headgate.pipeline.answers.what_if import options_of
+from headgate.pipeline.frames import SUMMED
 from headgate.pipeline.quotas import KEY_OF_TYPE, Quotas
 from headgate.pipeline.replaying.packed_format import PackOptions
+from headgate.pipeline.replaying.packer import NEEDED
 from headgate.pipeline.replaying.replay import replay_packed
 from headgate.pipeline.table import largest, sums
 from headgate.quota.alteration import Op, QuotaAlteration
@@ -65,6 +68,10 @@ from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.precedence import Resolver
 from headgate.throttle.java import UNLIMITED
 
+LOOKED_AT: Final = tuple(
+    name for name in schema.REQUESTS.names if name in {*SUMMED, *CHARGED_AT, *NEEDED}
+)
+"""Columns of REQUESTS that are summed up, asked for waits, and replayed."""
 _TAGS = ("quota_type", "quota_user", "quota_client_id")
 
 

@@ -305,7 +305,7 @@ def recommend(
     Raises:
         BadArgument: the frame holds no requests, or the quotas can't be read.
     """
-    whole = of_requests(requests)
+    whole = of_requests(requests).select(*advised.LOOKED_AT)
     transform = advised.recommend(
         quotas_of(quotas),
         lambda options: whole.transform(pack_requests(options)),
@@ -315,7 +315,7 @@ def recommend(
         window_ms=window_ms,
     )
     whole.persist()  # for sums, for waits, and for the replay
-    sums = activity(whole).persist()
+    sums = frames.coalesced(frames.activity(whole)).persist()
     try:
         return transform(sums)
     finally:

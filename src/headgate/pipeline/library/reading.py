@@ -223,14 +223,14 @@ def of_requests(frame: DataFrame, others: Sequence[str] = ()) -> DataFrame:
             ``recorded`` isn't the column that ``requests`` gives.
     """
     check_frame(frame)
-    types = {field.name: field.dataType for field in frame.schema}
-    missing = [name for name in _NEEDED if name not in types]
+    have = {field.name: field for field in frame.schema}
+    missing = [name for name in _NEEDED if name not in have]
     if missing:
         raise BadArgument(
             f"this frame lacks {', '.join(missing)}: give one of headgate.pipeline.requests, or a "
             "table `requests`, with these columns left in"
         )
-    cells = [_cell(field, types.get(field.name)) for field in schema.REQUESTS.struct]
+    cells = [_cell(field, have.get(field.name)) for field in schema.REQUESTS.struct]
     return frame.select(*cells, *[F.col(quoted(name)) for name in others])
 
 
@@ -238,13 +238,16 @@ def _cell(wanted: Any, have: Any) -> Column:
     """Return a column of REQUESTS, of whatever type a frame has it in."""
     if have is None:
         cell = F.lit(None)
+    elif have == wanted:
+        return F.col(wanted.name)
     else:
         cell = F.col(wanted.name)
         if isinstance(wanted.dataType, StructType):
-            names = have.fieldNames() if isinstance(have, StructType) else []
+            kind = have.dataType
+            names = kind.fieldNames() if isinstance(kind, StructType) else []
             if sorted(names) != sorted(wanted.dataType.fieldNames()):
                 raise BadArgument(
-                    f"column {wanted.name} is {have.simpleString()}, and a table `requests` has "
+                    f"column {wanted.name} is {kind.simpleString()}, and a table `requests` has "
                     f"{wanted.dataType.simpleString()} there: give the frame that schema, or give "
                     "the column another name"
                 )
