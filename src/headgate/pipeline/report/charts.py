@@ -401,11 +401,13 @@ def advice(report: Report) -> Chart | None:
          dots("recommended", "proposed", "--usage", "circle")],
         {"xaxis": {"type": "log", "title": {"text": "bytes per second and broker"}, "tickformat": "~s", "dtick": "D2"},
          "yaxis": {"automargin": True, "autorange": "reversed", "type": "category"},
-         "shapes": shapes, "legend": {"orientation": "h", "y": 1.1, "x": 0}, "margin": {"l": 10}},
+         # Above the first row, however few there are: it shows the same dots.
+         "shapes": shapes, "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+         "margin": {"l": 10, "t": 40}},
         ("entity", "now", "proposed"),
         [(name, words.amount(r["current"], "B/s"), words.amount(r["recommended"], "B/s"))
          for name, r in zip(names, moved, strict=True)],
-        100 + 26 * len(moved),
+        124 + 26 * len(moved),
     )  # fmt: skip
 
 
