@@ -123,7 +123,7 @@ def test_pages_fit_and_keep_nobody_out(
         with looking(browser, "tenant", "payments", **size) as page:
             page.goto(f"{url}/raises")
             look(page)
-            page.fill("#value", "20kB/s")
+            page.fill("#value", "2MB/s")
             page.fill("#reason", HOSTILE)
             page.get_by_role("button", name="Ask").click()
             look(page)
