@@ -26,7 +26,7 @@ import deploy_tools
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "bench" / "bare-root.md"
 SUITES = ("bookworm", "trixie")
-# Who has a clone has git.
+# git is there wherever a repository was cloned.
 PACKAGES = ("python3", "python3-venv", "make", "ca-certificates", "git")
 COMMANDS = ("make demo", "make test")
 # How this machine reaches its package registries, and which certificates it trusts.

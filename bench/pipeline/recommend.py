@@ -4,9 +4,9 @@
     python bench/pipeline/recommend.py [--log FILE] [--mb 2] [--jobs]
 
 Of the log the first --mb MB of text are read; 0 = all of it. The first run pays what a new session
-pays: Python workers, their imports and kernels. --jobs tells each job's seconds and tasks. CPU-seconds
-are the JVM's, by what its threads do, and those of Python workers; on a loaded machine they say
-more than seconds.
+pays: Python workers, their imports and kernels. --jobs tells each job's seconds and tasks.
+CPU-seconds are the JVM's, by what its threads do, and those of Python workers; on a loaded machine
+they say more than seconds.
 """
 
 from __future__ import annotations
