@@ -58,6 +58,9 @@ class Latest:
         self._made: dict[Any, Any] = {}
         self._past: dict[Any, Any] = {}
 
+    def __len__(self) -> int:
+        return len(self._made)
+
     def get(self, key: Any) -> Any:
         """Return what was kept for a key, or None."""
         return self._made.get(key)
