@@ -52,6 +52,11 @@ class Upstream:
             self._server.close()
             for writer in list(self._writers):
                 writer.transport.abort()
+            # Connections that are accepted just now have no writer yet, and their tasks have one.
+            serving = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in serving:
+                task.cancel()
+            await asyncio.gather(*serving, return_exceptions=True)
             await asyncio.sleep(0.05)
 
         asyncio.run_coroutine_threadsafe(end(), self._loop).result(60)

@@ -318,6 +318,7 @@ def test_modes_mean_what_they_do_in_spark(spark: SparkSession, damaged: Path) ->
     assert [bool(r) for r in reasons] == [True] * 3
     assert sum("the gzip stream ends early" in reason for reason in reasons) == 1
     asked_for = schema.REQUESTS.timed.struct.add("_corrupt_record", "string")
+    assert "_corrupt_record" not in schema.REQUESTS.timed.struct.names
     found = spark.read.format(FORMAT).schema(asked_for).load(str(damaged))
     assert found.where("_corrupt_record is not null").count() == 3
 

@@ -71,9 +71,13 @@ class Table:
         """Column names in order."""
         return tuple(column.name for column in self.columns)
 
-    @cached_property
+    @property
     def struct(self) -> StructType:
-        """Spark schema; every column nullable, its doc as the field's comment."""
+        """
+        Spark schema; every column nullable, its doc as the field's comment.
+
+        It is the caller's own: ``StructType.add`` changes what it is called on.
+        """
         return _struct(self.columns)
 
     @cached_property
