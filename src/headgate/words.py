@@ -7,6 +7,7 @@ Decimal units, as Kafka's.
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -100,6 +101,16 @@ def near_names(name: str, known: Iterable[str], most: int = 3) -> str:
         spelled.setdefault(other.casefold(), other)
     found = get_close_matches(name.casefold(), spelled, most, 0.6)
     return f"; did you mean {' or '.join(spelled[near] for near in found)}?" if found else ""
+
+
+def users_listed(name: str) -> list[str]:
+    """
+    Return the users that a user's name reads as; only itself, if it doesn't look like a list.
+
+    Args:
+        name: as Kafka has it, without its type; in lists of principals only semicolons divide.
+    """
+    return [each.strip() for each in re.split(r",\s*(?:User|user):", name)]
 
 
 def moment(ms: int) -> str:

@@ -5,7 +5,6 @@ Read `headgate.properties`: return each setting's value, or report every mistake
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -16,9 +15,9 @@ from headgate.config.ports import PortPlan, overlaps
 from headgate.config.properties import Property, parse_properties
 from headgate.config.setting import Setting
 from headgate.errors import ConfigError
+from headgate.words import users_listed
 
 _PREFIX = "listener.name."
-_LISTED: Final = re.compile(r",\s*(?:User|user):")
 QUEUED_BYTES = 134_217_728
 """Default of ``queued.max.request.bytes``: the default longest frame, and a quarter more."""
 _CREDENTIALS = (
@@ -173,9 +172,9 @@ class _Reading:
     def _note_commas(self, line: int, key: str, principals: Iterable[str]) -> None:
         """Warn of what reads as several principals and is one: only semicolons divide them."""
         for name in sorted(principals):
-            first, *others = _LISTED.split(name)
-            if others:
-                written = ";".join(f"User:{each.strip()}" for each in (first, *others))
+            users = users_listed(name)
+            if len(users) > 1:
+                written = ";".join(f"User:{user}" for user in users)
                 text = f"{key}: User:{name} is one principal, as in Kafka; for several write"
                 self.warnings.append((line, f"{text} {written}"))
 

@@ -12,12 +12,12 @@ from typing import Final
 
 from headgate.quota.entity import EntityType, QuotaEntity, print_name
 from headgate.quota.sanitizer import desanitize
+from headgate.words import users_listed
 
 _WORDS: Final = frozenset({"default", "<default>", "null", "*"})
 _ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}")
 _PRINCIPAL: Final = re.compile(r"(?:User|user):(.+)", re.DOTALL).fullmatch
 _PATTERN: Final = re.compile(r"[\w.-]+\*").fullmatch
-_LISTED: Final = re.compile(r",\s*(?:User|user):")
 
 
 def name_notes(entities: Iterable[QuotaEntity]) -> list[str]:
@@ -40,7 +40,7 @@ def _why(kind: str, name: str) -> str:
     if kind == EntityType.IP:
         return ""
     principal = _PRINCIPAL(name) if kind == EntityType.USER else None
-    if kind == EntityType.USER and _LISTED.search(name):
+    if kind == EntityType.USER and len(users_listed(name)) > 1:
         return f"{name}: a quota is for one user; write an entity for each"
     if principal is not None:
         return f"{name}; Kafka names users without their type: {principal[1]}"
