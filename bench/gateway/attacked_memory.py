@@ -272,6 +272,11 @@ ATTACKS: tuple[Attack, ...] = (
 # --- measuring ----------------------------------------------------------------------------------
 
 
+def descriptors(pid: int) -> int:
+    """Return how many descriptors a process has open."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
 def memory_mb(pid: int, field: str) -> float:
     """Return ``VmRSS`` or ``VmHWM`` of a process and its children, in MB."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

@@ -8,8 +8,7 @@ so that the gateway can't see its end while it is muted; in the cases of fetches
 and sends 8 MB behind that. What passed is what stands in the broker's log (whole requests whose
 records are good), and what the journal says was charged. Due are the quota over the time, the burst
 that its pacing allows, and one request, or those that were in flight when the first was charged.
-Ends with 1 where more passed than was due, or less was
-charged than the broker took.
+Ends with 1 where more passed than was due, or less was charged than the broker took.
 
 ``--descriptors``: the first case against a gateway that may open 100 descriptors and closes idle
 connections after 30 s: what another client gets every five seconds meanwhile and for 60 s after it,
@@ -37,6 +36,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
+from attacked_memory import descriptors  # noqa: E402
 from real_broker import gateway  # noqa: E402
 from reconnecting import fetch_of, fill  # noqa: E402
 
@@ -44,7 +44,7 @@ from headgate.embedded import EmbeddedKafka  # noqa: E402
 from headgate.usage.reader import read_events  # noqa: E402
 from headgate.wire.apis import PRODUCE  # noqa: E402
 from headgate.wire.header import build_request  # noqa: E402
-from peers import metadata_frame  # noqa: E402
+from peers import metadata_frame, record_batch  # noqa: E402
 
 MB = 1_000_000
 RATE = 100_000
@@ -97,39 +97,6 @@ CASES = (
 )
 
 
-def crc32c(data: bytes) -> int:
-    """Castagnoli's CRC, a table's entry for each byte."""
-    table = []
-    for byte in range(256):
-        for _ in range(8):
-            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
-        table.append(byte)
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = crc >> 8 ^ table[(crc ^ byte) & 0xFF]
-    return crc ^ 0xFFFFFFFF
-
-
-def varint(number: int) -> bytes:
-    """A number as records spell it."""
-    number = number << 1 ^ number >> 63
-    out = bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes(out) + bytes([number])
-
-
-def batch(size: int) -> bytes:
-    """A batch of one record without a key that a broker takes."""
-    record = bytes(3) + b"\x01" + varint(size) + bytes(size) + b"\0"
-    record = varint(len(record)) + record
-    now = round(time.time() * 1000)
-    tail = struct.pack(">hiqqqhii", 0, 0, now, now, -1, -1, -1, 1) + record
-    head = struct.pack(">ibI", -1, 2, crc32c(tail))
-    return struct.pack(">qi", 0, len(head) + len(tail)) + head + tail
-
-
 def produce(case: Case, topic: str, records: bytes, number: int) -> bytes:
     """A Produce of these records; under a new producer id its checksum is wrong."""
     if case.new_ids:
@@ -153,11 +120,6 @@ def orphan(port: int, request: bytes, pieces: int) -> None:
         time.sleep(max(until - time.monotonic(), 0))
 
 
-def descriptors(pid: int) -> int:
-    """Return how many a process has open."""
-    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
-
-
 class Most:
     """The most descriptors that a process had."""
 
@@ -178,6 +140,13 @@ class Most:
     def _look(self) -> None:
         while not self._over.wait(0.25):
             self.seen = max(self.seen, descriptors(self._pid))
+
+
+def make_topic(bootstrap: str, topic: str) -> None:
+    """Make a topic that takes records of 8 MB."""
+    config = {"max.message.bytes": str(10 * MB)}
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
 
 
 def in_log(bootstrap: str, topic: str) -> int:
@@ -223,10 +192,8 @@ def measured(case: Case, place: Path, bootstrap: str, seconds: float) -> tuple[s
     """Attack; return the line of the table, and whether the quota held."""
     topic, records = case.name, b""
     if case.acks is not None:
-        config = {"max.message.bytes": str(10 * MB)}
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
-        records = batch(case.size)
+        make_topic(bootstrap, topic)
+        records = record_batch(bytes(case.size))
     gate, port = start(case, place / case.name, bootstrap)
     most, number = Most(gate.pid), 0
     began = time.monotonic()
@@ -275,10 +242,8 @@ def few_descriptors(place: Path, bootstrap: str, seconds: float) -> None:
     """Attack a gateway that may open few descriptors, ask beside, wait until it serves again."""
     case = CASES[0]
     topic = case.name
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    config = {"max.message.bytes": str(10 * MB)}
-    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
-    data = produce(case, topic, batch(case.size), 0)
+    make_topic(bootstrap, topic)
+    data = produce(case, topic, record_batch(bytes(case.size)), 0)
     gate, port = start(
         case, place / "few", bootstrap, **{"connections.max.idle.ms": str(IDLE_S * 1_000)}
     )

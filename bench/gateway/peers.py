@@ -33,6 +33,32 @@ def produce_frame(size: int, correlation: int, client: bytes = b"app") -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
+def record_batch(value: bytes) -> bytes:
+    """A batch of one record without a key, which a broker takes."""
+    from headgate.wire.fields import write_varint
+
+    length = write_varint(len(value) << 1)
+    record = bytes(3) + b"\x01" + length + value + b"\0"  # its key's length is -1
+    record = write_varint(len(record) << 1) + record
+    now = round(time.time() * 1000)
+    tail = struct.pack(">hiqqqhii", 0, 0, now, now, -1, -1, -1, 1) + record
+    head = struct.pack(">ibI", -1, 2, crc32c(tail))
+    return struct.pack(">qi", 0, len(head) + len(tail)) + head + tail
+
+
+def crc32c(data: bytes) -> int:
+    """Castagnoli's CRC, a table's entry for each byte."""
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+        table.append(byte)
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ table[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
 def metadata_frame(correlation: int) -> bytes:
     """A Metadata v8 for no topic."""
     body = struct.pack(">hhih", 3, 8, correlation, 3) + b"app" + struct.pack(">ibbb", 0, 0, 0, 0)

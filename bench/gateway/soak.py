@@ -33,6 +33,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))
+from peers import record_batch
+
 PERIOD_S = 15.0
 WARM_UP_MINUTES = 10.0
 BOUND_PERCENT = 2.0
@@ -108,35 +111,6 @@ def probe(report: Path, expiry_minutes: float, arguments: list[str]) -> int:
 
 
 # --- Load
-
-
-def crc32c(data: bytes) -> int:
-    """Castagnoli's CRC, bit by bit: once for each batch made here."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
-
-
-def record_batch(value: bytes) -> bytes:
-    """A batch of one record without a key."""
-
-    def varint(number: int) -> bytes:
-        number = number << 1 ^ number >> 63
-        out = bytearray()
-        while number >= 0x80:
-            out.append(number & 0x7F | 0x80)
-            number >>= 7
-        return bytes(out) + bytes([number])
-
-    record = b"\0" + varint(0) + varint(0) + varint(-1) + varint(len(value)) + value + varint(0)
-    record = varint(len(record)) + record
-    now = round(time.time() * 1000)
-    tail = struct.pack(">hiqqqhii", 0, 0, now, now, -1, -1, -1, 1) + record
-    head = struct.pack(">ibI", -1, 2, crc32c(tail))
-    return struct.pack(">qi", 0, len(head) + len(tail)) + head + tail
 
 
 def frame(key: int, version: int, correlation: int, client_id: str, body: bytes) -> bytes:

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
-from attacked_memory import memory_mb  # noqa: E402
+from attacked_memory import descriptors, memory_mb  # noqa: E402
 from neighbours import free_port, wait_for  # noqa: E402
 from real_broker import gateway  # noqa: E402
 
@@ -181,7 +181,7 @@ def look(gate: int, http: int, folder: Path) -> Look:
     connections = sum(map(float, re.findall(r"^headgate_connections\{.*\} (\S+)", page, re.M)))
     said = told(folder, "alive")
     return Look(
-        memory_mb(gate, "VmRSS"), said["blocks"], len(list(Path(f"/proc/{gate}/fd").iterdir())),
+        memory_mb(gate, "VmRSS"), said["blocks"], descriptors(gate),
         int(connections), said["links"], said["sessions"], said["timers"],
     )  # fmt: skip
 
