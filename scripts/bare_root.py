@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import deploy_tools
+from run_tests import commit_now
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "bench" / "bare-root.md"
@@ -90,13 +91,6 @@ def run(suite: str, root: Path, command: str) -> Result:
     return Result(suite, version, command, done.returncode, time.monotonic() - started)
 
 
-def commit_now() -> str:
-    """Return the commit that is checked out."""
-    command = ["git", "rev-parse", "--short=12", "HEAD"]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    return done.stdout.strip()
-
-
 def record(results: list[Result], commit: str) -> None:
     """Write the results to bench/bare-root.md; the commit is that of the clones."""
     lines = [
@@ -127,7 +121,7 @@ def main() -> int:
     except deploy_tools.Missing as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    results, commit = [], commit_now()
+    results, commit = [], commit_now().removesuffix("-dirty")
     for suite in suites:
         with tempfile.TemporaryDirectory(prefix="bare-root-", dir=deploy_tools.folder()) as made:
             root = Path(made) / suite

@@ -62,8 +62,8 @@ SPREAD = {"fast": ("2", "worksteal"), "kafka4": ("2", "loadfile")}
 # tests/conftest.py limits the time of each test; these limits end a group that still hangs.
 LONGEST_S = 45 * 60
 NO_GIT = (
-    "git isn't installed: tests of packages and releases, which commit and tag, fail without it; "
-    "apt-get install git"
+    "note: git isn't installed: tests of packages and releases, which commit and tag, fail without "
+    "it; apt-get install git"
 )
 UNMOUNTED = (
     "note: 5 tests of log dirs are left out, because the root folder of this chroot is no mount "
@@ -97,6 +97,12 @@ def root_is_mounted() -> bool:
         return True
     mounts = Path("/proc/self/mounts").read_text().splitlines()
     return any(line.split()[1] == "/" for line in mounts)
+
+
+def notes() -> list[str]:
+    """Return the notes about this machine that are printed before the tests and after them."""
+    found = [] if root_is_mounted() else [UNMOUNTED]
+    return found if shutil.which("git") else [*found, NO_GIT]
 
 
 def expression(group: str, *, slow: bool, mounted: bool = True) -> str:
@@ -297,10 +303,7 @@ def main() -> int:
         order = ["-p", "randomly", f"--randomly-seed={seed}", "--randomly-dont-reset-seed"]
         order += [f"--hypothesis-seed={seed}"]
         print(f"order: random; again by --seed {seed}", flush=True)
-    if not root_is_mounted():
-        print(UNMOUNTED, flush=True)
-    if shutil.which("git") is None:
-        print(NO_GIT, flush=True)
+    print("".join(f"{note}\n" for note in notes()), end="", flush=True)
     started = time.monotonic()
     commit = commit_now()
     lanes = LANES_OF_ALL if options.all and (os.cpu_count() or 1) >= 4 else LANES
@@ -322,10 +325,7 @@ def main() -> int:
     skipped = sum(result.skipped for result in results)
     if skipped:
         print(f"{skipped} skipped: a skipped test proves nothing, so this counts as a failure")
-    if not root_is_mounted():
-        print(UNMOUNTED)
-    if shutil.which("git") is None:
-        print(NO_GIT)
+    print("".join(f"{note}\n" for note in notes()), end="")
     if not any(result.passed for result in results):
         print("no test ran: that proves nothing, so this counts as a failure")
     print(closing_line(results, took), flush=True)
