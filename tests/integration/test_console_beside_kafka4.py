@@ -23,6 +23,7 @@ from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.store import open_store
+from kit.console import text_of
 
 from .gateway_kit import properties, topic, wait_for
 
@@ -97,7 +98,7 @@ class Looking(httpx2.Client):
         """Return a page's text without its tags."""
         answer = self.get(path, params=query)
         assert answer.status_code == 200, answer.text
-        return plain(answer.text)
+        return text_of(answer.text)
 
     def send_form(self, page: str, action: str, fields: dict[str, str]) -> httpx2.Response:
         """Open a page and send its form, with what the page hides in it."""
@@ -112,11 +113,6 @@ class Looking(httpx2.Client):
         hidden = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)"', form[0])
         given = {name: unescape(value) for name, value in hidden}
         return self.post(action, data={**given, **fields}, headers={"origin": self._url})
-
-
-def plain(html: str) -> str:
-    """Return what is read on a page."""
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", html.replace("<wbr>", ""))).split())
 
 
 @pytest.fixture
@@ -208,21 +204,21 @@ def test_the_console_says_who_is_held_and_changes_it_and_takes_it_back(
 
         change = {"entity": ALICE.path, "key": PRODUCER.name, "value": "50MB/s"}
         shown = ada.send_form("/change", "/change/preview", change)
-        assert "30 kB/s" in plain(shown.text) and "50 MB/s" in plain(shown.text)
+        assert "30 kB/s" in text_of(shown.text) and "50 MB/s" in text_of(shown.text)
         assert alice.throttled, "a preview changes nothing"
         made = ada.send_on(shown, "/change/apply", {"reason": "the month ends"})
-        assert made.status_code == 303, plain(made.text)
+        assert made.status_code == 303, text_of(made.text)
         wait_for(lambda: not alice.throttled, "the producer to be told to wait no longer")
         wait_for(lambda: "Nobody is throttled." in ada.text("/"), "Now to show that nobody waits")
         assert "50 MB/s" in ada.text("/why", **about)
         changes = ada.get(made.headers["location"])
-        latest = plain(changes.text).partition("Latest changes")[2]
+        latest = text_of(changes.text).partition("Latest changes")[2]
         assert re.search(r"ada headgate console .*30 kB/s → 50 MB/s the month ends Undo", latest)
 
         undo = re.search(r'href="(/change/undo\?[^"]*)"', changes.text)
         assert undo is not None
         taken = ada.send_form(unescape(undo[1]), "/change/undo", {"reason": "too early"})
-        assert taken.status_code == 303, plain(taken.text)
+        assert taken.status_code == 303, text_of(taken.text)
         wait_for(lambda: alice.throttled, "the producer to be told to wait again")
         latest = ada.text("/change").partition("Latest changes")[2]
         assert latest.index("too early") < latest.index("the month ends")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import html
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from headgate.gateway import GatewayThread
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.store import open_store
+from kit.console import text_of
 from kit.served_console import served
 
 from .gateway_kit import make_gateway, set_quota, topic, wait_for
@@ -53,11 +53,6 @@ def producing(bootstrap: str, name: str, **config: object) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-
-
-def text_of(page: str) -> str:
-    spaced = re.sub(r"<[^>]+>", " ", page.replace("<wbr>", ""))
-    return re.sub(r"\s+", " ", html.unescape(spaced))
 
 
 def test_the_console_says_who_a_real_gateway_holds_and_why(

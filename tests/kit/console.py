@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import html
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,6 +54,12 @@ HOSTILE = '<script>alert("x")</script>\n\u202eecila'
 """A name that would be a script, a second line, and a text that runs backwards."""
 TENANTS = {"payments": frozenset({"alice", "tenant-0000"}), "search": frozenset({"bob"})}
 QUOTA = 1_000_000.0
+
+
+def text_of(page: str) -> str:
+    """Return what is read on a page; where a line may break, nothing is."""
+    spaced = re.sub(r"<[^>]+>", " ", page.replace("<wbr>", ""))
+    return " ".join(html.unescape(spaced).split())
 
 
 def principals(count: int) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import html
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -20,14 +19,9 @@ from headgate.console.recent import POINTS, Point, Recent
 from headgate.errors import StoreError
 from headgate.live.picture import BrokerPicture, ClientUse, Picture, QuotaUse
 from headgate.quota.key import PRODUCER
-from kit.console import HOSTILE, Console, make_console
+from kit.console import HOSTILE, Console, make_console, text_of
 
 LONG = "x" * 32_000
-
-
-def text_of(page: str) -> str:
-    spaced = re.sub(r"<[^>]+>", " ", page.replace("<wbr>", ""))
-    return re.sub(r"\s+", " ", html.unescape(spaced))
 
 
 def use(user: str, rate: float, held: int = 0, **more: Any) -> QuotaUse:

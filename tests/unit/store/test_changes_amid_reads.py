@@ -7,12 +7,13 @@ was read must never be newer than what was read: else the next look finds nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from contract.homes import Moments
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_IDS
 from headgate.quota.table import QuotaTable
@@ -38,37 +39,20 @@ ALICE, BOB = QuotaEntity.of(user="alice"), QuotaEntity.of(user="bob")
 MOST_MOMENTS = 100
 
 
-class Moments:
-    """Has one change made before the read of a number, and counts reads."""
-
-    def __init__(self) -> None:
-        self.passed, self._at = 0, -1
-        self._change: Callable[[], None] = lambda: None
-
-    def at(self, number: int, change: Callable[[], None]) -> None:
-        self.passed, self._at, self._change = 0, number, change
-
-    def read(self) -> None:
-        number, self.passed = self.passed, self.passed + 1
-        if number == self._at:
-            self._change()
-
-    @property
-    def came(self) -> bool:
-        """Whether there was a read of that number."""
-        return self.passed > self._at
-
-
 class Zk:
     """Znodes in memory, each read separately."""
 
     def __init__(self) -> None:
         self.moments = Moments()
-        self.listed = self.zxid = 0
+        self.reads = self.listed = self.zxid = 0
         self.notices = dict.fromkeys(HOMES, 0)
         self.znodes: dict[str, Node] = {}
         for path in SKELETON:
             self._put(path, None)
+
+    def _read(self) -> None:
+        self.reads += 1
+        self.moments.passed()
 
     def _put(self, path: str, data: bytes | None) -> None:
         before = self.znodes.get(path)
@@ -100,7 +84,7 @@ class Zk:
         return {path: self._node(path) for path in paths}
 
     def _node(self, path: str) -> Node | None:
-        self.moments.read()
+        self._read()
         return self.znodes.get(path)
 
     def _below(self, path: str) -> list[str]:
@@ -110,24 +94,24 @@ class Zk:
     def children(self, paths: Iterable[str]) -> dict[str, list[str]]:
         found = {}
         for path in paths:
-            self.moments.read()
+            self._read()
             found[path] = self._below(path)
         return found
 
     def watch_children(self, path: str, _fired: Any) -> tuple[list[str], int]:
-        self.moments.read()
+        self._read()
         self.listed += 1
         return self._below(path), self.znodes[path].pzxid
 
     def watch_data(self, _path: str, _fired: Any) -> None:
-        self.moments.read()
+        self._read()
 
     def pzxid(self, path: str) -> int:
-        self.moments.read()
+        self._read()
         return self.znodes[path].pzxid
 
     def sync(self) -> None:
-        self.moments.read()
+        self._read()
 
 
 class OverZk(ZooKeeperStore):
@@ -162,7 +146,7 @@ def test_a_change_amid_a_look_at_zookeeper_is_seen_in_order_and_by_the_next_look
             zk.change("alice", 2)
         zk.moments.at(number, lambda zk=zk: zk.change(who.user, 3))  # type: ignore[misc]
         in_kafka, own, _ = store.look(who)
-        if not zk.moments.came:
+        if not zk.moments.happened():
             break
         assert in_kafka >= own, number
         assert store.look(who) == (3.0, 3.0, "3"), number
@@ -189,7 +173,7 @@ def test_one_change_amid_a_look_at_others_is_seen_by_the_next_look(
             zk.set(each, "users/alice")
         zk.moments.at(number, lambda zk=zk: zk.set(home, path, **config))  # type: ignore[misc]
         store.look(BOB)
-        if not zk.moments.came:
+        if not zk.moments.happened():
             break
         assert {3.0, "3"} & set(store.look(BOB)), number
     assert number >= 5
@@ -203,15 +187,14 @@ def test_what_zookeeper_notifies_is_listed_and_read_once(home: str) -> None:
     store.look(ALICE)
     reads = []
     for value in range(1, 4):
-        listed = zk.listed
+        listed, zk.reads = zk.listed, 0
         zk.set(home, "users/alice", producer_byte_rate=str(value))
-        zk.moments.at(MOST_MOMENTS, lambda: None)
         store.look(ALICE)
-        reads.append(zk.moments.passed)
+        reads.append(zk.reads)
         assert zk.listed == listed + 1
-        zk.moments.at(MOST_MOMENTS, lambda: None)
+        zk.reads = 0
         store.look(ALICE)
-        assert (zk.listed, zk.moments.passed) == (listed + 1, len(HOMES))
+        assert (zk.listed, zk.reads) == (listed + 1, len(HOMES))
     assert reads == reads[:1] * 3
 
 
@@ -232,14 +215,14 @@ class Kafka:
     # what the store calls
 
     def describe(self) -> tuple[DescribedEntry, ...]:
-        self.moments.read()
+        self.moments.passed()
         found = self.described
-        self.moments.read()  # the answer is on its way
+        self.moments.passed()  # the answer is on its way
         return found
 
     @contextmanager
     def locked(self) -> Iterator[TopicState]:
-        self.moments.read()
+        self.moments.passed()
         yield self.state  # nothing is taken in meanwhile
 
 
@@ -255,7 +238,7 @@ class OverKafka(KafkaStore):
         self._known = StoreIdentity("id", 0)
 
     def _read_identity(self) -> StoreIdentity:
-        self._client.moments.read()
+        self._client.moments.passed()
         return self._known
 
     def look(self) -> tuple[float | None, float | None]:
@@ -276,7 +259,7 @@ def test_a_change_amid_a_look_at_kafka_is_seen_whole_or_by_the_next_look(first: 
             kafka.change(2.0)
         kafka.moments.at(number, lambda kafka=kafka: kafka.change(3.0))  # type: ignore[misc]
         in_kafka, in_topic = store.look()
-        if not kafka.moments.came:
+        if not kafka.moments.happened():
             break
         assert in_kafka is not None
         assert in_topic is not None
