@@ -20,6 +20,7 @@ class Upstream:
 
     Args:
         brokers: their ids; may be changed while it runs.
+        ports: those of brokers that are elsewhere, by id.
         answers: API key to a function from (version, correlation id, frame) to an answer's frame,
             or None for silence.
     """
@@ -28,7 +29,9 @@ class Upstream:
         self,
         brokers: Iterable[int],
         answers: dict[int, Callable[[int, int, bytes], bytes | None]] | None = None,
+        ports: dict[int, int] | None = None,
     ) -> None:
+        self.ports = ports or {}
         self.brokers = list(brokers)
         self.answers = answers or {}
         self._sock = socket.create_server(("127.0.0.1", 0))
@@ -87,7 +90,7 @@ class Upstream:
         body = struct.pack(">iii", correlation, 0, len(brokers))
         for broker in brokers:
             body += struct.pack(">i", broker) + _string("127.0.0.1")
-            body += struct.pack(">ih", self.port, -1)
+            body += struct.pack(">ih", self.ports.get(broker, self.port), -1)
         body += _string("kit") + struct.pack(">iii", brokers[0], 0, 0)
         return struct.pack(">i", len(body)) + body
 

@@ -10,6 +10,7 @@ The errors of Headgate, by where the fault lies.
     ├── StoreError              a store can't be reached, or refused a change; ``retriable`` says
     │   │                       whether trying again can help
     │   ├── StoreSilent         the store doesn't answer; trying again can help
+    │   ├── Unanswered          a server takes connections and doesn't answer in time
     │   ├── StoreReplaced       the store at this address isn't the known one, or was emptied, or is
     │   │                       an older copy of it
     │   └── StoreMovedOn        the store changed after the caller read it
@@ -139,6 +140,10 @@ def store_missing(missing: str) -> StoreError:
     error = StoreError(f"{missing}; a command that changes quotas makes one")
     error.missing = missing
     return error
+
+
+class Unanswered(StoreError):
+    """A server takes connections and doesn't answer in time."""
 
 
 class StoreSilent(StoreError):

@@ -127,7 +127,7 @@ class AsyncAdminClient(
             InvalidQuota: the client was pointed at a store.
         """
         request = LiveRequest(user, client_id, most)
-        return await self.calls.call(timeout_ms, lambda backend: backend.live(request))
+        return await self.calls.live(timeout_ms, request)
 
     async def close(self) -> None:
         """Wait for calls under way, then close the connections."""

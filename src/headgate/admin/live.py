@@ -5,12 +5,20 @@ Ask gateways what goes on now (``wire.messages.live``), and join the answers for
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headgate.client.connection import Connection, raise_error
 from headgate.client.nodes import Nodes
+from headgate.client.security import Security
 from headgate.config.listeners import HostPort
-from headgate.errors import ApiError, HeadgateError, RemoteProtocolError, StoreError
+from headgate.errors import (
+    ApiError,
+    HeadgateError,
+    RemoteProtocolError,
+    StoreError,
+    Unanswered,
+)
 from headgate.live.picture import Picture, decode, joined
 from headgate.wire.messages.live import LIVE, LiveRequest, LiveResponse
 
@@ -28,23 +36,47 @@ async def ask_brokers(nodes: Nodes, request: LiveRequest) -> Picture:
     Raises:
         ApiError: CLUSTER_AUTHORIZATION_FAILED.
         StoreError: no server answers, or no broker has a gateway in front of it.
+        Unanswered: the server that knows the brokers doesn't answer.
     """
     brokers = await nodes.brokers()
+    return await _ask_each(nodes, [where for _, where in sorted(brokers.items())], request)
 
-    async def ask(broker_id: int, where: HostPort) -> Picture | HeadgateError:
+
+async def ask_unanswered(
+    addresses: Sequence[HostPort], security: Security, request: LiveRequest
+) -> Picture:
+    """
+    Do so where no server says which brokers there are: ask each bootstrap address.
+
+    A gateway passes that question on to a broker; it answers this one in the broker's place.
+
+    Raises:
+        Unanswered: credentials are given, and no broker checks them.
+    """
+    nodes = Nodes(addresses, security)
+    try:
+        return await _ask_each(nodes, addresses, request)
+    finally:
+        await nodes.close()
+
+
+async def _ask_each(nodes: Nodes, addresses: Iterable[HostPort], request: LiveRequest) -> Picture:
+    async def ask(where: HostPort) -> Picture | HeadgateError:
         try:
-            return await ask_one(await nodes.at(broker_id, where), request)
+            return await ask_one(await nodes.bare(where), request)
         except HeadgateError as error:
             return error  # so that gather waits for the others before connections are closed
 
-    answers = await asyncio.gather(*(ask(*broker) for broker in sorted(brokers.items())))
+    answers = await asyncio.gather(*map(ask, addresses))
     for answer in answers:
         if isinstance(answer, ApiError):
             raise answer
     pictures = tuple(answer for answer in answers if isinstance(answer, Picture))
     troubles = [str(answer) for answer in answers if isinstance(answer, HeadgateError)]
     if not pictures:
-        raise StoreError("\n".join(troubles) or "the cluster names no broker")
+        silent = any(isinstance(answer, Unanswered) for answer in answers)
+        error = Unanswered if silent else StoreError
+        raise error("\n".join(troubles) or "the cluster names no broker")
     note = f"Some brokers couldn't be asked: {'; '.join(troubles)}." if troubles else ""
     return joined(pictures, note)
 

@@ -14,6 +14,8 @@ from headgate.errors import ConfigError
 from headgate.store.watched import QuotaStore
 
 if TYPE_CHECKING:
+    from headgate.client.security import Security
+    from headgate.config.listeners import HostPort
     from headgate.config.settings import Settings
 
 
@@ -98,12 +100,10 @@ async def _open_servers(target: Target) -> Backend:
     Metadata (3) is an admin listener, which speaks the draft. A KRaft controller has no Metadata
     either, but no 48.
     """
-    from headgate.client.nodes import Nodes, connect_first, parse_bootstrap
-    from headgate.client.security import Security
+    from headgate.client.nodes import Nodes, connect_first
     from headgate.wire import apis
 
-    addresses = parse_bootstrap(target.bootstrap)
-    security = Security.of(target.config, target.tool)
+    addresses, security = servers_of(target)
     first = await connect_first(addresses, security)
     nodes = Nodes(addresses, security, first)
     if apis.DESCRIBE_CLIENT_QUOTAS in first.versions and apis.METADATA not in first.versions:
@@ -113,6 +113,19 @@ async def _open_servers(target: Target) -> Backend:
     from headgate.admin.released import ReleasedBackend
 
     return ReleasedBackend(nodes)
+
+
+def servers_of(target: Target) -> tuple[list[HostPort], Security]:
+    """
+    Return the servers' addresses, and how to connect to them.
+
+    Raises:
+        ConfigError: settings that make no sense.
+    """
+    from headgate.client.nodes import parse_bootstrap
+    from headgate.client.security import Security
+
+    return parse_bootstrap(target.bootstrap), Security.of(target.config, target.tool)
 
 
 def store_settings(config: Mapping[str, str]) -> Settings | None:

@@ -17,11 +17,13 @@ from headgate.admin.api import (
 )
 from headgate.admin.backend import Backend, Query
 from headgate.admin.given import EntityLike, entities_of, entries_of, filters_of
-from headgate.admin.opening import Target, open_backend
-from headgate.errors import ApiError, KafkaError
+from headgate.admin.opening import Target, open_backend, servers_of
+from headgate.errors import ApiError, KafkaError, Unanswered
+from headgate.live.picture import Picture
 from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import FilterComponent, QuotaFilter
+from headgate.wire.messages.live import LiveRequest
 
 DescribedT = TypeVar("DescribedT")
 EffectiveT = TypeVar("EffectiveT")
@@ -48,6 +50,22 @@ def _settle(future: _Settable, outcome: object) -> None:
         future.set_result(outcome)
 
 
+async def _limited(timeout_ms: int | None, work: Coroutine[Any, Any, T]) -> T:
+    """
+    Await some work with a limit on its time.
+
+    Raises:
+        ApiError: REQUEST_TIMED_OUT.
+    """
+    limit_ms = DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms
+    try:
+        async with asyncio.timeout(limit_ms / 1000):
+            return await work
+    except TimeoutError:
+        message = f"no answer within {limit_ms} ms"
+        raise ApiError(KafkaError.REQUEST_TIMED_OUT, message) from None
+
+
 class Calls:
     """
     The calls over a backend; each sets the futures that it is given, of asyncio or
@@ -70,13 +88,24 @@ class Calls:
         self, timeout_ms: int | None, action: Callable[[Backend], Coroutine[Any, Any, T]]
     ) -> T:
         """Run one action with a limit on its time."""
-        limit = DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms
-        try:
-            async with asyncio.timeout(limit / 1000):
-                return await action(await self.backend())
-        except TimeoutError:
-            message = f"no answer within {limit} ms"
-            raise ApiError(KafkaError.REQUEST_TIMED_OUT, message) from None
+
+        async def act() -> T:
+            return await action(await self.backend())
+
+        return await _limited(timeout_ms, act())
+
+    async def live(self, timeout_ms: int | None, request: LiveRequest) -> Picture:
+        """Ask what goes on now; a gateway answers that although its broker answers nobody."""
+
+        async def ask() -> Picture:
+            try:
+                return await (await self.backend()).live(request)
+            except Unanswered:
+                from headgate.admin.live import ask_unanswered
+
+                return await ask_unanswered(*servers_of(self._target), request)
+
+        return await _limited(timeout_ms, ask())
 
     async def fill_one(
         self,

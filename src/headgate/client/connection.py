@@ -7,15 +7,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from headgate.client.security import Security
 from headgate.config.listeners import HostPort
-from headgate.errors import ApiError, HeadgateError, StoreError
+from headgate.errors import ApiError, HeadgateError, StoreError, Unanswered
 from headgate.wire.dialogue import Dialogue, Question
 
 T = TypeVar("T")
+
+ANSWER_S: Final = 10.0
+"""Seconds in which a server answers who connects, or questions for its brokers."""
 
 
 class Unreachable(StoreError):
@@ -31,6 +34,31 @@ class Unreachable(StoreError):
     def __init__(self, message: str, reason: str, *, retriable: bool = False) -> None:
         super().__init__(message, retriable=retriable)
         self.reason = reason
+
+
+@contextlib.asynccontextmanager
+async def answering(where: str) -> AsyncIterator[None]:
+    """
+    Bound the time that a server may take.
+
+    Args:
+        where: ``host:port``, for messages.
+
+    Raises:
+        Unanswered: it took longer than ``ANSWER_S``.
+    """
+    limit = asyncio.timeout(ANSWER_S)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise Unanswered(
+            f"{where} takes connections and doesn't answer within {ANSWER_S:g} s; if it is a "
+            "gateway, its /readyz names brokers that don't answer",
+            retriable=True,
+        ) from None
 
 
 class Connection:

@@ -6,14 +6,22 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from headgate.client.connection import Connection
+from headgate.client.connection import Connection, answering
 from headgate.client.security import Security
 from headgate.config.listeners import HostPort
-from headgate.errors import ApiError, ConfigError, HeadgateError, KafkaError, StoreError
+from headgate.errors import (
+    ApiError,
+    ConfigError,
+    HeadgateError,
+    KafkaError,
+    StoreError,
+    Unanswered,
+)
 from headgate.wire import apis
 from headgate.wire.messages import cluster
 from headgate.wire.messages.metadata import (
@@ -72,10 +80,14 @@ class Nodes:
     ) -> None:
         self.bootstrap = tuple(bootstrap)
         self.security = security
-        # By a broker's id; None: to some bootstrap address.
-        self._open: dict[int | None, Connection] = {} if first is None else {None: first}
-        # Calls run side by side; only one of them connects.
-        self._connecting = asyncio.Lock()
+        # By a broker's id; None: to some bootstrap address; by address: see ``bare``.
+        self._open: dict[int | HostPort | None, Connection] = {}
+        if first is not None:
+            self._open[None] = first
+        # Calls run side by side; only one of them connects to a node.
+        self._connecting: defaultdict[int | HostPort | None, asyncio.Lock] = defaultdict(
+            asyncio.Lock
+        )
 
     async def any(self) -> Connection:
         """
@@ -97,13 +109,19 @@ class Nodes:
         return read_metadata_response(version, frame)
 
     async def brokers(self) -> dict[int, HostPort]:
-        """Return every live broker's address by id; from a controller, every controller's."""
+        """
+        Return every live broker's address by id; from a controller, every controller's.
+
+        Raises:
+            Unanswered: the server that is asked doesn't answer in time.
+        """
         connection = await self.any()
-        if not is_controller(connection):
-            found = (await self._metadata()).brokers
-        else:
-            request = cluster.DescribeClusterRequest(endpoint_type=cluster.CONTROLLERS)
-            found = (await connection.call(apis.DESCRIBE_CLUSTER, (1, 1), request)).brokers
+        async with answering(connection.address):
+            if not is_controller(connection):
+                found = (await self._metadata()).brokers
+            else:
+                request = cluster.DescribeClusterRequest(endpoint_type=cluster.CONTROLLERS)
+                found = (await connection.call(apis.DESCRIBE_CLUSTER, (1, 1), request)).brokers
         return {broker.node_id: HostPort(broker.host, broker.port) for broker in found}
 
     async def topics(self) -> list[str]:
@@ -133,11 +151,29 @@ class Nodes:
         opening = partial(Connection.open, where, self.security, greet=True)
         return await self._kept(node_id, opening)
 
+    async def bare(self, where: HostPort) -> Connection:
+        """
+        Return a connection whose server wasn't asked for its API versions.
+
+        A gateway answers its own calls there although the broker behind it doesn't answer, unless
+        the broker has to check a login.
+
+        Raises:
+            StoreError: it can't be reached.
+            Unanswered: a login isn't answered in time.
+        """
+
+        async def connect() -> Connection:
+            async with answering(str(where)):
+                return await Connection.open(where, self.security)
+
+        return await self._kept(where, connect)
+
     async def _kept(
-        self, node_id: int | None, connect: Callable[[], Awaitable[Connection]]
+        self, node_id: int | HostPort | None, connect: Callable[[], Awaitable[Connection]]
     ) -> Connection:
         """Return the connection that was made before, or another one if that broke."""
-        async with self._connecting:
+        async with self._connecting[node_id]:
             before = self._open.get(node_id)
             if before is not None:
                 if before.usable:
@@ -171,16 +207,18 @@ async def connect_first(addresses: Sequence[HostPort], security: Security) -> Co
     Connect to the first address that answers.
 
     Raises:
-        StoreError: none does.
+        StoreError: none does; ``Unanswered`` if some took the connection.
         ApiError: one refused the credentials; the others aren't tried, as they would refuse them
             too.
     """
-    problems: list[str] = []
+    problems: list[HeadgateError] = []
     for address in addresses:
         try:
-            return await Connection.open(address, security, greet=True)
+            async with answering(str(address)):
+                return await Connection.open(address, security, greet=True)
         except ApiError:
             raise
         except HeadgateError as exc:
-            problems.append(str(exc))
-    raise StoreError("; ".join(problems), retriable=True)
+            problems.append(exc)
+    silent = any(isinstance(problem, Unanswered) for problem in problems)
+    raise (Unanswered if silent else StoreError)("; ".join(map(str, problems)), retriable=True)

@@ -235,7 +235,7 @@ class Gateway:
         spawn(following.refresh(self.discovery, self.ports))
         spawn(following.sweep(self.brokers, self.answers, self._buffer.pool, self.splits))
         spawn(self.splits.run())
-        answering = Answering(self.in_force, self.brokers, self.discovery, self.ways)
+        answering = Answering(self.in_force, self.brokers, self.ways)
         spawn(answering.keep(self.work.tasks))
         spawn(following.forget_producer_ids(self.brokers))
         if self.settings.usage.kind == "files" and not self._journal_given:

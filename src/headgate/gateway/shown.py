@@ -101,15 +101,24 @@ class Shown:
         notes = (*silent_lines(self._brokers), self._kept.refuses(), self._splits.note())
         return "\n".join(filter(None, notes)) or None
 
+    def silent(self) -> dict[int, str]:
+        """Return why brokers that are fronted don't answer, by id."""
+        return {b: broker.silent for b, broker in self._brokers.items() if broker.silent}
+
     def why_not_ready(self) -> str | None:
         """Say why the gateway isn't ready to serve, or None."""
+        why = self.unready()
+        if self._brokers and len(self.silent()) == len(self._brokers):
+            why = "\n".join((*filter(None, (why,)), *silent_lines(self._brokers)))
+        return why
+
+    def unready(self) -> str | None:
+        """Do so, whether brokers answer or not."""
         if not self.started:
             return "not started, or draining"
         if not self._brokers:
             return "standing by" if self._ports.standing_by else "no broker is fronted"
         why = list(self._closed_ports())
-        if all(broker.silent for broker in self._brokers.values()):
-            why += silent_lines(self._brokers)
         trouble = self._trouble()
         if trouble is not None and not self._kept.does_without:
             why.append(f"the last known quotas are in force: {trouble}")

@@ -7,19 +7,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from headgate.gateway.fleet.pipe import LineLost, Pipe
-from headgate.gateway.fleet.questions import BEAT, HELLO, METRICS, NOTHING, Status
+from headgate.gateway.fleet.questions import (
+    BEAT,
+    HELLO,
+    METRICS,
+    NOTHING,
+    SILENT,
+    SILENT_DECODER,
+    Status,
+)
 from headgate.gateway.splits.supervised import ASSIGN, OBSERVE
 
 if TYPE_CHECKING:
     from headgate.gateway.server import Gateway
 
 _HELLO_S: Final = 60.0
+_SILENT_S: Final = 5.0
+"""The supervisor asks all workers for this, for two seconds at most."""
 
 
 class WorkerEnd:
@@ -36,6 +46,7 @@ class WorkerEnd:
         self._on_orphaned = on_orphaned
         self._pipe = Pipe(self._answer)
         self._task: asyncio.Task[None] | None = None
+        gateway.answers.live.silent_elsewhere = self._silent
 
     def start(self, fd: int) -> None:
         """Answer on an inherited socket until the supervisor is gone."""
@@ -52,6 +63,13 @@ class WorkerEnd:
         """Hang up."""
         self._pipe.close()
 
+    async def _silent(self) -> Mapping[int, str]:
+        """Ask which brokers don't answer; nothing is known if the supervisor doesn't."""
+        try:
+            return SILENT_DECODER.decode(await self._pipe.ask(SILENT, NOTHING, _SILENT_S))
+        except (LineLost, msgspec.MsgspecError):
+            return {}
+
     async def _answer(self, question: str, body: bytes) -> bytes:
         gateway = self._gateway
         if question == BEAT:
@@ -63,6 +81,6 @@ class WorkerEnd:
         if question == ASSIGN:
             await gateway.splits.assign(body)
             return NOTHING
-        return msgspec.msgpack.encode(
-            Status(gateway.not_ready(), gateway.exposed(), gateway.shown.lacks())
-        )
+        shown = gateway.shown
+        status = Status(shown.unready(), gateway.exposed(), shown.lacks(), shown.silent())
+        return msgspec.msgpack.encode(status)

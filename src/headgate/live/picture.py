@@ -327,7 +327,10 @@ def joined(pictures: Sequence[Picture], note: str = "") -> Picture:
     """
     # A broker that doesn't see a tenant's client tells the tenant about fewer quotas.
     first = max(pictures, key=lambda picture: sum(len(q.entries) for q in picture.effective))
-    brokers = {broker.broker_id: broker for picture in pictures for broker in picture.brokers}
+    told = [broker for picture in pictures for broker in picture.brokers]
+    # Of a broker that doesn't answer, gateways of others may know no more than that.
+    told.sort(key=lambda broker: (broker.connections, len(broker.quotas), broker.gateway))
+    brokers = {broker.broker_id: broker for broker in told}
     return msgspec.structs.replace(
         first,
         at_ms=min(picture.at_ms for picture in pictures),

@@ -29,6 +29,7 @@ UNUSED = (
     "The client-id isn't in use by this principal now, so quotas that are set for the client-id "
     "alone aren't shown."
 )
+SILENT = "the gateway's own question"
 STEPS = 4
 """Quarters: enough to tell who is nearly out of room, and too few to watch others by."""
 
@@ -72,6 +73,7 @@ def _broker(broker: BrokerPicture, principals: Collection[str], asked: bool) -> 
         connections=broker.connections if asked else 0,
         quotas=tuple(uses),
         splits_expired=broker.splits_expired,
+        silent=broker.silent and SILENT,  # without the broker's own address
     )
 
 

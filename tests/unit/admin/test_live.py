@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
 
+from headgate.admin import AdminClient
 from headgate.admin.live import ask_brokers
+from headgate.client import connection
 from headgate.config.listeners import HostPort
-from headgate.errors import ApiError, KafkaError, StoreError
+from headgate.errors import ApiError, KafkaError, StoreError, Unanswered
 from headgate.live.picture import BrokerPicture, Picture, encode
 from headgate.live.seen import UNUSED
 from headgate.wire.messages.live import LIVE, LiveRequest, LiveResponse
@@ -49,7 +52,7 @@ class Cluster:
     async def brokers(self) -> dict[int, HostPort]:
         return {number: HostPort("gateway", number) for number in self.gateways}
 
-    async def at(self, number: int, where: HostPort) -> Gateway:
+    async def bare(self, where: HostPort) -> Gateway:
         return self.gateways[where.port]
 
 
@@ -80,3 +83,21 @@ def test_a_refusal_waits_for_the_others_so_that_connections_may_be_closed() -> N
         ask(Gateway(1, KafkaError.CLUSTER_AUTHORIZATION_FAILED), slow)
     assert told.value.code == KafkaError.CLUSTER_AUTHORIZATION_FAILED
     assert slow.answered
+
+
+def test_a_server_that_answers_nobody_is_named_in_bounded_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "ANSWER_S", 0.2)
+    login = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="alice" password="x";',
+    }
+    with socket.create_server(("127.0.0.1", 0)) as hangs:
+        where = f"127.0.0.1:{hangs.getsockname()[1]}"
+        with AdminClient(where, config=login) as client, pytest.raises(Unanswered) as told:
+            client.describe_live("alice")
+    assert str(told.value).startswith(f"{where} takes connections and doesn't answer within 0.2 s")
+    assert "/readyz" in str(told.value)

@@ -23,6 +23,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from headgate.admin import AdminClient
+from headgate.client import connection
 from headgate.metrics.table import BY_NAME
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
@@ -172,6 +174,43 @@ def test_one_place_shows_all_workers_and_names_the_one_that_is_missing(
         assert again["worker"] == "2"
         assert again["pid"] != pids["2"]
         served.until("/readyz", (200, "ready\n"))
+        assert served.end() == 0
+
+
+def knows(*apis: tuple[int, int, int]) -> Callable[[int, int, bytes], bytes]:
+    """What answers ApiVersions 0 with these APIs, as a broker does that knows no other version."""
+
+    def answer(version: int, correlation: int, frame: bytes) -> bytes:
+        told = b"".join(struct.pack(">hhh", *api) for api in apis)
+        body = struct.pack(">ihi", correlation, 35 if version else 0, len(apis)) + told
+        return struct.pack(">i", len(body)) + body
+
+    return answer
+
+
+def test_each_worker_names_a_broker_that_hangs_whether_the_cluster_names_it_or_not(
+    supervise: Callable[..., Supervised], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "ANSWER_S", 2.0)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as hangs,
+        Upstream([1, 2], {18: knows((3, 8, 8), (18, 0, 0))}) as upstream,
+    ):
+        upstream.ports[2] = hangs.getsockname()[1]
+        served = supervise(
+            upstream, super__users="User:ANONYMOUS", headgate__upstream__connect__timeout__ms="500"
+        )
+        served.wait_for("ready", 2)
+        upstream.brokers.remove(2)  # as a cluster does some seconds after a broker hangs
+        served.wait_for("a broker doesn't answer the gateway")
+        why = f"127.0.0.1:{upstream.ports[2]} takes connections and doesn't answer within 500 ms"
+        served.until("/readyz", (200, f"ready\nbroker 2: broker 2 doesn't answer: {why}\n"))
+        for port in served.ports[:2]:
+            with AdminClient(f"127.0.0.1:{port}") as client:
+                found = client.describe_live("ANONYMOUS").brokers
+            assert {broker.broker_id: broker.silent for broker in found if broker.silent} == {
+                2: why
+            }
         assert served.end() == 0
 
 

@@ -13,8 +13,8 @@ import pytest
 from headgate.config import HostPort, Settings
 from headgate.gateway.cluster.answering import Answering, silent_lines
 from headgate.gateway.shown import Shown
-from headgate.gateway.upstream import Cluster
 from headgate.live.picture import BrokerPicture, Picture
+from headgate.live.seen import as_seen_by
 from headgate.live.why import why
 
 from .enforcement_kit import BASE
@@ -40,11 +40,13 @@ def asks(where: dict[int, HostPort]) -> tuple[Answering, dict[int, Any]]:
     settings = SimpleNamespace(
         for_listener=lambda _: SimpleNamespace(upstream_connect_timeout_ms=TIMEOUT_MS)
     )
-    discovery: Any = SimpleNamespace(clusters={"L": Cluster("c", where, -1)})
     ways: Any = SimpleNamespace(own=own, own_setting=lambda _: "headgate.upstream.x")
-    brokers: Any = {broker_id: SimpleNamespace(silent="") for broker_id in where}
+    brokers: Any = {
+        broker_id: SimpleNamespace(silent="", listeners={"L": SimpleNamespace(upstream=at)})
+        for broker_id, at in where.items()
+    }
     in_force: Any = SimpleNamespace(settings=settings)
-    return Answering(in_force, brokers, discovery, ways), brokers
+    return Answering(in_force, brokers, ways), brokers
 
 
 async def answers_metadata(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -71,11 +73,12 @@ async def test_a_broker_that_hangs_is_named_and_one_that_answers_is_not(hangs: H
 
 async def test_one_that_answers_again_is_forgotten(hangs: HostPort) -> None:
     server = await asyncio.start_server(answers_metadata, "127.0.0.1", 0)
-    where = {1: hangs}
-    answering, brokers = asks(where)
+    answering, brokers = asks({1: hangs})
     await answering.ask()
     assert silent_lines(brokers)
-    where[1] = HostPort(*server.sockets[0].getsockname())
+    await answering.ask()
+    assert silent_lines(brokers)  # whether the cluster names it or not: it hangs as before
+    brokers[1].listeners["L"].upstream = HostPort(*server.sockets[0].getsockname())
     await answering.ask()
     assert not silent_lines(brokers)
     server.close()
@@ -100,8 +103,14 @@ def test_readiness_names_it_and_is_503_where_no_broker_answers(others: dict[int,
     assert shown.lacks() == f"{line}\nsplits have expired"
 
 
-def test_why_names_it() -> None:
-    picture = Picture(at_ms=1, brokers=(BrokerPicture(1, silent="it hangs"), BrokerPicture(2)))
+def test_why_names_it_and_tells_a_tenant_no_address() -> None:
+    silent = BrokerPicture(1, silent="broker-1:9092 hangs")
+    picture = Picture(at_ms=1, brokers=(silent, BrokerPicture(2)), user="alice")
     assert list(why(picture, "alice", None).connecting) == [
-        "Broker 1 doesn't answer (it hangs): clients wait for it, and not for a quota."
+        "Broker 1 doesn't answer (broker-1:9092 hangs): clients wait for it, and not for a quota."
+    ]
+    seen = as_seen_by(picture, frozenset(("alice",)))
+    assert list(why(seen, "alice", None).connecting) == [
+        "Broker 1 doesn't answer (the gateway's own question): clients wait for it, and not for a "
+        "quota."
     ]

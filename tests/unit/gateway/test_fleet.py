@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from headgate.gateway.fleet import questions
 from headgate.gateway.fleet.fleet import Fleet
 from headgate.gateway.fleet.pipe import LineLost, Pipe, socket_pair
+from headgate.gateway.fleet.questions import Status
 from headgate.metrics.expose import draw, page
 from headgate.metrics.samples import Sample
 from headgate.steps import finish
@@ -94,6 +95,7 @@ class Worker:
         self.broker = broker
         self.not_ready = not_ready
         self.note: str | None = None
+        self.hanging: dict[int, str] = {}  # brokers
         self.silent = self.garbled = False
         self.pipe = Pipe(self.answer)
 
@@ -106,7 +108,7 @@ class Worker:
             at = (("broker", str(self.broker)),)
             samples = [Sample("headgate_store_up", at, 1.0), Sample("headgate_info", at, 1.0)]
             return msgspec.msgpack.encode(finish(draw(samples)))
-        return msgspec.msgpack.encode(questions.Status(self.not_ready, [1, 2], self.note))
+        return msgspec.msgpack.encode(Status(self.not_ready, [1, 2], self.note, self.hanging))
 
     async def join(self, sock: socket.socket) -> None:
         await self.pipe.open(sock)
@@ -197,6 +199,25 @@ async def test_each_question_is_asked_of_each_worker(only: int) -> None:
     assert await fleet.health() == f"broker {only}: no answer"
     up = {dict(s.labels)["broker"]: s.value for s in await shown(fleet, "headgate_worker_up")}
     assert up == {**dict.fromkeys("123", 1.0), str(only): 0.0}
+    for broker, one in workers.items():
+        one.pipe.close()
+        fleet.left(broker, "over")
+
+
+async def test_workers_serve_while_some_broker_answers_and_each_learns_which_do_not() -> None:
+    fleet = Fleet([1, 2], answer_s=60)
+    workers = {broker: Worker(broker) for broker in fleet.brokers}
+    for broker, one in workers.items():
+        ours, theirs = socket_pair()
+        await fleet.start(broker, ours)
+        await one.join(theirs)
+    workers[2].hanging = {2: "it hangs"}
+    assert await fleet.ready() is None
+    for one in workers.values():  # whichever a client is connected to
+        asked = await one.pipe.ask(questions.SILENT, questions.NOTHING, 60)
+        assert questions.SILENT_DECODER.decode(asked) == {2: "it hangs"}
+    workers[1].hanging = {1: "so does it"}
+    assert await fleet.ready() == "broker 1: so does it\nbroker 2: it hangs"
     for broker, one in workers.items():
         one.pipe.close()
         fleet.left(broker, "over")

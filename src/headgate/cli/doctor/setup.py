@@ -264,6 +264,8 @@ def _look_at_http(where: HostPort, report: Examined) -> None:
             url, timeout=_PATIENCE_S
         ) as answer:
             date = answer.headers.get("date")
+            notes = answer.read(2_000).decode("utf-8", "replace").splitlines()[1:]
+            report.found += (f"the gateway is ready, but: {note}" for note in notes)
     except urllib.error.HTTPError as error:
         why = error.read(2_000).decode("utf-8", "replace").strip()
         report.found.append(f"the gateway isn't ready: {why}")

@@ -18,9 +18,7 @@ from headgate.gateway import upstream as up
 from headgate.gateway.log import get_logger
 
 if TYPE_CHECKING:
-    from headgate.config.listeners import HostPort
     from headgate.gateway.broker.broker import Broker
-    from headgate.gateway.cluster.discovery import Discovery
     from headgate.gateway.cluster.ways import Ways
     from headgate.gateway.kept.current import Current
     from headgate.gateway.loop.tasks import Tasks
@@ -45,13 +43,11 @@ class Answering:
     Args:
         in_force: the settings; ``headgate.upstream.connect.timeout.ms`` is how long to wait.
         brokers: those fronted now.
-        discovery: knows their addresses.
         ways: how they are asked.
     """
 
     in_force: Current
     brokers: Mapping[int, Broker]
-    discovery: Discovery
     ways: Ways
 
     async def keep(self, tasks: Tasks) -> None:
@@ -66,7 +62,7 @@ class Answering:
     async def ask(self) -> None:
         """Ask every broker once, all at the same time."""
         asked = list(self.brokers.items())
-        found = await asyncio.gather(*(self._ask(broker_id) for broker_id, _ in asked))
+        found = await asyncio.gather(*(self._ask(broker) for _, broker in asked))
         for (broker_id, broker), why in zip(asked, found, strict=True):
             if why and not broker.silent:
                 log.error("a broker doesn't answer the gateway", broker=broker_id, error=why)
@@ -74,12 +70,16 @@ class Answering:
                 log.info("a broker answers again", broker=broker_id)
             broker.silent = why
 
-    async def _ask(self, broker: int) -> str:
-        """Ask a broker; return why it doesn't answer, or ""."""
-        found = self._where(broker)
-        if found is None:
-            return ""  # it has left the cluster, or wasn't looked for yet
-        listener, where = found
+    async def _ask(self, broker: Broker) -> str:
+        """
+        Ask a broker where its clients' connections go; return why it doesn't answer, or "".
+
+        The cluster soon stops naming one that hangs. Its clients wait all the same.
+        """
+        there = ((name, item.upstream) for name, item in broker.listeners.items())
+        listener, where = next(((n, at) for n, at in there if at is not None), ("", None))
+        if where is None:
+            return ""
         try:
             security, tls = await self.ways.own(listener)
             timeout_ms = self.in_force.settings.for_listener(listener).upstream_connect_timeout_ms
@@ -88,10 +88,3 @@ class Answering:
         except HeadgateError as error:
             return str(error)
         return ""
-
-    def _where(self, broker: int) -> tuple[str, HostPort] | None:
-        """Return a listener and the broker's address there."""
-        for listener, cluster in self.discovery.clusters.items():
-            if broker in cluster.brokers:
-                return listener, cluster.brokers[broker]
-        return None

@@ -56,6 +56,8 @@ class Fleet:
         """Take a worker that was started, at the other end of a connected socket."""
 
         async def told(question: str, body: bytes) -> bytes:
+            if question == questions.SILENT:
+                return msgspec.msgpack.encode(await self.silent())
             if question == questions.HELLO and self._pipes.get(broker) is pipe:
                 self._away.pop(broker, None)
             return questions.NOTHING
@@ -116,12 +118,24 @@ class Fleet:
     async def ready(self) -> str | None:
         """Say which workers aren't ready and why, a line each; None: all are."""
         why: dict[int, str] = {}
-        for broker, status in (await self.statuses()).items():
+        statuses = await self.statuses()
+        # As in one process: brokers that don't answer are noted while another does.
+        idle = all(not isinstance(status, str) and status.silent for status in statuses.values())
+        for broker, status in statuses.items():
             if isinstance(status, str):
                 why[broker] = status
             elif status.not_ready is not None:
                 why[broker] = status.not_ready
+            elif idle:
+                why[broker] = "\n".join(status.silent.values())
         return _lines(why)
+
+    async def silent(self) -> dict[int, str]:
+        """Return why brokers don't answer, by id, as the workers that front them say."""
+        found: dict[int, str] = {}
+        for status in (await self.ask(questions.STATUS, questions.STATUS_DECODER)).values():
+            found.update(status.silent)
+        return found
 
     async def note(self) -> str | None:
         """Say what workers serve without, a line each; None: nothing is missing."""

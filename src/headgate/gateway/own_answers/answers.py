@@ -95,7 +95,7 @@ class Answers:
         self.topics = topics
         self._token_owners = token_owners
         self._trouble = trouble
-        self._live = live
+        self.live = live
         self.denials = Denials()
         self.refusals = LogLimit("refused")
         self._failures = LogLimit("answers failed")
@@ -199,7 +199,7 @@ class Answers:
             elif ask.plan.kind == Kind.MUTATION:
                 await mutations.charge(self, rules, link, ask)
             elif ask.plan.key == LIVE:
-                link.answer(ask, await self._live.answer(self, rules.broker_id, ask))
+                link.answer(ask, await self.live.answer(self, rules.broker_id, ask))
             elif ask.plan.kind == Kind.OWN_VERSIONS:
                 link.answer(ask, draft_answers.versions(ask))
             elif ask.plan.kind == Kind.DRAFT:

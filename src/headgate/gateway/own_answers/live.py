@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from operator import is_not
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
@@ -61,6 +61,10 @@ at most a tenth of the loop's time.
 """
 
 
+async def _nothing_known() -> Mapping[int, str]:
+    return {}
+
+
 class Live:
     """
     What goes on at the brokers of one gateway.
@@ -70,6 +74,10 @@ class Live:
         not_ready: says why the gateway isn't ready to serve, or None.
         expired: whether a broker's cluster-wide quotas are split by numbers that are out of date.
         name: of the gateway.
+
+    Attributes:
+        silent_elsewhere: returns why brokers don't answer that other workers front, by id; a
+            supervisor's worker asks its supervisor.
     """
 
     def __init__(
@@ -83,6 +91,7 @@ class Live:
         self._not_ready = not_ready
         self._expired = expired
         self._name = name
+        self.silent_elsewhere: Callable[[], Awaitable[Mapping[int, str]]] = _nothing_known
         self._looks: dict[int, Connected] = {}
         self._looking = asyncio.Lock()
         # By broker and size: until when it serves, when it was made, the picture of everybody.
@@ -95,7 +104,8 @@ class Live:
 
     async def answer(self, answers: Answers, broker_id: int, ask: Ask) -> bytes:
         """
-        Answer a question: for all brokers of the process on the admin listener, else for one.
+        Answer a question: for all brokers of the process on the admin listener, else for one, and
+        for those that don't answer: nobody can log in at their ports.
 
         Args:
             answers: of the gateway.
@@ -148,7 +158,7 @@ class Live:
         found: list[BrokerPicture] = []
         looked_ms: list[int] = []
         for broker in list(self._brokers.values()):
-            if not everywhere and broker.broker_id != broker_id:
+            if not (everywhere or broker.broker_id == broker_id or broker.silent):
                 continue
             if user is None:
                 made_ms, picture = await self._everybody(answers.slices, broker, most)
@@ -167,6 +177,10 @@ class Live:
                     silent=broker.silent,
                 )
             )
+        enforce = answers.current.settings.enforce
+        for other, why in (await self.silent_elsewhere()).items():
+            if other not in self._brokers:
+                found.append(BrokerPicture(other, enforce=enforce, silent=why))
         table = await self._table(answers)
         brokers = tuple(sorted(found, key=lambda broker: broker.broker_id))
         idle = without_capacity(answers.current.settings)
