@@ -21,6 +21,7 @@ ROOMS = {
     "wire": "The wire",
     "store": "Stores",
     "admin": "Administration",
+    "client": "TLS",
     "gateway": "The gateway",
     "usage": "The usage journal",
     "pipeline": "The pipeline",

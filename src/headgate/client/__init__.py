@@ -3,6 +3,7 @@ The Kafka client that all packages use, and the reader of its TLS and SASL setti
 
 In the order a connection meets them:
 
+- ``handshakes``: how many bytes a client's TLS handshake may take.
 - ``tls_limits``: TLS versions and cipher suites by Kafka's names.
 - ``tls``: TLS contexts from Kafka's ``ssl.*`` settings.
 - ``security``: how to connect to a broker, read from settings.

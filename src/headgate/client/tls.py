@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from headgate.client.handshakes import ServerContext
 from headgate.client.tls_limits import librdkafka_limits, limit
 from headgate.config.kinds import PASSWORD, WORDS, Password, items
 from headgate.config.security import Tls
@@ -81,7 +82,7 @@ def server_context(tls: Tls, client_auth: str) -> ssl.SSLContext:
     Raises:
         ConfigError: there is no key store, or it can't be read.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     limit(context, tls.enabled_protocols, tls.cipher_suites)
     if not _load_key(context, tls):
         raise ConfigError(

@@ -101,6 +101,7 @@ def test_readiness_names_it_and_is_503_where_no_broker_answers(others: dict[int,
     line = "broker 1 doesn't answer: it hangs"
     assert shown.why_not_ready() == (None if others else line)
     assert shown.lacks() == f"{line}\nsplits have expired"
+    assert shown.unready() is None  # it serves: nobody is told "nothing is served yet"
 
 
 def test_why_names_it_and_tells_a_tenant_no_address() -> None:

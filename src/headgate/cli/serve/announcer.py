@@ -28,9 +28,13 @@ class Announcer:
         self._said: str | None = ""
 
     def say(self) -> None:
-        """Log whether the gateway is ready, if that has changed since the last call."""
+        """
+        Log whether the gateway serves, if that has changed since the last call.
+
+        Whether brokers answer is another matter, which is logged when it changes.
+        """
         gateway = self._gateway
-        why = gateway.not_ready()
+        why = gateway.shown.unready()
         if why == self._said:
             return
         self._said = why
