@@ -454,6 +454,24 @@ def test_a_charge_that_claimed_elsewhere_finds_what_went_early_charged(gateway: 
     other >> FromBroker(produced(1) + produced(2)) << ToClient(produced(1) + produced(2)) << NOTHING
 
 
+def test_what_went_early_is_charged_before_the_part_of_a_request_whose_client_has_gone(
+    gateway: Make,
+) -> None:
+    setup = gateway({ALICE: {PRODUCER: 1_000.0}})
+    play, charged = setup.play, setup.rules.managers.produce
+    play >> Ready() << NOTHING
+    play >> FromClient(produce(20_000, 1)[:9_004]) << ToBroker() << NOTHING
+    other = Playbook(
+        Session(SessionState(setup.rules, StillIdentity("alice")), build_plans(), StillFace())
+    )
+    other >> Ready() << NOTHING
+    other >> FromClient(produce(4_000, 1) + produce(4_000, 2)) << ToBroker() << NOTHING
+    assert charged.peek(("alice", ""), play.now_ms) == 0.0
+    play.session.close("client-gone", "", play.now_ms)
+    assert charged.peek(("alice", ""), play.now_ms) == 1_700.0
+    other >> FromBroker(produced(1) + produced(2)) << ToClient(produced(1) + produced(2)) << NOTHING
+
+
 def test_what_comes_from_a_client_that_takes_no_answers_is_charged_at_once(gateway: Make) -> None:
     setup = gateway({ALICE: {PRODUCER: 1_000.0}})
     play = setup.play
