@@ -198,8 +198,10 @@ class Shown:
         meters.queued_bytes = self._pool.used if first else 0
         meters.loop_longest_ms = self._watcher.longest_ms if first else 0.0
         meters.loop_slow = self._watcher.slow if first else 0
+        broker = self._brokers.get(view.broker_id)
+        meters.broker_up = broker is None or not broker.silent
         meters.store_version = self._in_force.table.version
         view.info = self.info()
         view.most = self._in_force.settings.metrics_quota_ids
-        meters.split_expired = self._splits.expired(self._brokers.get(view.broker_id))
+        meters.split_expired = self._splits.expired(broker)
         meters.store_up = self._trouble() is None

@@ -155,6 +155,7 @@ class Meters:
         fetches_held: fetches that waited for their quota-id's turn; fetch_held_ms: how long.
         loop_longest_ms, loop_slow: of the process's event loop, as ``loop.watcher`` has them.
         mutations_guessed: topics charged one mutation because nobody could tell their partitions.
+        broker_up: whether the broker answers the gateway's own question.
         store_up: whether the store answers.
         store_version: of the table in force.
         split_expired: whether cluster-wide splits are out of date.
@@ -176,7 +177,7 @@ class Meters:
         self.loop_longest_ms = 0.0
         self.loop_slow = 0
         self.fetches_held = self.fetch_held_ms = 0
-        self.store_up = True
+        self.broker_up = self.store_up = True
         self.store_version = 0
         self.split_expired = False
         self.throttle_times: dict[tuple[QuotaType, str, str], Mean] = {}

@@ -416,6 +416,7 @@ def _meter_rows(view: BrokerView, clock: _Clock) -> _Rows:
     yield "headgate_mutations_guessed_total", (), meters.mutations_guessed
     yield "headgate_loop_longest_ms", (), meters.loop_longest_ms
     yield "headgate_loop_slow_total", (), meters.loop_slow
+    yield "headgate_broker_up", (), float(meters.broker_up)
     yield "headgate_store_up", (), float(meters.store_up)
     yield "headgate_store_version", (), meters.store_version
     yield "headgate_split_expired", (), float(meters.split_expired)

@@ -139,6 +139,7 @@ _OWN: Final = (
     Metric("headgate_mutations_guessed_total", COUNTER, (), "topics", "Topics charged one controller mutation because nobody could tell how many partitions they have or get."),
     Metric("headgate_loop_longest_ms", GAUGE, (), "ms of CPU", "Longest piece of work on the gateway's event loop in the last one to two minutes, without reads of less than 4 KiB: clients wait so long for it. At one broker of a process, 0 at the others."),
     Metric("headgate_loop_slow_total", COUNTER, (), "pieces", "Pieces of such work that took more than 10 ms of CPU."),
+    Metric("headgate_broker_up", GAUGE, (), "1", "1 while the broker answers the gateway's own question, asked every 10 s; 0 while it doesn't."),
     Metric("headgate_store_up", GAUGE, (), "1", "1 while the quota store answers; 0 while the last known quotas are in force without it."),
     Metric("headgate_store_version", GAUGE, (), "version", "Version of the quota table in force."),
     Metric("headgate_split_expired", GAUGE, (), "1", "1 while cluster-wide splits are out of date and quota / brokers is in force."),

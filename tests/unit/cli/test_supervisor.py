@@ -205,6 +205,8 @@ def test_each_worker_names_a_broker_that_hangs_whether_the_cluster_names_it_or_n
         served.wait_for("a broker doesn't answer the gateway")
         why = f"127.0.0.1:{upstream.ports[2]} takes connections and doesn't answer within 500 ms"
         served.until("/readyz", (200, f"ready\nbroker 2: broker 2 doesn't answer: {why}\n"))
+        up = brokers_of(served.get("/metrics")[1], "headgate_broker_up")
+        assert up == {"1": 1.0, "2": 0.0}
         for port in served.ports[:2]:
             with AdminClient(f"127.0.0.1:{port}") as client:
                 found = client.describe_live("ANONYMOUS").brokers
