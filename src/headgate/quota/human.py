@@ -73,7 +73,7 @@ def human(key: QuotaKey, value: float | None) -> str:
         return "unlimited"
     if key.units in (QuotaUnit.BPS, QuotaUnit.BROKER_BPS):
         step = 0
-        while value >= 1000 and step < len(_RATES) - 1:
+        while float(f"{value:.4g}") >= 1000 and step < len(_RATES) - 1:  # as it is printed
             value /= 1000
             step += 1
         suffix = " in all" if key.units == QuotaUnit.BPS else ""

@@ -351,6 +351,9 @@ def test_values_said_and_read() -> None:
     said = {
         (PRODUCER, 999.0): "999 B/s",
         (PRODUCER, 1000.0): "1 kB/s",
+        (PRODUCER, 999.96875): "1 kB/s",
+        (PRODUCER, 999_960.0): "1 MB/s",
+        (PRODUCER, 999.94): "999.9 B/s",
         (PRODUCER_BPS, 10_000_000.0): "10 MB/s in all",
         (PRODUCER, 5e15): "5000 TB/s",
         (PRODUCER, 2.0**63): "unlimited",
