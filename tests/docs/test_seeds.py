@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import ast
+import functools
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,22 +13,17 @@ TESTS = Path(__file__).parents[1]
 CLAUSES: dict[str, str] = json.loads((TESTS / "data" / "seeds.json").read_text(encoding="utf-8"))
 
 
-def names_of_tests() -> list[str]:
-    found = []
-    for path in sorted(TESTS.rglob("test_*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        functions = (
-            n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
-        )
-        found.extend(f.name for f in functions if f.name.startswith("test_"))
-    return found
+DEFINED = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
 
 
-NAMES = names_of_tests()
+@functools.cache
+def names_of_tests() -> tuple[str, ...]:
+    paths = sorted(TESTS.rglob("test_*.py"))
+    return tuple(name for path in paths for name in DEFINED.findall(path.read_text("utf-8")))
 
 
 @pytest.mark.parametrize("clause", CLAUSES, ids=str)
 def test_a_test_bears_the_id_of_every_clause(clause: str) -> None:
     token = clause.replace("-", "_")
-    bearing = [n for n in NAMES if f"_{token}_" in f"_{n.removeprefix('test_')}_"]
+    bearing = [n for n in names_of_tests() if f"_{token}_" in f"_{n.removeprefix('test_')}_"]
     assert bearing, f"no test bears {clause}: {CLAUSES[clause]}"

@@ -32,4 +32,3 @@ def most_alive(work: Work[Any], *kinds: type) -> tuple[int, int, Any]:
         return steps, most, end.value
     finally:
         gc.enable()
-        gc.unfreeze()

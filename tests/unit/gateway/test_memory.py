@@ -19,7 +19,6 @@ def noted() -> Iterator[list[int]]:
     memory.settle()
     yield took
     memory.end()
-    gc.unfreeze()
     gc.set_threshold(*before)
 
 
