@@ -31,7 +31,6 @@ from typing import Any, Final
 
 from headgate.client.tls import client_context
 from headgate.config import Settings
-from headgate.gateway.charging.plans import build_plans
 from simulation.certificates import server_context
 from simulation.gateways import HeldName, settings_of
 from simulation.loop import PROCESS
@@ -200,7 +199,6 @@ CALLS: Final[dict[tuple[str, str], Any]] = {
     ("headgate.gateway.broker.broker", "listen"): _listen,
     ("headgate.gateway.broker.broker", "size_buffers"): lambda sock, settings: None,
     ("headgate.gateway.server", "Instance"): HeldName,
-    ("headgate.gateway.server", "build_plans"): functools.cache(build_plans),
     ("headgate.gateway.reloads", "load_settings"): _load,
     ("headgate.gateway.cluster.ways", "server_context"): server_context,
     ("headgate.gateway.cluster.ways", "client_context"): functools.cache(client_context),

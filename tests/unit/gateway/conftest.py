@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -172,7 +171,6 @@ class Setup:
 
 
 Quotas = Mapping[QuotaEntity, Mapping[QuotaKey, float]]
-plans = functools.cache(build_plans)  # all sessions of a gateway have the same, too
 
 
 @pytest.fixture
@@ -201,7 +199,7 @@ def gateway() -> Callable[..., Setup]:
         rules.load(QuotaTable.of(quotas or {}), START_MS)
         session = Session(
             SessionState(rules, identity or StillIdentity(principal), **options),
-            plans(pass_unknown=settings.unknown_apis == "pass"),
+            build_plans(pass_unknown=settings.unknown_apis == "pass"),
             StillFace(),
             pass_unknown=settings.unknown_apis == "pass",
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from headgate.config import Settings
@@ -20,8 +19,6 @@ BASE = {
     "headgate.broker.id.min": "1",
     "headgate.broker.id.max": "1",
 }
-
-plans = functools.cache(build_plans)
 
 
 class Kept(Journal):
@@ -85,4 +82,4 @@ def made(
 
 
 def plan_of(key: int, version: int) -> Any:
-    return plans()[key << 16 | version]
+    return build_plans()[key << 16 | version]

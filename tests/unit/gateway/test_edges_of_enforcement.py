@@ -11,6 +11,7 @@ from headgate.errors import ApiError
 from headgate.gateway.charging import contexts
 from headgate.gateway.charging.fetch_gate import GateKey
 from headgate.gateway.charging.journal import NO_JOURNAL
+from headgate.gateway.charging.plans import build_plans
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
     CONNECTION,
@@ -27,7 +28,7 @@ from headgate.quota.table import Change, QuotaTable, TableDelta, table_delta
 from headgate.throttle.registry import EXPIRY_MS, Throttle
 from headgate.wire import apis
 
-from .enforcement_kit import T0, Client, made, plan_of, plans
+from .enforcement_kit import T0, Client, made, plan_of
 
 HEARTBEAT = 12
 ALICE, BOB = QuotaEntity.of(user="alice"), QuotaEntity.of(user="bob")
@@ -272,7 +273,7 @@ def test_the_brokers_time_counts_where_it_is_asked_for_but_not_that_of_long_poll
     for name in (*polls, "Produce", "Metadata", "Heartbeat", "ShareAcknowledge"):
         client: Any = Client()
         client.spent_ns, client.asked_ms = 7, T0 - 3
-        plan = next(plan for plan in plans().values() if plan.name == name)
+        plan = next(plan for plan in build_plans().values() if plan.name == name)
         broker_ns = 3_000_000 if waits and name not in polls else 0
         assert rules._time.upstream_ns(client, plan, T0) == broker_ns
         assert rules._time.take(client, plan, T0) == 7 + broker_ns

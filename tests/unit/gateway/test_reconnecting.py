@@ -246,9 +246,17 @@ BEAT_NS = 20_000_000
 PERCENT = 10.0
 
 
-def admins(world: World, many: int, way: str, ask: Callable[[Admin], None], ms: int) -> int:
+def admins(
+    world: World, many: int, way: str, ask: Callable[[Admin], None], ms: int, pause_ms: int = 1
+) -> int:
     """
     Have clients ask again and again.
+
+    Args:
+        world, many, way: where, how many, and how.
+        ask: what they do.
+        ms: for how long.
+        pause_ms: after which a client that hung up comes again.
 
     Returns:
         How many requests, or partitions if topics are created, have reached the broker.
@@ -258,7 +266,7 @@ def admins(world: World, many: int, way: str, ask: Callable[[Admin], None], ms: 
     def answered(admin: Admin, _key: int, _records: int, _told: int) -> None:
         if way == "reconnecting":
             admin.hang_up()
-            world.at(world.now_ms + 1, open_one)
+            world.at(world.now_ms + pause_ms, open_one)
         else:
             ask(admin)
 
@@ -304,7 +312,7 @@ def test_who_is_refused_topics_and_comes_again_is_refused_again() -> None:
         admin.create(20, version=STRICT)
 
     quotas = {ALICE: {MUTATION: 10.0}}
-    came_again = admins(World(quotas), 3, "reconnecting", ask, 20_000)
+    came_again = admins(World(quotas), 3, "reconnecting", ask, 20_000, pause_ms=20)
     assert 200 <= came_again <= 10.0 * (20 + 11) + 20
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +21,6 @@ from wire_oracles import kio_decode, kio_request, kio_response, kio_schema, kio_
 
 from .conftest import Setup, StillFace, StillIdentity
 
-plans = functools.cache(build_plans)
 OURS = 1_000  # what the request quota tells at most, by its window
 VERSIONS = [
     (key, version)
@@ -30,7 +28,7 @@ VERSIONS = [
     for version in kio_versions(key)
     if apis.API[key].proxied
     and apis.has_throttle(key, version)
-    and plans()[key << 16 | version].kind is not Kind.ASK  # answered by the gateway
+    and build_plans()[key << 16 | version].kind is not Kind.ASK  # answered by the gateway
 ]
 
 
@@ -47,7 +45,9 @@ def test_the_larger_throttle_is_told_in_its_place(
         value = random_kio(key, version, True, seed)
         told: Any = datetime.timedelta(milliseconds=upstream_ms)
         frame = kio_response(dataclasses.replace(value, throttle_time=told))
-        play = Playbook(Session(SessionState(rules, StillIdentity("alice")), plans(), StillFace()))
+        play = Playbook(
+            Session(SessionState(rules, StillIdentity("alice")), build_plans(), StillFace())
+        )
         play >> Ready() >> FromClient(kio_request(request, 7, "app"))
         play.session.account_client(900_000_000)
         play.said.clear()

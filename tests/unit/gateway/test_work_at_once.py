@@ -18,13 +18,14 @@ from headgate.gateway.charging.headroom import (
     IdAllowance,
 )
 from headgate.gateway.charging.lanes import FORGOTTEN_AT_ONCE, Lane, LaneBook, lane_key
+from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.session import Session
 from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS
 from kit.playbook import START_MS
 
-from .conftest import Setup, StillFace, StillIdentity, fetch, gone_on, plans, produce, produced
+from .conftest import Setup, StillFace, StillIdentity, fetch, gone_on, produce, produced
 from .enforcement_kit import T0, Client
 
 Make = Callable[..., Setup]
@@ -32,9 +33,7 @@ ALICE = QuotaEntity.of(user="alice")
 
 
 def session_of(setup: Setup, principal: str = "alice") -> Session:
-    made = Session(
-        SessionState(setup.rules, StillIdentity(principal)), plans(pass_unknown=False), StillFace()
-    )
+    made = Session(SessionState(setup.rules, StillIdentity(principal)), build_plans(), StillFace())
     made.upstream_ready(START_MS)
     return made
 

@@ -67,7 +67,7 @@ class Clients:
         broker_id: int,
         rules: Enforcement,
         meters: Meters,
-        plans: dict[int, Plan],
+        plans: Mapping[int, Plan],
         quotas: ConnectionQuotas,
         dialer: Dialer,
         listeners: Mapping[str, BrokerListener],

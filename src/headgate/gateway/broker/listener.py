@@ -4,7 +4,7 @@ One listener of one broker: where its connections go, what its clients are told,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class BrokerListener:
         addresses: AddressBook,
         parts: ListenerParts,
         on_unknown: Callable[[], None] = lambda: None,
-        plans: dict[int, Plan] | None = None,
+        plans: Mapping[int, Plan] | None = None,
     ) -> None:
         self.name = name
         self.upstream = upstream

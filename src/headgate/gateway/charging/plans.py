@@ -8,6 +8,8 @@ and where the answer's ``throttle_time_ms`` lies.
 from __future__ import annotations
 
 import enum
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -122,9 +124,10 @@ MAX_VERSION: Final = 64
 """Far above any Kafka API's newest version; a request above it is refused, ApiVersions apart."""
 
 
-def build_plans(*, pass_unknown: bool = False) -> dict[int, Plan]:
+@functools.cache
+def build_plans(*, pass_unknown: bool = False) -> Mapping[int, Plan]:
     """
-    Work out the plan of every API and version that may pass.
+    Work out the plan of every API and version that may pass; the table is made once.
 
     Args:
         pass_unknown: ``headgate.unknown.apis=pass``: unknown keys are relayed untouched.
