@@ -132,7 +132,7 @@ def mutated(draw: st.DrawFn) -> bytes:
     return line.replace(b"\n", b"")
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 @given(mutated())
 def test_a_mutated_line_is_refused_or_read_the_same(line: bytes) -> None:
     taken(line)
@@ -287,7 +287,6 @@ def made(draw: st.DrawFn) -> tuple[bytes, bool]:
     return text.encode(), draw(st.booleans())
 
 
-@settings(max_examples=500, deadline=None)
 @given(made())
 def test_a_made_line_is_refused_or_read_the_same(drawn: tuple[bytes, bool]) -> None:
     line, nanos = drawn
