@@ -170,10 +170,10 @@ def fetch_jars() -> None:
 
 
 def warm_up() -> None:
-    """Prepare files that Spark and its workers load, if they are missing: half a minute, once."""
+    """Prepare files that Spark, its workers and Kafka load, if they are missing: a minute, once."""
     done = subprocess.run([PYTHON, ROOT / "scripts" / "warm.py"], check=False)
     if done.returncode != 0:
-        say("Spark will start more slowly: `python scripts/warm.py` failed (see above)")
+        say("Spark and Kafka will start more slowly: `python scripts/warm.py` failed (see above)")
 
 
 def main() -> int:

@@ -1,10 +1,10 @@
 """
-Prepare files that later runs only load: bytecode, the scan's machine code, an archive of Java
-classes.
+Prepare files that later runs only load: bytecode, the scan's machine code, archives of Java
+classes of Spark and of Kafka.
 
     python scripts/warm.py
 
-Half a minute, once; quick where the files are there.
+A minute, once; quick where the files are there.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import headgate
+from headgate.embedded import class_data as kafka_classes
+from headgate.embedded.jars import VERSIONS
 from headgate.pipeline import class_data
 from headgate.pipeline.workers import log_reader
 
@@ -35,6 +37,10 @@ def main() -> int:
     path = class_data.archive()
     if path is not None and not path.is_file() and not _refused(path).is_file():
         _write_archive(path)
+    for version in VERSIONS:
+        path = kafka_classes.archive(version)
+        if not path.is_file() and not _refused(path).is_file():
+            _write_kafka_archive(version, path)
     return 0
 
 
@@ -58,7 +64,7 @@ def _write_archive(path: Path) -> None:
             "warm",
             master="local[2]",
             log=Path(folder) / "java.log",
-            java_options=_options_to_write(made),
+            java_options=[*kafka_classes.options_to_write(made)],
         )
         _small_job(spark, folder)
         gateway = spark.sparkContext._gateway  # the JVM ends with its standard input
@@ -67,15 +73,28 @@ def _write_archive(path: Path) -> None:
         gateway.shutdown()
         process.stdin.close()
         process.wait(timeout=300)
-        if made.is_file():
-            made.replace(path)
-        else:
-            _refused(path).touch()
+        _take(made, path)
 
 
-def _options_to_write(path: Path) -> list[str]:
-    """Return the JVM's options to write an archive when it ends."""
-    return [f"-XX:ArchiveClassesAtExit={path}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+def _write_kafka_archive(version: str, path: Path) -> None:
+    """Run a broker that leaves an archive of the classes it has loaded."""
+    from headgate.embedded import EmbeddedKafka
+
+    with tempfile.TemporaryDirectory(prefix="headgate-warm-", dir=path.parent) as folder:
+        made = Path(folder) / "classes.jsa"
+        options = kafka_classes.options_to_write(made)
+        kafka = EmbeddedKafka(version=version, java_options=options)
+        kafka.start_all()
+        kafka.stop(kill=False)
+        _take(made, path)
+
+
+def _take(made: Path, path: Path) -> None:
+    """Put an archive that was written where it is looked for, or a note that there is none."""
+    if made.is_file():
+        made.replace(path)
+    else:
+        _refused(path).touch()
 
 
 def _small_job(spark: SparkSession, folder: str) -> None:

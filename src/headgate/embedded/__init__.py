@@ -5,6 +5,7 @@ A real Apache Kafka on loopback, with nothing but Python installed: for the demo
 - ``truststore``: a trust store for Java, made of a PEM bundle.
 - ``cache``: where fetched things are kept, and which process holds which folder.
 - ``jars``: Kafka's jars, fetched once by the Ivy inside PySpark and verified.
+- ``class_data``: an archive of Kafka's classes, with which Java starts sooner.
 - ``process``: child processes that end with their parent, and free ports for them.
 - ``properties``: what brokers are told: settings, logging and client settings, as text.
 - ``tools``: runs Kafka's own command line tools.

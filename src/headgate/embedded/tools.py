@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from headgate.embedded import class_data
 from headgate.embedded.jars import KAFKA_4, classpath
 from headgate.embedded.java import find_java
 from headgate.embedded.process import EmbeddedError
@@ -41,7 +42,8 @@ def java_command(
         options: further ones for Java.
     """
     quick = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
-    java = (str(find_java().executable), f"-Xmx{heap}", *quick, *options)
+    archive = class_data.options(version)
+    java = (str(find_java().executable), f"-Xmx{heap}", *quick, *archive, *options)
     return [*java, "-cp", classpath(version), main_class, *args]
 
 
