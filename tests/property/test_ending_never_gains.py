@@ -173,7 +173,6 @@ class Run:
                     self.connect(principal)
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     entity=st.sampled_from(LEVELS),
     pacing=st.sampled_from(["kafka", "smooth"]),
@@ -192,7 +191,6 @@ def test_closing_a_connection_never_gains(
     _deliveries_stay_within_the_quota(run, 1.0 if pacing == "smooth" else 11.0)
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     entity=st.sampled_from(LEVELS),
     script=st.lists(actions, min_size=10, max_size=60),
@@ -212,7 +210,6 @@ def test_closing_a_connection_never_gains_when_quotas_change(
     _nobody_outdid_kafka(run)
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     entity=st.sampled_from(LEVELS),
     pacing=st.sampled_from(["kafka", "smooth"]),
@@ -230,7 +227,7 @@ def test_hanging_up_unseen_never_gains(
     _all_that_passed_is_charged(run)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     entity=st.sampled_from([one for one in LEVELS if one.client_id is None]),
     script=st.lists(unseen, min_size=5, max_size=20),

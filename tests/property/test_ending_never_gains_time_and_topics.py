@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
-from hypothesis import given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 from headgate.gateway.charging.journal import Journal
@@ -215,7 +215,6 @@ class Run:
 pauses = st.sampled_from([0, 0, 1, 3])
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     entity=st.sampled_from(LEVELS),
     pause_ms=pauses,
@@ -234,7 +233,6 @@ def test_closing_a_connection_never_gains_time_or_topics(
     _all_time_is_charged(run, entity)
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     entity=st.sampled_from(LEVELS),
     pause_ms=pauses,

@@ -408,9 +408,7 @@ class PacedGateway(Gateway):
     }
 
 
-MANY = hypothesis_settings(
-    max_examples=120, stateful_step_count=50, deadline=None, phases=[Phase.explicit, Phase.generate]
-)
+MANY = hypothesis_settings(stateful_step_count=50, phases=[Phase.explicit, Phase.generate])
 TestGateway = Gateway.TestCase
 TestGateway.settings = MANY
 TestPacedGateway = PacedGateway.TestCase

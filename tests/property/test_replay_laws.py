@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.pipeline.quotas import Quotas
@@ -27,6 +27,8 @@ SHAPES = {
     "clients": QuotaEntity.of(client_id=DEFAULT),
 }
 MEASURES = ("requests", "bytes", "throttled_requests", "throttle_time_ms", "delayed")
+FEWER = settings(max_examples=settings().max_examples // 2)
+"""An example packs and replays a hundred charges: it costs as much as ten of others."""
 ONE = Quotas.of(QuotaTable.of({SHAPES["users"]: {PRODUCER: 700.0}}))
 
 
@@ -70,6 +72,7 @@ def decided(rows: list[dict[str, Any]], table: QuotaTable) -> list[int]:
     ]
 
 
+@FEWER
 @given(world=WORLDS)
 def test_every_charge_is_decided_once_as_a_manager_decides_it(world: dict[str, Any]) -> None:
     rng = random.Random(world["seed"])
@@ -83,6 +86,7 @@ def test_every_charge_is_decided_once_as_a_manager_decides_it(world: dict[str, A
     assert [r["replayed_throttle_time_ms"] for r in by_seq] == decided(rows, ONE.tables[0])
 
 
+@FEWER
 @given(world=WORLDS, shapes=st.lists(st.sets(st.sampled_from(sorted(SHAPES))), max_size=3))
 def test_sums_of_all_plans_are_conserved_and_each_is_its_managers(
     world: dict[str, Any], shapes: list[set[str]]
@@ -113,6 +117,7 @@ def test_sums_of_all_plans_are_conserved_and_each_is_its_managers(
     assert dict(given_) == dict(expected)
 
 
+@FEWER
 @given(seed=st.integers(0, 10**6), hot=st.sampled_from([0.3, 0.95]))
 def test_the_order_of_files_changes_nothing(seed: int, hot: float) -> None:
     rng = random.Random(seed)

@@ -160,7 +160,7 @@ class World:
                 assert late_ms <= SLACK_MS, f"{number} waits {late_ms} ms at {names} for nothing"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     seed=st.integers(0, 1 << 32),
     count=st.integers(2, 12),
