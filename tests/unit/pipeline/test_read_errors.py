@@ -131,12 +131,12 @@ def test_a_failing_disk_isnt_taken_for_damage_nor_damage_for_a_failing_disk(
         list(decompressed(Disk(data, len(data) // 2), "x", compression))
     broken = bytearray(data)
     broken[len(data) // 2 : len(data) // 2 + 2000] = b"\xff" * 2000
-    got = b""
+    got = 0
     with pytest.raises(Damaged):
         for part in decompressed(Disk(bytes(broken), len(data) + 1), "x", compression):
-            got += part
+            got += len(part)
     if compression in ("gzip", "zstd"):
-        assert len(got) > len(text) // 4
+        assert got > len(text) // 4
 
 
 def test_a_gzip_is_read_up_to_the_damage_as_zcat_reads_it(tmp_path: Path) -> None:
