@@ -45,8 +45,11 @@ reasons.
 
 def marks(path: Path) -> list[tuple[int, str]]:
     """Return (line, text) of every mark in a file; following comment lines belong to it."""
+    text = path.read_text("utf-8")
+    if "Differs:" not in text:
+        return []
     comments: dict[int, tuple[int, str]] = {}
-    for token in tokenize.generate_tokens(io.StringIO(path.read_text("utf-8")).readline):
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             comments[token.start[0]] = (token.start[1], token.string[1:].strip())
     found = []

@@ -12,6 +12,7 @@ import pytest
 from kit.page_examples import ARCHITECTURE as PAGE
 from kit.page_examples import ROOT, SOURCE, Example, examples, follow_all
 from kit.scripts import program
+from kit.source import statements
 
 EXAMPLES = examples()
 PACKAGES = sorted(
@@ -69,7 +70,7 @@ def test_every_name_that_the_page_finds_in_a_file_is_there() -> None:
 def imports(path: Path) -> set[str]:
     """The packages of ours that a file imports."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(path):
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             if node.module == "headgate":
                 found.update(alias.name for alias in node.names)

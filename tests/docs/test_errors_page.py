@@ -10,6 +10,7 @@ import pytest
 
 from headgate import errors
 from headgate.cli import exit_codes
+from kit.source import statements
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
@@ -28,7 +29,7 @@ def raised() -> set[str]:
     """The names of all classes of errors, as the sources inherit them."""
     parents: dict[str, set[str]] = {}
     for path in (ROOT / "src" / "headgate").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in statements(path):
             if isinstance(node, ast.ClassDef):
                 names = {base.id for base in node.bases if isinstance(base, ast.Name)}
                 parents.setdefault(node.name, set()).update(names)

@@ -59,3 +59,14 @@ def imports(module: str) -> set[str]:
         for name in found & modules().keys() - {module}
         if not (is_package(name) and module.startswith(f"{name}."))
     }
+
+
+def statements(path: Path) -> Iterator[ast.stmt]:
+    """Return all statements of a file; most of a tree are expressions, which take ten times it."""
+    left: list[ast.stmt] = list(ast.parse(path.read_text(encoding="utf-8")).body)
+    while left:
+        one = left.pop()
+        yield one
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            for inner in getattr(one, field, ()):
+                left += [inner] if isinstance(inner, ast.stmt) else inner.body
