@@ -98,7 +98,8 @@ def test_lives_over_tls_have_what_can_happen_to_it() -> None:
     seeds = [seed for seed in range(60) if draw(seed).secured]
     assert 8 <= len(seeds) <= 25
     counts: Counter[str] = Counter()
-    for outcome in live_all(seeds[:6]):
+    for outcome in live_all((7, 20, 22)):  # short ones, and each thing happens in one of them
+        assert outcome.story.seed in seeds
         counts += outcome.counts
     assert counts["handshakes: done"] > 20
     assert counts["handshakes: CERTIFICATE_VERIFY_FAILED"] > 3
