@@ -40,7 +40,7 @@ def test_the_seeds_that_found_a_fault_are_lived_by_the_stage_of_lives() -> None:
     assert {*SOME_FAILED, 1282, 40164} <= set(known)
     assert len(known) == len(set(known))
     ci = (ROOT / ".ci/run").read_text(encoding="utf-8")
-    assert 'make simulate CONTROL=1 SEEDS=0 SIMULATE_ARGS="--known"' in ci
+    assert any("CONTROL=1" in line and "--known" in line for line in ci.splitlines())
 
 
 @functools.cache
