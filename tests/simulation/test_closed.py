@@ -128,7 +128,7 @@ def test_who_waits_for_anothers_debt_leaves_nothing(
 ) -> None:
     life = make(quotas, **settings)
     owe(life, *quotas)
-    close_many(life, 200 if PRODUCED in quotas and not settings else 100, produce)
+    close_many(life, 2_000 if PRODUCED in quotas and not settings else 100, produce)
     assert left(life) == {}
     (broker,) = life.gateway.gateway.brokers.values()
     assert len(broker.rules.lanes) <= 1
