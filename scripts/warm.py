@@ -100,24 +100,19 @@ def _take(made: Path, path: Path) -> None:
 def _small_job(spark: SparkSession, folder: str) -> None:
     """Run a small example of what the commands do."""
     from headgate.pipeline import frames, schema
-    from headgate.pipeline.answers import usage, usage_parts
+    from headgate.pipeline.answers import usage
     from headgate.pipeline.bundled import bundled_log, bundled_quotas
     from headgate.pipeline.quotas import load
     from headgate.pipeline.sources.files import find_files
     from headgate.pipeline.sources.pieces import pieces_of
-    from headgate.pipeline.workers import exchange
     from headgate.pipeline.workers.log_reader import ReadOptions
 
     options = ReadOptions(tuple(pieces_of(find_files([str(bundled_log())]))))
-    quotas = load(str(bundled_quotas()))
-    reading = usage_parts.ReadUsage(options, quotas, 2)
-    context, answer = spark.sparkContext, usage_parts.WriteUsage(f"{folder}/direct")
-    exchange.run(context, len(options.pieces), 2, reading, answer, 2, f"{folder}/direct")
     emitted = frames.emit_activity(spark, options).persist()
-    activity = frames.sums_of(emitted)
-    used = activity.transform(usage.usage(quotas))
+    used = frames.sums_of(emitted).transform(usage.usage(load(str(bundled_quotas()))))
     used.write.parquet(f"{folder}/usage")
     table = spark.read.parquet(f"{folder}/usage")
+    table.transform(usage.by_period(schema.USAGE_DAY)).write.parquet(f"{folder}/day")
     table.groupBy("quota_id").sum("bytes").orderBy("quota_id").limit(20).collect()
     frames.only(emitted, "bad", schema.BAD_LINES).write.parquet(f"{folder}/bad")
 

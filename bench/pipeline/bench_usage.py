@@ -134,8 +134,9 @@ def headgate_usage(log: str, out: str) -> dict[str, float]:
     cpu, wall = tree_cpu(), time.perf_counter()
     emitted = frames.emit_activity(spark, ReadOptions(tuple(pieces_of(find_files([log])))))
     keys = ("principal", "client_id", "quota_type", "second_ms")
-    sums = frames.sums_of(emitted, (*keys, "requests", "bytes", "throttle_time_ms"))
-    sums.write.parquet(f"{out}/headgate")
+    sums = frames.sums_of(emitted).groupBy(*keys).sum("requests", "bytes", "throttle_time_ms")
+    names = (*keys, "requests", "bytes", "throttle_time_ms")
+    sums.toDF(*names).write.parquet(f"{out}/headgate")
     figures = {
         "cpu_s": tree_cpu() - cpu,
         "wall_s": time.perf_counter() - wall,

@@ -9,7 +9,7 @@ import pytest
 from headgate.pipeline import frames, schema
 from headgate.pipeline.answers import chargeback, effective, recommend, storms, usage
 from headgate.pipeline.answers.advice import Advice
-from headgate.pipeline.answers.usage_parts import DAY_MS, HOUR_MS
+from headgate.pipeline.answers.usage import DAY_MS, HOUR_MS
 from headgate.pipeline.answers.what_if import options_of, what_if_packed
 from headgate.pipeline.emitted import ACTIVITY
 from headgate.pipeline.quotas import Quotas
@@ -169,6 +169,20 @@ def test_replay_of_a_frame(spark: SparkSession) -> None:
     )
     sums = replay.agreement(found)
     assert [tuple(r.values()) for r in sums] == [(P, 2, 1, 1, 0, 0, 9, 40_001)]
+
+
+def test_agreement_counts_requests_that_are_replayable_by_quota_type(spark: SparkSession) -> None:
+    throttled = {"quota_type": P, "replayable": True}
+    throttled |= {"logged_throttle_time_ms": 7, "replayed_throttle_time_ms": 8}
+    free = throttled | {"logged_throttle_time_ms": 0, "replayed_throttle_time_ms": 0}
+    equal = throttled | {"replayed_throttle_time_ms": 7}
+    rows = [throttled, free, throttled | {"quota_type": "other"}, throttled | {"replayable": False}]
+    found = replay.agreement(frame(spark, schema.REPLAY, [*rows * 50, equal]))
+    assert [tuple(row.values()) for row in found] == [
+        ("other", 50, 50, 50, 0, 50, 350, 400),
+        (P, 101, 101, 51, 1, 51, 357, 407),
+    ]
+    assert replay.agreement(frame(spark, schema.REPLAY, [])) == []
 
 
 def test_what_if_shows_plans_side_by_side(spark: SparkSession) -> None:

@@ -60,6 +60,9 @@ ACTIVITY: Final = make_table(
 SAME_SECOND: Final = ACTIVITY.names[:7]
 """Columns that tell rows of logs apart: whose requests, what they are charged to, and when."""
 
+OWN_QUOTA: Final = ("quota_id", "quota_user", "quota_client_id", "quota")
+"""Columns of ACTIVITY that hold a journal's own quota-id and limit; rows of logs have none."""
+
 CONNECTIONS: Final = make_table(
     "connections",
     "First sights of connections, one row per piece of input that shows one.",
@@ -72,14 +75,12 @@ CONNECTIONS: Final = make_table(
 
 EMITTED_ACTIVITY: Final = make_table(
     "emitted_activity",
-    "One row per activity (or `packed` many), first sight of a connection, bad line, piece read.",
+    "One row per sum of ACTIVITY, first sight of a connection, bad line, piece read.",
     *ACTIVITY.columns,
     ("connection", "string", "connection: its id"),
     ("client_ip", "string", "connection: peer address"),
     ("first_ms", "double", "connection: first request seen, epoch ms"),
     ("file", "string", "bad, stat: file"),
-    ("part", "int", "packed: part of the answer"),
-    ("packed", "binary", "packed: sums as ``blobs`` packs them"),
     *_EXTRA,
 )
 

@@ -1,9 +1,9 @@
 """
 Make Spark frames of request logs and journals: one row per request, or sums by second.
 
-``read_activity`` gives the sums. ``emit_requests`` and ``emit_activity`` hand over everything of
-one pass (rows, bad lines, counts); ``sums_of`` and ``only`` pick a kind. ``activity`` makes the
-same sums of any frame of requests, in Spark's SQL.
+``emit_requests`` and ``emit_activity`` hand over everything of one pass of the workers (rows, bad
+lines, counts); ``sums_of`` and ``only`` pick a kind. ``by_second`` adds sums up; ``read_activity``
+does so with what workers read of files, ``activity`` with any frame of requests.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from headgate.pipeline.emitted import (
     CONNECTIONS,
     EMITTED_ACTIVITY,
     EMITTED_REQUESTS,
+    OWN_QUOTA,
     SAME_SECOND,
 )
 from headgate.pipeline.schema import EVENTS
 from headgate.pipeline.sources.pieces import FilePiece
-from headgate.pipeline.table import Table, sums
-from headgate.pipeline.workers import activity_blobs
+from headgate.pipeline.table import Table, largest, sums
 from headgate.pipeline.workers.emit import EmitActivity, EmitRequests
 from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.throttle.java import UNLIMITED
@@ -36,14 +36,17 @@ PIECES_PER_TASK: Final = 24
 TABLE_TASKS_PER_CORE: Final = 2
 # Partitions that are shuffled or persisted, at most.
 PARTS_PER_CORE: Final = 2
-# Sums of this many pieces (1 GB of log), at most, are added up by one task.
-PIECES_PER_PART: Final = 128
 SUMMED: Final = (
     *("broker_id", "listener", "principal", "client_id", "quota_type", "is_charged", "record_ms"),
     *("amount", "producer_ids", "is_request", "bytes_charged", "bytes_exact", "handler_ms"),
     *("throttle_time_ms", "decided_throttle_time_ms", "source", "event", "recorded"),
 )
 """Columns of REQUESTS that ``activity`` looks at."""
+_LARGEST: Final = "max_throttle_time_ms"
+# What is added up of rows of ACTIVITY with the same keys.
+_ADDED: Final = tuple(
+    name for name in ACTIVITY.names if name not in (*SAME_SECOND, *OWN_QUOTA, _LARGEST)
+)
 
 
 def spread(spark: SparkSession, pieces: Sequence[FilePiece]) -> DataFrame:
@@ -76,26 +79,7 @@ def emit_activity(spark: SparkSession, options: ReadOptions) -> DataFrame:
 
     Where the options ask for connections, also the first sight of each (for storms).
     """
-    parts = parts_for(options.pieces, parts_of(spark))
-    task = EmitActivity(options, parts)
-    return spread(spark, options.pieces).mapInArrow(task, EMITTED_ACTIVITY.struct)
-
-
-def parts_for(pieces: Sequence[FilePiece], cores: int) -> int:
-    """Return into how many parts an answer's sums go: each is added up by one task, in memory."""
-    return max(cores, len(pieces) // PIECES_PER_PART)
-
-
-def parts_of(spark: SparkSession) -> int:
-    """Return into how many parts sums go: Spark's own number, but few where cores are few."""
-    parts = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
-    return min(parts, _few(spark) or parts)
-
-
-def by_part(packed: DataFrame) -> DataFrame:
-    """Bring together the rows of each part of an answer (column ``part``)."""
-    few = _few(packed.sparkSession)
-    return packed.repartition("part") if few is None else packed.repartition(few, "part")
+    return spread(spark, options.pieces).mapInArrow(EmitActivity(options), EMITTED_ACTIVITY.struct)
 
 
 def coalesced(frame: DataFrame) -> DataFrame:
@@ -115,29 +99,37 @@ def _few(spark: SparkSession) -> int | None:
     return None if context is None else max(1, PARTS_PER_CORE * context.defaultParallelism)
 
 
-def sums_of(emitted: DataFrame, columns: Sequence[str] = ACTIVITY.names) -> DataFrame:
+def sums_of(emitted: DataFrame) -> DataFrame:
     """
-    Return the sums of what ``emit_activity`` read: ACTIVITY, one row per distinct keys.
+    Return the sums that tasks read: ACTIVITY, a row of each task that read some of a second.
+
+    Every answer adds these rows up; ``by_second`` gives one row per second.
 
     Args:
         emitted: EMITTED_ACTIVITY.
-        columns: those wanted of ACTIVITY; ``second_ms`` is always there. Sums are grouped by those
-            that are in ``activity_blobs.KEYS``.
     """
-    packed = emitted.where(F.col("kind") == "packed").select("part", "packed")
-    moved = by_part(packed)
-    names = ("second_ms", *columns)
-    return moved.mapInArrow(activity_blobs.Unpack(names), activity_blobs.some_of(names).struct)
+    return only(emitted, "activity", ACTIVITY)
 
 
 def read_activity(spark: SparkSession, options: ReadOptions) -> DataFrame:
     """Return logs and journals summed up by second: ACTIVITY, what most transforms take."""
-    return sums_of(emit_activity(spark, options))
+    return by_second(sums_of(emit_activity(spark, options)))
 
 
 def only(emitted: DataFrame, kind: str, table: Table) -> DataFrame:
     """Return the rows of one ``kind``, with the columns of ``table``."""
     return table.select(emitted.where(F.col("kind") == kind))
+
+
+def by_second(rows: DataFrame) -> DataFrame:
+    """
+    Add rows of ACTIVITY up: one row per second of who did what, under which limit.
+
+    Args:
+        rows: ACTIVITY, whose rows may have the same keys: each what a task read, or one request.
+    """
+    added = rows.groupBy(*SAME_SECOND, *OWN_QUOTA).agg(*sums(*_ADDED), *largest(_LARGEST))
+    return ACTIVITY.select(added)
 
 
 def activity(requests: DataFrame) -> DataFrame:
@@ -148,11 +140,6 @@ def activity(requests: DataFrame) -> DataFrame:
     """
     recorded = F.col("recorded")
     limit = recorded["quota"]
-    own = {
-        "quota_user": recorded["quota_user"],
-        "quota_client_id": recorded["quota_client_id"],
-        "quota": F.when(limit < UNLIMITED, limit),
-    }
     given = ("producer_id",)  # counts what storms look for
     no_sum = [event for event in EVENTS if event not in given]
     is_move = F.coalesce(F.col("event").isin(*no_sum), F.lit(False))
@@ -166,22 +153,22 @@ def activity(requests: DataFrame) -> DataFrame:
     )
     is_time = F.col("quota_type") == "request_percentage"
     of_journal = F.when(is_time, F.floor(F.col("amount") * 1e7 + 0.5)).otherwise(0)
-    request_ns = F.when(F.col("source") == "journal", of_journal).otherwise(ns)
-    one = F.coalesce(F.col("is_request"), F.lit(True)).cast("long")
-    added = (
-        requests.where(~is_move)
-        .withColumns({"second_ms": F.floor(F.col("record_ms") / 1000.0) * 1000, **own})
-        .groupBy(*SAME_SECOND, *own)
-        .agg(
-            *sums("amount", "producer_ids", requests=one, bytes="bytes_charged"),
-            *sums(
-                bytes_estimated=F.when(F.col("bytes_exact"), 0).otherwise(F.col("bytes_charged"))
-            ),
-            *sums(handler_ns=ns, request_ns=request_ns, throttle_time_ms=told),
-            *sums(throttled_requests=F.when(told > 0, 1).otherwise(0)),
-            F.max(told).alias("max_throttle_time_ms"),
-        )
-    )
+    columns = {
+        "second_ms": F.floor(F.col("record_ms") / 1000.0) * 1000,
+        "requests": F.coalesce(F.col("is_request"), F.lit(True)).cast("long"),
+        "bytes": F.col("bytes_charged"),
+        "bytes_estimated": F.when(F.col("bytes_exact"), 0).otherwise(F.col("bytes_charged")),
+        "handler_ns": ns,
+        "request_ns": F.when(F.col("source") == "journal", of_journal).otherwise(ns),
+        "throttle_time_ms": told,
+        "throttled_requests": F.when(told > 0, 1).otherwise(0),
+        "max_throttle_time_ms": told,
+        "quota_id": F.lit(None),
+        "quota_user": recorded["quota_user"],
+        "quota_client_id": recorded["quota_client_id"],
+        "quota": F.when(limit < UNLIMITED, limit),
+    }
+    added = by_second(ACTIVITY.select(requests.where(~is_move).withColumns(columns)))
     return ACTIVITY.select(added.withColumn("quota_id", _quota_id("quota_user", "quota_client_id")))
 
 

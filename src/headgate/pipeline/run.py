@@ -57,7 +57,7 @@ class Run:
 
     Args:
         command: its name, for ``summary``.
-        context: Spark's.
+        spark: the session.
         out: directory (or URI) under which each table has its own.
         console: where progress goes (stderr).
         format: parquet or delta.
@@ -69,7 +69,7 @@ class Run:
     """
 
     command: str
-    context: SparkContext
+    spark: SparkSession
     out: str
     console: Console
     format: str = "parquet"
@@ -90,17 +90,9 @@ class Run:
         return self.out.rstrip("/") if "://" in self.out else str(Path(self.out).absolute())
 
     @cached_property
-    def spark(self) -> SparkSession:
-        """The session, started when it is first asked for."""
-        from pyspark.sql import SparkSession
-
-        return SparkSession.builder.getOrCreate()
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether workers can write tables: Parquet, not by day, workers and folder are local."""
-        local = self.context.master.startswith("local")
-        return self.format == "parquet" and local and "://" not in self.out and not self.by_day
+    def context(self) -> SparkContext:
+        """Spark's context."""
+        return self.spark.sparkContext
 
     @property
     def folder(self) -> Folder:
@@ -187,27 +179,16 @@ class Run:
         """Return a table written before."""
         reader = self.spark.read.format(self.format)
         if self.format == "parquet":  # what else somebody put there isn't the table's
-            reader = reader.option("pathGlobFilter", "part-*")
+            reader = reader.option("pathGlobFilter", "part-*").schema(table.timed.struct)
         return reader.load(self.path(table.name))
 
     def counted(self, table: Table, by: str, least: Sequence[str]) -> pa.Table:
         """Return a written table's rows per value of ``by``: ``count``, the least of ``least``."""
-        if not self.is_direct:
-            from pyspark.sql import functions as F
+        from pyspark.sql import functions as F
 
-            lowest = [F.min(name).alias(name) for name in least]
-            rows = self.read(table).groupBy(by).agg(F.count(F.lit(1)).alias("count"), *lowest)
-            return rows.toArrow()
-        from pyarrow import acero, dataset
-
-        files = sorted(Path(self.path(table.name)).glob("part-*"))
-        rows = dataset.dataset(files, table.arrow, format="parquet")
-        sums: list[Any] = [([], "hash_count_all", None, "count")]
-        sums += [(name, "hash_min", None, name) for name in least]
-        # Batch by batch: a column of many rows isn't held.
-        scan = acero.Declaration("scan", acero.ScanNodeOptions(rows, columns=[by, *least]))
-        group = acero.Declaration("aggregate", acero.AggregateNodeOptions(sums, keys=[by]))
-        return acero.Declaration.from_sequence([scan, group]).to_table(use_threads=False)
+        lowest = [F.min(name).alias(name) for name in least]
+        rows = self.read(table).groupBy(by).agg(F.count(F.lit(1)).alias("count"), *lowest)
+        return rows.toArrow()
 
     def figure(
         self,

@@ -13,19 +13,18 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headgate.pipeline import class_data
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 # What results depend on, everywhere.
 _ALWAYS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # As the workers write them; INT96, Spark's default, is deprecated and knows no zone.
+    # INT96, Spark's default, is deprecated and knows no zone.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 # A laptop's own settings. 2 GB hold the JVM side of any log: rows stay in the Python workers.
@@ -37,6 +36,8 @@ _LOCAL: Final = {
     "spark.driver.memory": "2g",
     "spark.log.level": "ERROR",
     "spark.sql.adaptive.enabled": "false",
+    # What is persisted is read once or twice: packing its columns costs more than their memory.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # Workers are forked from one that has loaded what they need.
     "spark.python.daemon.module": "headgate.pipeline.workers.daemon",
 }
@@ -58,18 +59,16 @@ def submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_ENV_LOADED" in os.environ
 
 
-def open_context(
+def open_session(
     app: str,
     *,
     master: str | None = None,
     config: dict[str, str] | None = None,
     log: Path | None = None,
     java_options: Sequence[str] = (),
-) -> SparkContext:
+) -> SparkSession:
     """
-    Return the Spark context to use; the one that runs already, if one does.
-
-    What needs no SQL does without ``SparkSession``, which costs as much again to start.
+    Return the Spark session to use; the one that runs already, if one does.
 
     Args:
         app: name shown by Spark.
@@ -79,6 +78,7 @@ def open_context(
         java_options: of a local JVM, in place of the archive of classes (``class_data``).
     """
     from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
 
     conf = SparkConf().setAppName(app)
     settings = dict(_ALWAYS)
@@ -105,22 +105,8 @@ def open_context(
         context = SparkContext.getOrCreate(conf)
     if not local:  # workers read object stores themselves, as this process does
         context.environment |= {n: v for n, v in os.environ.items() if n.startswith("AWS_")}
-    return context
-
-
-def open_session(app: str, **options: Any) -> SparkSession:
-    """
-    Return the Spark session to use; the one that runs already, if one does.
-
-    Args:
-        app: name shown by Spark.
-        options: as ``open_context`` takes them.
-    """
-    from pyspark.sql import SparkSession
-
-    open_context(app, **options)
     builder = SparkSession.builder
-    for name, value in (_ALWAYS | (options.get("config") or {})).items():
+    for name, value in (_ALWAYS | (config or {})).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 

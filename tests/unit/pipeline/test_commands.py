@@ -169,10 +169,10 @@ def test_what_spark_says_while_it_starts_is_in_a_file_of_our_own_and_gone_after(
     def starts(app: str, log: Path, **_: object) -> SimpleNamespace:
         assert log.is_file() and log.stat().st_mode & 0o777 == 0o600
         logs.append(log)
-        return SimpleNamespace(version="4", master="local")
+        return SimpleNamespace(version="4", sparkContext=SimpleNamespace(master="local"))
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("headgate.pipeline.session.open_context", starts)
+    monkeypatch.setattr("headgate.pipeline.session.open_session", starts)
     given = argparse.Namespace(format="parquet", master="local", out=None)
     for _ in range(2):
         start("usage", given, Console(quiet=True), {})

@@ -17,7 +17,7 @@ from headgate.pipeline.answers.what_if import NamePlans
 from headgate.pipeline.quotas import Quotas, load
 from headgate.pipeline.replaying.packed_format import ORDER, PackOptions
 from headgate.pipeline.replaying.packer import PackLogs, PackRequests
-from headgate.pipeline.replaying.replay import ReplayPacked, agreement_of_task
+from headgate.pipeline.replaying.replay import ReplayPacked
 from headgate.pipeline.schema import REPLAY, REQUESTS
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import pieces_of
@@ -302,25 +302,6 @@ def test_events_of_many_who_share_a_root_are_packed_narrowly() -> None:
     (packed,) = pa.Table.from_batches(PackRequests(options)(iter([batch]))).to_pylist()
     widths = {name: len(packed[name]) // packed["n"] for name in ("t", "amount", "head")}
     assert (packed["n"], widths) == (40, {"t": 1, "amount": 4, "head": 2})
-
-
-def test_the_driver_gets_a_row_per_quota_type_of_a_task_however_many_batches_it_has() -> None:
-    throttled = {
-        "replayable": True,
-        "quota_type": "producer_byte_rate",
-        "logged_throttle_time_ms": 7,
-        "replayed_throttle_time_ms": 8,
-    }
-    free = throttled | {"logged_throttle_time_ms": 0, "replayed_throttle_time_ms": 0}
-    rows = [throttled, free, throttled | {"quota_type": "other"}, throttled | {"replayable": False}]
-    batches = [pa.RecordBatch.from_pylist([row]) for row in rows * 50]
-    [found] = agreement_of_task(iter(batches))
-    assert [tuple(row.values()) for row in found.to_pylist()] == [
-        ("other", 50, 50, 50, 0, 50, 350, 400),
-        ("producer_byte_rate", 100, 100, 50, 0, 50, 350, 400),
-    ]
-    [nothing] = agreement_of_task(iter(()))
-    assert nothing.num_rows == 0
 
 
 def test_55_3_replay_and_what_if_name_server_properties_as_the_last_resort() -> None:

@@ -61,8 +61,6 @@ class Opened:
     pieces: list[FilePiece]
     quotas: Quotas
     arguments: argparse.Namespace
-    busiest: list[dict[str, Any]] | None = None
-    """What `usage` prints, where workers have found it already."""
     notes: Sequence[Note] = ()
     """What is to be known about the logs."""
 
@@ -232,16 +230,17 @@ def start(
     log = Path(name)
     with console.status("starting Spark"):
         try:
-            context = session.open_context(
+            spark = session.open_session(
                 f"headgate {command}", master=arguments.master, config=config, log=log
             )
         except Exception as exc:
             raise ConfigError("\n".join(_why_not_started(exc, log))) from exc
     log.unlink()  # it is read only where Spark doesn't start
-    console.print(f"Spark {context.version}, {context.master}")
+    run = Run(command, spark, arguments.out, console, arguments.format)
+    console.print(f"Spark {spark.version}, {run.context.master}")
     if arguments.format == "delta":
-        _check_delta(context)
-    return Run(command, context, arguments.out, console, arguments.format)
+        _check_delta(run.context)
+    return run
 
 
 def _why_not_started(exc: Exception, log: Path) -> list[str]:

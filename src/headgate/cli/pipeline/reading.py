@@ -4,9 +4,6 @@ Read and pack the inputs of a pipeline command, and print which lines couldn't b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
@@ -18,10 +15,6 @@ from headgate.pipeline import frames, schema
 from headgate.pipeline.replaying.packed_format import PackOptions
 from headgate.pipeline.replaying.replay import pack_logs
 from headgate.pipeline.run import collect_stats
-from headgate.pipeline.table import Table
-from headgate.pipeline.tables import worker_files
-from headgate.pipeline.workers import exchange as workers
-from headgate.pipeline.workers.exchange import Left, Reading
 
 
 def pack_once(on: Opened, options: PackOptions) -> DataFrame:
@@ -37,46 +30,7 @@ def pack_once(on: Opened, options: PackOptions) -> DataFrame:
 def write_bad_lines(on: Opened, emitted: DataFrame) -> None:
     """Write the side table of bad lines, and keep its counts for the summary."""
     on.run.write(frames.only(emitted, "bad", schema.BAD_LINES), schema.BAD_LINES)
-    _keep_counts(on, collect_stats(emitted))
-
-
-def parts_of(on: Opened) -> int:
-    """Return into how many partitions an answer is divided."""
-    return frames.parts_for(on.pieces, max(2, on.run.context.defaultParallelism))
-
-
-def exchange(on: Opened, reading: Reading, answer: Callable[[Any], Left], words: str) -> Left:
-    """
-    Let workers read the run's inputs and write the tables directly, in one job.
-
-    Args:
-        on: the run.
-        reading: the first stage.
-        answer: the second.
-        words: what the progress bar says.
-    """
-    context = on.run.context
-    tasks = frames.tasks_for(on.pieces, context.defaultParallelism)
-    with on.run.watch(words):
-        return workers.run(
-            context, len(on.pieces), tasks, reading, answer, parts_of(on), on.run.place
-        )
-
-
-def finish(on: Opened, left: Left, tables: Sequence[Table]) -> None:
-    """Keep what workers have written of some tables."""
-    for table in tables:
-        worker_files.finish(table, on.run.place, left.files.get(table.name, ()))
-
-
-def finish_bad_lines(on: Opened, left: Left) -> None:
-    """Keep the side table of bad lines that workers have written, and its counts."""
-    finish(on, left, (schema.BAD_LINES,))
-    _keep_counts(on, left.counts)
-
-
-def _keep_counts(on: Opened, stats: dict[str, float]) -> None:
-    run = on.run
+    stats, run = collect_stats(emitted), on.run
     run.figure("lines", stats["lines"], unit="lines", note="lines and events read")
     run.figure("input_bytes", stats["input_bytes"], unit="bytes", note="read, uncompressed")
     run.figure("bad_lines", stats["bad_lines"], unit="lines", note="kept in table bad_lines")

@@ -12,48 +12,30 @@ from pyspark.sql import DataFrame
 
 from headgate.cli.pipeline.opening import Opened
 from headgate.cli.pipeline.print import closing_table, number, share
-from headgate.cli.pipeline.reading import exchange, finish, pack_once, parts_of
+from headgate.cli.pipeline.reading import pack_once
 from headgate.cli.pipeline.stream import Replays, run_answer
 from headgate.cli.results import Tables
 from headgate.pipeline import schema
 from headgate.pipeline.replaying import replay
 from headgate.pipeline.replaying.packed_format import PackOptions
 from headgate.pipeline.workers.daemon import PRELOADS
-from headgate.pipeline.workers.exchange import Left
 
 
 def run_replay(arguments: argparse.Namespace) -> Tables:
     """Run `headgate replay`."""
-    return run_answer(
-        arguments, Replays("replay", _write, _tell, ("replay",), direct=_write_direct)
-    )
-
-
-def _options(on: Opened) -> PackOptions:
-    return PackOptions((on.quotas,), **on.windows)
+    return run_answer(arguments, Replays("replay", _write, _tell, ("replay",)))
 
 
 def _write(on: Opened, activity: DataFrame | None) -> DataFrame:
     """Write table ``replay`` and the figures of its agreement with the log."""
-    options, run = _options(on), on.run
+    run, options = on.run, PackOptions((on.quotas,), **on.windows)
+    run.context.environment[PRELOADS] = replay.__name__
     packed = pack_once(on, options)
     replayed = packed.transform(replay.replay_packed(options))
     run.write(replayed, schema.REPLAY, words="reading and replaying")
     with run.watch("comparing with the log"):
         _keep_agreement(on, replay.agreement(run.read(schema.REPLAY)))
     return packed
-
-
-def _write_direct(on: Opened) -> Left:
-    """Let workers write the table; keep the figures of its agreement with the log."""
-    options = _options(on)
-    on.run.context.environment[PRELOADS] = replay.__name__
-    reading = replay.ReadPacked(on.read_options, options, parts_of(on))
-    answer = replay.WriteReplayed(options, on.run.place)
-    left = exchange(on, reading, answer, "reading and replaying")
-    finish(on, left, (schema.REPLAY,))
-    _keep_agreement(on, replay.added_up(left.found))
-    return left
 
 
 def _keep_agreement(on: Opened, found: Sequence[dict[str, Any]]) -> None:

@@ -31,7 +31,6 @@ from headgate.cli.pipeline.opening import (
 from headgate.cli.pipeline.places import unwritable
 from headgate.cli.pipeline.print import progress_console
 from headgate.cli.pipeline.reading import (
-    finish_bad_lines,
     keep_notes,
     print_bad_lines,
     print_notes,
@@ -52,7 +51,6 @@ from headgate.pipeline.sources.pieces import pieces_of
 from headgate.pipeline.sources.quality import Note
 from headgate.pipeline.sources.topic import check_topic
 from headgate.pipeline.tables.publish import refuse_other_layout
-from headgate.pipeline.workers.exchange import Left
 from headgate.pipeline.workers.messages import LineOptions
 
 
@@ -67,7 +65,6 @@ class Sums:
         tell: prints the closing table.
         tables: names of the tables written.
         connections: whether it looks at connections.
-        direct: lets workers alone write the tables, where all of them see the run's folder.
     """
 
     command: str
@@ -75,7 +72,6 @@ class Sums:
     tell: Callable[[Opened], None]
     tables: tuple[str, ...]
     connections: bool = False
-    direct: Callable[[Opened], Left] | None = None
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -109,7 +105,6 @@ class Replays:
         tables: names of the tables written.
         activity: whether ``write`` takes sums by second too. What they are made of is persisted
             already, and ``write`` returns the sums.
-        direct: lets workers alone write the tables, where all of them see the run's folder.
     """
 
     command: str
@@ -117,7 +112,6 @@ class Replays:
     tell: Callable[[Opened], None]
     tables: tuple[str, ...]
     activity: bool = False
-    direct: Callable[[Opened], Left] | None = None
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -135,9 +129,6 @@ class Replays:
     def make_of(self, on: Opened, parts: Parts, upto: int) -> None:
         """Write the tables of all parts up to a batch."""
         here = replace(on, pieces=parts.pieces(upto))
-        if self.direct and on.run.is_direct:
-            self.direct(here)
-            return
         activity = parts.read("activity", upto).persist() if self.activity else None
         self.write(here, activity).unpersist()
 
@@ -159,10 +150,7 @@ def run_answer(arguments: argparse.Namespace, answer: Answer) -> Tables:
             refuse_other_layout(on.run.folder, answer.tables, by_day=on.run.by_day)
         keep_notes(on)
         with on.run.replacing():
-            if answer.direct and on.run.is_direct:
-                finish_bad_lines(on, answer.direct(on))
-            else:
-                write_bad_lines(on, answer.make(on))
+            write_bad_lines(on, answer.make(on))
             refuse_nothing(on)
         return _told(on, answer)
 

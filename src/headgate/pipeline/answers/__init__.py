@@ -2,7 +2,6 @@
 Answers to operators' questions: each is a function of Spark frames.
 
 - ``usage``: who used what, by second, hour and day.
-- ``usage_parts``: how workers add usage up; also without Spark's SQL (``workers.exchange``).
 - ``effective``: which quota applied to which client; quotas that matched no client.
 - ``what_if``: the same requests under other quotas.
 - ``demand``: what throttled clients want, and how they'd fare in a closed loop.

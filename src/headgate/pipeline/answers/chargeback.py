@@ -24,8 +24,7 @@ from pyspark.sql import functions as F
 
 from headgate.errors import ConfigError
 from headgate.pipeline import schema
-from headgate.pipeline.answers.usage import resolve
-from headgate.pipeline.answers.usage_parts import DAY_MS, HOUR_MS
+from headgate.pipeline.answers.usage import DAY_MS, HOUR_MS, resolve
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.table import largest, sums
 from headgate.yaml_reading import read_yaml_file, typed_yaml

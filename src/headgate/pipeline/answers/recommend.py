@@ -54,8 +54,7 @@ from headgate.pipeline.answers.trial import (
     harmless,
     plans_of,
 )
-from headgate.pipeline.answers.usage import usage
-from headgate.pipeline.answers.usage_parts import DAY_MS
+from headgate.pipeline.answers.usage import DAY_MS, usage
 from headgate.pipeline.answers.what_if import options_of
 from headgate.pipeline.frames import SUMMED
 from headgate.pipeline.quotas import KEY_OF_TYPE, Quotas

@@ -1,49 +1,51 @@
 """
 Say who used what: sums per quota-id, broker and second, and their peaks by hour and day.
 
-Workers add up (``usage_parts``). Spark's JVM only moves what belongs together: a row costs it more
-than a log line costs the scan.
+Python workers say who shares each sum's quota (``resolve``). Everything else is Spark's SQL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from headgate.pipeline import schema
-from headgate.pipeline.answers import usage_parts
 from headgate.pipeline.emitted import ACTIVITY
-from headgate.pipeline.frames import by_part, parts_of
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.table import Table, make_table
-from headgate.pipeline.workers import activity_blobs
+from headgate.pipeline.table import Table, largest, make_table, sums
 from headgate.pipeline.workers.resolve import Resolve
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 86_400_000
+PERCENTILES: Final = {"p50_per_s": 0.5, "p95_per_s": 0.95, "p99_per_s": 0.99}
+USAGE_KEYS: Final = ("quota_type", "quota_id", "quota_user", "quota_client_id", "broker_id")
 RESOLVED_ACTIVITY: Final = make_table(
     "resolved_activity",
     "ACTIVITY, with the quota-id of each row.",
     *ACTIVITY.columns,
     ("quota_source", "string", "entity the limit comes from"),
 )
-PACKED_USAGE: Final = make_table(
-    "packed_usage",
-    "One row per part of the answer, of each task that has read some of it.",
-    ("part", "int", "part: some quota-ids, brokers and days, and these whole"),
-    ("packed", "binary", "sums per quota-id, broker and second, as ``activity_blobs`` packs them"),
-)
+_PERIODS_MS: Final = {schema.USAGE_HOUR.name: HOUR_MS, schema.USAGE_DAY.name: DAY_MS}
+_ADDED: Final = ("requests", "bytes", "throttle_time_ms", "throttled_requests")
+# Units of doubles in the smallest unit that they are whole numbers of: 1e7 ns are 1 % of a
+# thread's second.
+_UNITS: Final = {"amount": 1e7, "handler_ms": 1e6}
 
 
-def resolve(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
+def resolve(quotas: Quotas, *, thread_time: bool = False) -> Callable[[DataFrame], DataFrame]:
     """
     Say for each activity row who shares its quota: activity -> RESOLVED_ACTIVITY.
 
     The quota in force at the start of the second counts; rows of a journal keep their own.
+
+    Args:
+        quotas: who shares what.
+        thread_time: add a row for the thread time of each row that is charged to another quota.
     """
-    task = Resolve(quotas, "second_ms", RESOLVED_ACTIVITY)
+    task = Resolve(quotas, "second_ms", RESOLVED_ACTIVITY, thread_time)
     return lambda activity: ACTIVITY.select(activity).mapInArrow(task, RESOLVED_ACTIVITY.struct)
 
 
@@ -54,65 +56,63 @@ def usage(quotas: Quotas, table: Table = schema.USAGE) -> Callable[[DataFrame], 
     Every charged request counts in the one row of the quota type it's charged to. Rows of
     request_percentage also exist for clients that only produce and fetch; there ``requests``,
     ``bytes`` and ``handler_ms`` are 0 and ``amount`` is the thread time of all their requests.
-    Percentiles of hours and days are exact, over the seconds that have requests.
 
     Args:
         quotas: who shares what.
         table: USAGE, by second; USAGE_HOUR or USAGE_DAY.
     """
-    return lambda activity: activity.transform(packed(quotas)).transform(unpacked(table))
-
-
-def packed(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
-    """Resolve and add up what all tables of usage are made of: activity -> PACKED_USAGE."""
 
     def transform(activity: DataFrame) -> DataFrame:
-        task = PackUsage(quotas, parts_of(activity.sparkSession))
-        rows = ACTIVITY.select(activity)
-        return by_part(rows.mapInArrow(task, PACKED_USAGE.struct))
+        charged = activity.where(F.col("is_charged"))
+        used = charged.transform(resolve(quotas, thread_time=True)).transform(_added)
+        return used if table is schema.USAGE else used.transform(by_period(table))
 
     return transform
 
 
-def unpacked(table: Table) -> Callable[[DataFrame], DataFrame]:
-    """Return one table of usage from what ``packed`` gave: PACKED_USAGE -> USAGE and others."""
-    return lambda packed: packed.mapInArrow(UnpackUsage(table), table.struct)
+def _added(resolved: DataFrame) -> DataFrame:
+    """Add up by quota-id, broker and second: RESOLVED_ACTIVITY -> USAGE."""
+    is_time = F.col("quota_type") == "request_percentage"
+    thread_time = F.sum("request_ns").cast("double") / _UNITS["amount"]
+    added = resolved.groupBy(*USAGE_KEYS, "second_ms").agg(
+        *sums(*_ADDED, "bytes_estimated"),
+        *largest("max_throttle_time_ms", "quota", "quota_source"),
+        F.when(is_time, thread_time).otherwise(F.sum("amount")).alias("amount"),
+        (F.sum("handler_ns").cast("double") / _UNITS["handler_ms"]).alias("handler_ms"),
+    )
+    return schema.USAGE.select(added)
 
 
-@dataclass(frozen=True)
-class PackUsage:
+def by_period(table: Table) -> Callable[[DataFrame], DataFrame]:
     """
-    Resolve and add up rows of ACTIVITY: PACKED_USAGE. A ``mapInArrow`` function.
+    Sum usage up by hour or day: USAGE -> USAGE_HOUR or USAGE_DAY.
+
+    Sums are the same whatever the order of rows. Percentiles are exact, over the seconds that have
+    requests, as peaks are.
 
     Args:
-        quotas: who shares what.
-        parts: into how many parts the answer goes.
+        table: USAGE_HOUR or USAGE_DAY.
     """
+    period_ms = _PERIODS_MS[table.name]
 
-    quotas: Quotas
-    parts: int
+    def transform(used: DataFrame) -> DataFrame:
+        period = (F.floor(F.col("second_ms") / period_ms) * period_ms).alias("period_ms")
+        percentiles = F.percentile("amount", F.array(*map(F.lit, PERCENTILES.values())))
+        added = used.groupBy(*USAGE_KEYS, period).agg(
+            *sums(*_ADDED),
+            *[_exact_sum(name, unit).alias(name) for name, unit in _UNITS.items()],
+            F.count("second_ms").alias("active_seconds"),
+            F.max("amount").alias("peak_per_s"),
+            *largest("quota"),
+            percentiles.alias("percentiles"),
+        )
+        each = {name: F.col("percentiles")[n] for n, name in enumerate(PERCENTILES)}
+        return table.select(added.withColumns(each))
 
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Hand over a batch with a row per part, whenever enough is gathered."""
-        for activity in usage_parts.together(batches):
-            found = list(usage_parts.blobs(activity, self.quotas, self.parts, by_day=True))
-            columns = {"part": [part for part, _ in found], "packed": [blob for _, blob in found]}
-            yield PACKED_USAGE.batch(len(found), columns)
+    return transform
 
 
-@dataclass(frozen=True)
-class UnpackUsage:
-    """
-    Add up blobs, part by part, and hand over rows of one table. A ``mapInArrow`` function.
-
-    Args:
-        table: USAGE, USAGE_HOUR or USAGE_DAY.
-    """
-
-    table: Table
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Unpack the blobs of whole parts."""
-        for tables in activity_blobs.by_part(batches):
-            rows = usage_parts.rows_of(tables, self.table)
-            yield from rows.combine_chunks().to_batches(max_chunksize=activity_blobs.BATCH_ROWS)
+def _exact_sum(name: str, unit: float) -> Column:
+    """Return the sum of doubles that are whole numbers of ``1 / unit``: one in any order."""
+    whole = (F.col(name) * unit).cast("decimal(38,0)")
+    return F.sum(whole).cast("double") / unit

@@ -9,12 +9,11 @@ only bundles that overlap in time are held back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
@@ -30,9 +29,7 @@ from headgate.pipeline.replaying.packed_format import (
 from headgate.pipeline.replaying.packer import NEEDED, PackLogs, PackRequests
 from headgate.pipeline.replaying.sensor_group import SensorGroup
 from headgate.pipeline.replaying.sums import SUMS, SumSink
-from headgate.pipeline.table import quoted, summed
-from headgate.pipeline.tables.worker_files import Part
-from headgate.pipeline.workers.exchange import Key, Left, part_of
+from headgate.pipeline.table import quoted, sums
 from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.quota.table import QuotaTable
 
@@ -53,14 +50,10 @@ class ReplayPacked:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield REPLAY rows, or SUMS rows where the options want no rows."""
-        return self.of(_rows(batches))
-
-    def of(self, rows: Iterator[dict[str, Any]]) -> Iterator[Any]:
-        """Yield what the class gives, of PACKED rows by name of column."""
         plans = len(self.options.plans)
         sink = RowSink(self.options) if self.options.rows else SumSink(plans)
         key, sensors = "", None
-        for row in rows:
+        for row in _rows(batches):
             if row["kind"] == "plain":
                 yield from sink.plain(row)
                 continue
@@ -103,59 +96,6 @@ def _rows(batches: Iterator[Any]) -> Iterator[dict[str, Any]]:
         for i, row in enumerate(scalars):
             if row["kind"] in ("chunk", "plain"):
                 yield row | {name: column[i].as_buffer() for name, column in columns}
-
-
-@dataclass(frozen=True)
-class ReadPacked:
-    """
-    Read and pack, and divide sensors by their bundle's key (``exchange.Reading``).
-
-    Args:
-        read: what to read.
-        options: what to pack.
-        parts: into how many parts the answer goes.
-    """
-
-    read: ReadOptions
-    options: PackOptions
-    parts: int
-
-    def emit(self, numbers: Iterator[int]) -> Iterator[Any]:
-        """Read pieces."""
-        return PackLogs(self.read, self.options).packed([self.read.pieces[n] for n in numbers])
-
-    def packed(self, batches: Iterator[Any]) -> Iterator[tuple[Key, Any]]:
-        """Yield each bundle, with what bundles are ordered by."""
-        for batch in batches:
-            blobs = {name: batch[name].to_pylist() for name in _BLOBS}
-            for i, row in enumerate(batch.select(list(_SCALARS)).to_pylist()):
-                order = (row["key"], *(-1 if row[n] is None else row[n] for n in ORDER[1:]))
-                row |= {name: column[i] for name, column in blobs.items()}
-                yield (part_of(row["key"], self.parts), *order), row
-
-
-@dataclass(frozen=True)
-class WriteReplayed:
-    """
-    Write a part of table ``replay``; hand over how near it is to the log.
-
-    Args:
-        options: what was packed.
-        out: folder of the table.
-    """
-
-    options: PackOptions
-    out: str
-
-    def __call__(self, records: Iterator[tuple[Key, Any]]) -> Left:
-        """Replay a part's bundles."""
-        left, part = Left(), Part(schema.REPLAY, self.out)
-        for batch in ReplayPacked(self.options).of(row for _, row in records):
-            part.add(batch)
-            left.found += compared(batch).to_pylist()
-        left.close(part, schema.REPLAY)
-        left.found = added_up(left.found)
-        return left
 
 
 def preload() -> None:
@@ -253,48 +193,6 @@ def replay_packed(
     return transform
 
 
-_COMPARED: Final = ("quota_type", "logged_throttle_time_ms", "replayed_throttle_time_ms")
-_AGREED: Final = (
-    "requests",
-    "equal_decisions",
-    "both_throttled",
-    "exact",
-    "within_1_ms",
-    "logged_ms",
-    "replayed_ms",
-)
-_AGREEMENT: Final = pa.schema([("quota_type", pa.string()), *((n, pa.int64()) for n in _AGREED)])
-
-
-def compared(batch: Any) -> Any:
-    """Return what ``agreement`` does, of one Arrow batch of REPLAY: a table in any order."""
-    rows = pa.Table.from_batches([batch.filter(batch["replayable"]).select(_COMPARED)])
-    kind, logged, ours = rows.columns
-    logged_did, ours_did = pc.greater(logged, 0), pc.greater(ours, 0)
-    both = pc.and_(logged_did, ours_did)
-    near = pc.less_equal(pc.abs(pc.subtract(logged, ours)), 1)
-    counted = {
-        "requests": pa.repeat(1, len(rows)),
-        "equal_decisions": pc.equal(logged_did, ours_did),
-        "both_throttled": both,
-        "exact": pc.and_(both, pc.equal(logged, ours)),
-        "within_1_ms": pc.and_(both, near),
-        "logged_ms": logged,
-        "replayed_ms": ours,
-    }
-    table = pa.table({"quota_type": kind} | {n: pc.cast(c, pa.int64()) for n, c in counted.items()})
-    return summed(table, ["quota_type"], _AGREED)
-
-
-def added_up(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add up what ``compared`` gives of many batches: a row per quota type."""
-    rows = pa.Table.from_pylist(list(found), schema=_AGREEMENT)
-    sums: list[dict[str, Any]] = (
-        summed(rows, ["quota_type"], _AGREED).sort_by("quota_type").to_pylist()
-    )
-    return sums
-
-
 def agreement(replayed: DataFrame) -> list[dict[str, Any]]:
     """
     Compare replayed with logged throttle times, per quota type: REPLAY -> one row per type.
@@ -303,12 +201,18 @@ def agreement(replayed: DataFrame) -> list[dict[str, Any]]:
         quota_type, replayable requests, equal_decisions (both throttled, or both not),
         both_throttled, exact and within_1_ms (of those), logged_ms, replayed_ms (throttled).
     """
-    columns = f"quota_type string, {' long, '.join(_AGREED)} long"
-    rows = replayed.select("replayable", *_COMPARED).mapInArrow(agreement_of_task, columns)
-    return added_up(row.asDict() for row in rows.collect())
+    from pyspark.sql import functions as F
 
-
-def agreement_of_task(batches: Iterator[Any]) -> Iterator[Any]:
-    """Yield what ``compared`` gives of all rows of a task: a row per quota type for the driver."""
-    found = added_up(row for batch in batches for row in compared(batch).to_pylist())
-    yield pa.RecordBatch.from_pylist(found, schema=_AGREEMENT)
+    logged, ours = F.col("logged_throttle_time_ms"), F.col("replayed_throttle_time_ms")
+    both = (logged > 0) & (ours > 0)
+    counted = {
+        "requests": F.lit(True),
+        "equal_decisions": (logged > 0) == (ours > 0),
+        "both_throttled": both,
+        "exact": both & (logged == ours),
+        "within_1_ms": both & (F.abs(logged - ours) <= 1),
+    }
+    counts = {name: F.when(condition, 1).otherwise(0) for name, condition in counted.items()}
+    of_type = replayed.where("replayable").groupBy("quota_type")
+    found = of_type.agg(*sums(**counts, logged_ms=logged, replayed_ms=ours))
+    return [row.asDict() for row in found.orderBy("quota_type").collect()]

@@ -19,7 +19,6 @@ from headgate.pipeline.logs.line_sums import Sums
 from headgate.pipeline.sources.journal import activity_batches, request_batches, sums_of_rows
 from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.sources.row_groups import read_table
-from headgate.pipeline.workers.activity_blobs import pack
 from headgate.pipeline.workers.log_reader import ActivityOfLogs, ReadOptions, RequestsOfLogs
 
 
@@ -54,19 +53,13 @@ class EmitRequests:
 
 @dataclass(frozen=True)
 class EmitActivity:
-    """
-    Hand over sums by second (``EMITTED_ACTIVITY``). A ``mapInArrow`` function.
-
-    ``parts`` asks for ``blobs`` in place of rows of sums, for that many parts of the answer.
-    """
+    """Hand over sums by second (``EMITTED_ACTIVITY``). A ``mapInArrow`` function."""
 
     options: ReadOptions
-    parts: int = 0
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Read the pieces numbered in ``batches``; sums go on over the pieces of a task."""
-        rows = self.read(own_pieces(self.options, batches))
-        return pack(rows, self.parts) if self.parts else rows
+        return self.read(own_pieces(self.options, batches))
 
     def read(self, pieces: Iterable[FilePiece]) -> Iterator[Any]:
         """Read some pieces."""

@@ -26,18 +26,53 @@ class Resolve:
 
     A ``mapInArrow`` function over any frame with principal, client_id, quota_type and a time
     (``at``); each distinct (principal, client-id) of a batch is resolved once.
+
+    Args:
+        quotas: who shares what.
+        at: name of the time, epoch ms.
+        out: the columns to hand over.
+        thread_time: add a row for the thread time of each row that is charged to another quota;
+            rows are ACTIVITY's.
     """
 
     quotas: Quotas
     at: str
     out: Table
+    thread_time: bool = False
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Resolve the rows of ``batches``."""
         resolve = self.quotas.resolver()
         for batch in batches:
-            table = resolved(pa.Table.from_batches([batch]), resolve, self.at)
+            table = pa.Table.from_batches([batch])
+            if self.thread_time:
+                table = pa.concat_tables([table, thread_time_of(table)])
+            table = resolved(table, resolve, self.at)
             yield from table.select(self.out.names).cast(self.out.arrow).to_batches()
+
+
+TIME_ONLY: Final[dict[str, Any]] = {
+    **dict.fromkeys(("requests", "bytes", "bytes_estimated", "amount", "handler_ns"), 0),
+    **dict.fromkeys(("throttle_time_ms", "throttled_requests", "max_throttle_time_ms"), 0),
+    "quota_type": "request_percentage",
+    **dict.fromkeys(("quota_id", "quota_user", "quota_client_id", "quota")),
+}
+"""Columns of the row that charges a request's thread time beside its bytes."""
+
+
+def thread_time_of(activity: Any) -> Any:
+    """
+    Return the rows that charge thread time: an Arrow table of ACTIVITY's columns.
+
+    Thread time is charged to the request quota whatever else a request is charged to.
+    """
+    is_other = pc.not_equal(activity["quota_type"], TIME_ONLY["quota_type"])
+    rows = activity.filter(pc.and_(is_other, pc.greater(activity["request_ns"], 0)))
+    for name, value in TIME_ONLY.items():
+        at = rows.schema.get_field_index(name)
+        kind = rows.schema.field(at)
+        rows = rows.set_column(at, kind, pa.repeat(pa.scalar(value, kind.type), rows.num_rows))
+    return rows
 
 
 FROM_JOURNAL: Final = "journal"
