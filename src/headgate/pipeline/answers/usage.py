@@ -30,8 +30,8 @@ RESOLVED_ACTIVITY: Final = make_table(
 )
 _PERIODS_MS: Final = {schema.USAGE_HOUR.name: HOUR_MS, schema.USAGE_DAY.name: DAY_MS}
 _ADDED: Final = ("requests", "bytes", "throttle_time_ms", "throttled_requests")
-# Units of doubles in the smallest unit that they are whole numbers of: 1e7 ns are 1 % of a
-# thread's second.
+# By column, the parts that its unit has and that it is a whole number of: 1 % of a thread's second
+# has 1e7 ns, a ms has 1e6.
 _UNITS: Final = {"amount": 1e7, "handler_ms": 1e6}
 
 
@@ -64,13 +64,13 @@ def usage(quotas: Quotas, table: Table = schema.USAGE) -> Callable[[DataFrame], 
 
     def transform(activity: DataFrame) -> DataFrame:
         charged = activity.where(F.col("is_charged"))
-        used = charged.transform(resolve(quotas, thread_time=True)).transform(_added)
+        used = charged.transform(resolve(quotas, thread_time=True)).transform(_by_quota_id)
         return used if table is schema.USAGE else used.transform(by_period(table))
 
     return transform
 
 
-def _added(resolved: DataFrame) -> DataFrame:
+def _by_quota_id(resolved: DataFrame) -> DataFrame:
     """Add up by quota-id, broker and second: RESOLVED_ACTIVITY -> USAGE."""
     is_time = F.col("quota_type") == "request_percentage"
     thread_time = F.sum("request_ns").cast("double") / _UNITS["amount"]
