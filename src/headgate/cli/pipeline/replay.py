@@ -29,7 +29,8 @@ def run_replay(arguments: argparse.Namespace) -> Tables:
 def _write(on: Opened, activity: DataFrame | None) -> DataFrame:
     """Write table ``replay`` and the figures of its agreement with the log."""
     run, options = on.run, PackOptions((on.quotas,), **on.windows)
-    run.context.environment[PRELOADS] = replay.__name__
+    if run.context is not None:
+        run.context.environment[PRELOADS] = replay.__name__
     packed = pack_once(on, options)
     replayed = packed.transform(replay.replay_packed(options))
     run.write(replayed, schema.REPLAY, words="reading and replaying")

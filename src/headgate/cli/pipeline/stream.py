@@ -26,6 +26,7 @@ from headgate.cli.pipeline.opening import (
     notes_of,
     opened,
     read_quotas,
+    refuse_engine,
     start,
 )
 from headgate.cli.pipeline.places import unwritable
@@ -40,7 +41,7 @@ from headgate.cli.pipeline.reading import (
 from headgate.cli.results import Figure, Tables, finite
 from headgate.errors import ConfigError
 from headgate.pipeline import frames
-from headgate.pipeline.emitted import CONNECTIONS
+from headgate.pipeline.emitted import CONNECTIONS, EMITTED_ACTIVITY
 from headgate.pipeline.growing.directories import Directory
 from headgate.pipeline.growing.follow import GrowingTables, follow
 from headgate.pipeline.growing.parts import Parts, Source
@@ -80,9 +81,9 @@ class Sums:
 
     def make(self, on: Opened) -> DataFrame:
         """Write the tables of a run's inputs; give a frame with their bad lines and counts."""
-        emitted = frames.emit_activity(
-            on.spark, replace(on.read_options, connections=self.connections)
-        ).persist()
+        options = replace(on.read_options, connections=self.connections)
+        read = frames.emit_activity(on.spark, options)
+        emitted = on.run.keep(read, EMITTED_ACTIVITY, words="reading")
         connections = frames.only(emitted, "connection", CONNECTIONS)
         self.write(on, frames.sums_of(emitted), connections)
         return emitted
@@ -122,15 +123,15 @@ class Replays:
         """Write the tables of a run's inputs."""
         if not self.activity:
             return self.write(on, None)
-        emitted = frames.emit_activity(on.spark, on.read_options).persist()
+        read = frames.emit_activity(on.spark, on.read_options)
+        emitted = on.run.keep(read, EMITTED_ACTIVITY, words="reading")
         self.write(on, frames.sums_of(emitted))
         return emitted
 
     def make_of(self, on: Opened, parts: Parts, upto: int) -> None:
         """Write the tables of all parts up to a batch."""
         here = replace(on, pieces=parts.pieces(upto))
-        activity = parts.read("activity", upto).persist() if self.activity else None
-        self.write(here, activity).unpersist()
+        self.write(here, parts.read("activity", upto) if self.activity else None)
 
 
 Answer = Sums | Replays
@@ -197,6 +198,9 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
     if bool(arguments.topic) == bool(arguments.requests):
         raise BadUsage("give either --requests PATH… or a --topic to follow")
     check_time_zone(arguments.time_zone)
+    unable = refuse_engine(arguments)
+    if unable:
+        raise BadUsage("\n".join(unable))
     spark = named_values("--spark-conf", arguments.spark_conf)
     quotas = read_quotas(arguments)
     source = _source(arguments)

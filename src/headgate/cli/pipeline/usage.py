@@ -41,12 +41,12 @@ def _write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:
     """Write usage by second, and by hour and day what that table holds."""
     run = on.run
     used = activity.transform(usage.usage(on.quotas))
-    run.write(used, schema.USAGE, words="reading and adding up")
+    run.write(used, schema.USAGE, words="adding up")
     written = run.read(schema.USAGE)
     for table in (schema.USAGE_HOUR, schema.USAGE_DAY):
         run.write(written.transform(usage.by_period(table)), table)
     names = ("requests", "bytes", "throttle_time_ms")
-    totals = written.agg(*sums(*names)).first()
+    totals = run.read(schema.USAGE_DAY).agg(*sums(*names)).first()
     assert totals is not None
     run.figure("requests", totals[0] or 0, unit="requests", note="charged to a client quota")
     run.figure("bytes", totals[1] or 0, unit="bytes", note="charged to byte-rate quotas")

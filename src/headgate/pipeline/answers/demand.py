@@ -24,11 +24,12 @@ from headgate.demand.forecast import Span, forecast, infer
 from headgate.demand.rhythm import Charge
 from headgate.pipeline import schema
 from headgate.pipeline.answers.advice import BYTES
-from headgate.pipeline.frames import spread
+from headgate.pipeline.frames import spread, together
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.table import make_table
 from headgate.pipeline.workers.emit import EmitRequests
 from headgate.pipeline.workers.log_reader import ReadOptions
+from headgate.pipeline.workers.order import refuse_again
 from headgate.quota.entity import quota_id
 
 MOST_CHARGES: Final = 100_000
@@ -208,13 +209,18 @@ class Foretell:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield DEMAND rows."""
         groups = groupby(_read(batches), key=lambda seen: seen.whose)
-        rows = (self._row(whose, list(deque(group, MOST_CHARGES))) for whose, group in groups)
+        seen: set[Any] = set()
+        rows = (self._row(whose, group, seen) for whose, group in groups)
         found = (row for row in rows if row is not None)
         while made := list(islice(found, _ROWS)):
             yield from schema.DEMAND.from_rows(made).to_batches()
 
-    def _row(self, whose: tuple[Any, ...], kept: list[_Seen]) -> dict[str, Any] | None:
+    def _row(
+        self, whose: tuple[Any, ...], group: Iterable[_Seen], before: set[Any]
+    ) -> dict[str, Any] | None:
         """Return the DEMAND row of a group; None: nothing was charged."""
+        refuse_again(whose, before)
+        kept = list(deque(group, MOST_CHARGES))
         charges = [seen.charge for seen in kept if seen.charge.amount >= 0]
         if not charges:
             return None
@@ -279,9 +285,7 @@ def demand(
 
     def transform(requests: DataFrame) -> DataFrame:
         asked = charged(requests).mapInArrow(assign, _ASKED.struct)
-        ordered = asked.repartition(*_WHOSE).sortWithinPartitions(
-            *_WHOSE, "record_ms", "file", "seq"
-        )
+        ordered = together(asked, _WHOSE, ("record_ms", "file", "seq"))
         names = tuple(plan.name for plan in plans)
         return ordered.mapInArrow(Foretell(names, num_samples, window_ms), schema.DEMAND.struct)
 

@@ -61,7 +61,7 @@ from headgate.pipeline.quotas import KEY_OF_TYPE, Quotas
 from headgate.pipeline.replaying.packed_format import PackOptions
 from headgate.pipeline.replaying.packer import NEEDED
 from headgate.pipeline.replaying.replay import replay_packed
-from headgate.pipeline.table import largest, sums
+from headgate.pipeline.table import largest, percentile, sums
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.precedence import Resolver
@@ -106,7 +106,7 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
             .withColumn("waits", waits)
             .groupBy(*_TAGS, "broker_id")
             .agg(
-                F.percentile("rate", F.lit(advice.percentile)).alias("percentile"),
+                percentile("rate", advice.percentile).alias("percentile"),
                 F.max("rate").alias("peak"),
                 F.max_by("quota", "second_ms").alias("quota"),
                 F.least(F.lit(1.0), F.sum("waits") / span).alias("held"),

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from headgate.pipeline import schema
 from headgate.pipeline.emitted import ACTIVITY
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.table import Table, largest, make_table, sums
+from headgate.pipeline.table import Table, largest, make_table, percentile, sums
 from headgate.pipeline.workers.resolve import Resolve
 
 HOUR_MS: Final = 3_600_000
@@ -97,22 +97,22 @@ def by_period(table: Table) -> Callable[[DataFrame], DataFrame]:
 
     def transform(used: DataFrame) -> DataFrame:
         period = (F.floor(F.col("second_ms") / period_ms) * period_ms).alias("period_ms")
-        percentiles = F.percentile("amount", F.array(*map(F.lit, PERCENTILES.values())))
         added = used.groupBy(*USAGE_KEYS, period).agg(
             *sums(*_ADDED),
             *[_exact_sum(name, unit).alias(name) for name, unit in _UNITS.items()],
             F.count("second_ms").alias("active_seconds"),
             F.max("amount").alias("peak_per_s"),
             *largest("quota"),
-            percentiles.alias("percentiles"),
+            *[percentile("amount", at).alias(name) for name, at in PERCENTILES.items()],
         )
-        each = {name: F.col("percentiles")[n] for n, name in enumerate(PERCENTILES)}
-        return table.select(added.withColumns(each))
+        return table.select(added)
 
     return transform
 
 
 def _exact_sum(name: str, unit: float) -> Column:
     """Return the sum of doubles that are whole numbers of ``1 / unit``: one in any order."""
-    whole = (F.col(name) * unit).cast("decimal(38,0)")
-    return F.sum(whole).cast("double") / unit
+    whole = F.floor(name)
+    rest = F.round((F.col(name) - whole) * unit).cast("long")
+    wholes = F.sum(whole).cast("decimal(20,0)") * F.lit(int(unit))
+    return (wholes + F.sum(rest)).cast("double") / unit

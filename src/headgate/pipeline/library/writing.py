@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from headgate.errors import ConfigError
 from headgate.pipeline.library import jars
+from headgate.pipeline.sail import is_sail
 from headgate.pipeline.table import MOMENTS
 from headgate.pipeline.tables.by_day import DAY, MODES, save, with_day
 
@@ -93,6 +94,11 @@ def _check(frame: DataFrame, mode: str, format: str, key: Sequence[str], by_day:
     absent = [name for name in key if name not in frame.columns]
     if absent:
         raise ConfigError(f"write key: the frame has no column {', '.join(absent)}")
+    if mode == "merge" and is_sail(frame.sparkSession):
+        raise ConfigError(
+            "write mode='merge': this session is Sail's, which removes what is there before it "
+            "has read it; write another table, or merge in a session of Spark's"
+        )
     if mode == "merge" and not by_day:
         raise ConfigError("write mode='merge': it replaces days; leave by_day as it is")
     times = {name for pair in MOMENTS.items() for name in pair}

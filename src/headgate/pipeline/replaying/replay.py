@@ -31,6 +31,7 @@ from headgate.pipeline.replaying.sensor_group import SensorGroup
 from headgate.pipeline.replaying.sums import SUMS, SumSink
 from headgate.pipeline.table import quoted, sums
 from headgate.pipeline.workers.log_reader import ReadOptions
+from headgate.pipeline.workers.order import refuse_again
 from headgate.quota.table import QuotaTable
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class ReplayPacked:
         plans = len(self.options.plans)
         sink = RowSink(self.options) if self.options.rows else SumSink(plans)
         key, sensors = "", None
+        seen: set[str] = set()
         for row in _rows(batches):
             if row["kind"] == "plain":
                 yield from sink.plain(row)
@@ -60,6 +62,7 @@ class ReplayPacked:
             if sensors is None or row["key"] != key:
                 yield from self._closed(sink, sensors)
                 key, sensors = row["key"], _sensors_of(row, self.options)
+                refuse_again(key, seen)
             events = sink.events(row, sensors)
             for ready in sensors.feed(
                 events, row["first"], row["last"], (row["since"], row["tie"])
@@ -156,8 +159,10 @@ def together(packed: DataFrame) -> DataFrame:
     """Bring each sensor's packed rows together, in their order: PACKED -> PACKED."""
     from pyspark.sql import functions as F
 
+    from headgate.pipeline import frames
+
     rows = packed.where(F.col("kind").isin("chunk", "plain"))
-    return rows.repartition("key").sortWithinPartitions(*ORDER)
+    return frames.together(rows, ORDER[:1], ORDER[1:])
 
 
 def replay_packed(

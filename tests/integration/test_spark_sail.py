@@ -1,0 +1,143 @@
+"""
+Every command on Sail: its tables are Spark's, to the last digit, and what it can't do is refused.
+
+Spark's rows are those of the library, which the commands are made of.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset
+import pytest
+
+import headgate.pipeline as hp
+from headgate.cli.main import main
+from headgate.pipeline.answers.storms import Thresholds
+from kit.journals import traffic, write_journal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+DATA = Path(__file__).parents[1] / "data" / "pipeline"
+INPUTS = ("log", "journal")
+QUOTAS = str(DATA / "public.quotas.json")
+COMMANDS: dict[str, list[str]] = {
+    "usage": ["--quotas", QUOTAS],
+    "requests": [],
+    "replay": ["--quotas", QUOTAS],
+    "what-if": ["--quotas", QUOTAS, "--plan", QUOTAS, "--closed-loop"],
+    "storms": ["--connections-per-second", "1"],
+    "effective": ["--quotas", QUOTAS],
+    "chargeback": ["--quotas", QUOTAS],
+    "recommend": ["--quotas", QUOTAS],
+}
+# Runs commands one after the other; a process that has a session of Spark's can't have Sail's.
+PROGRAM = """
+import json, sys
+from headgate.cli.main import main
+for line in json.loads(sys.argv[1]):
+    status = main(line)
+    assert status in (0, 3), (status, line)  # 3: storms were found
+"""
+
+
+def answer(requests: DataFrame, table: str) -> DataFrame:
+    """Return the rows of a command's table, as the library gives them on Spark."""
+    plans = {"public.quotas": QUOTAS, "public.quotas-2": QUOTAS}
+    answers: dict[str, Callable[[DataFrame], DataFrame]] = {
+        "usage": partial(hp.usage, quotas=QUOTAS),
+        "usage_hour": partial(hp.usage, quotas=QUOTAS, by="hour"),
+        "usage_day": partial(hp.usage, quotas=QUOTAS, by="day"),
+        "replay": partial(hp.replay, quotas=QUOTAS),
+        "what_if": partial(hp.what_if, plans={"public.quotas-2": QUOTAS}, in_force=QUOTAS),
+        "demand": partial(hp.demand, plans=plans),
+        "storms": partial(hp.storms, thresholds=Thresholds(connections_per_s=1)),
+        "effective": partial(hp.effective, quotas=QUOTAS),
+        "chargeback": partial(hp.chargeback, quotas=QUOTAS),
+        "recommend": partial(hp.recommend, quotas=QUOTAS),
+    }
+    return answers[table](requests) if table in answers else requests
+
+
+def rows(table: Any) -> list[str]:
+    """Return an Arrow table's rows, each as text to the last digit, in one order."""
+    return sorted(map(repr, table.to_pylist()))
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A log of many clients and limits, and a journal of a gateway's."""
+    folder = tmp_path_factory.mktemp("journal")
+    write_journal(folder, traffic(1_790_000_000_000)[1])
+    return {"log": str(DATA / "public.log.gz"), "journal": str(folder)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, inputs: dict[str, str]) -> Path:
+    """Where Sail wrote the tables of all commands."""
+    made = tmp_path_factory.mktemp("sail")
+    lines = [
+        [
+            *(command, "--requests", inputs[name], "--broker-id", "1", *flags),
+            *("--out", f"{made}/{name}", "--engine", "sail", "--quiet"),
+        ]
+        for name in INPUTS
+        for command, flags in COMMANDS.items()
+    ]
+    asked = [sys.executable, "-c", PROGRAM, json.dumps(lines)]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return made
+
+
+@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize(
+    "table",
+    [
+        *("usage", "usage_hour", "usage_day", "requests", "replay", "what_if", "demand"),
+        *("storms", "effective", "chargeback", "recommend"),
+    ],
+)
+def test_a_table_is_sparks_to_the_last_digit(
+    spark: SparkSession, inputs: dict[str, str], folder: Path, table: str, name: str
+) -> None:
+    here = hp.requests(spark, inputs[name], broker_id=1)
+    found = pyarrow.dataset.dataset(folder / name / table, format="parquet").to_table()
+    wanted = answer(here, table).toArrow()
+    assert found.column_names == wanted.column_names
+    assert rows(found) == rows(wanted)
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_nothing_is_left_beside_the_tables(folder: Path, name: str) -> None:
+    hidden = [path.name for path in (folder / name).iterdir() if path.name[0] in "._"]
+    assert hidden == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--master", "local[2]"], "--engine sail and --master: give one of them"),
+        (["--remote", "sc://h:1"], "--engine sail and --remote: give one of them"),
+        (["--incremental"], "--engine sail: --incremental and --follow need"),
+        (["--out", "s3a://bucket/tables"], "--engine sail: give --out a directory"),
+    ],
+)
+def test_what_sail_cant_do_is_refused(
+    flags: list[str],
+    words: str,
+    inputs: dict[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = ["--requests", inputs["log"], "--out", str(tmp_path)]
+    assert main(["usage", *given, "--engine", "sail", *flags]) in {1, 2}
+    assert words in capsys.readouterr().err
