@@ -72,6 +72,13 @@ def rows(table: Any) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
 
 
+def ask(*lines: list[str]) -> None:
+    """Run commands, in a process that has no session of Spark's."""
+    asked = [sys.executable, "-c", PROGRAM, json.dumps(lines)]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A log of many clients and limits, and a journal of a gateway's."""
@@ -92,9 +99,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, inputs: dict[str, str]) -> 
         for name in INPUTS
         for command, flags in COMMANDS.items()
     ]
-    asked = [sys.executable, "-c", PROGRAM, json.dumps(lines)]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=500, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
+    ask(*lines)
     return made
 
 
@@ -116,6 +121,28 @@ def test_a_table_is_sparks_to_the_last_digit(
     assert rows(found) == rows(wanted)
 
 
+def count(table: Path) -> int:
+    return pyarrow.dataset.dataset(table, format="parquet", partitioning="hive").count_rows()
+
+
+def test_a_second_run_replaces_or_adds_to_the_first(
+    inputs: dict[str, str], folder: Path, tmp_path: Path
+) -> None:
+    asked = ["usage", "--requests", inputs["log"], "--broker-id", "1", *COMMANDS["usage"]]
+    sail = [*asked, "--engine", "sail", "--out", str(tmp_path)]
+    ask(sail, sail)
+    once = count(tmp_path / "usage")
+    assert once == count(folder / "log" / "usage") > 100
+    assert all(f.name.startswith("part-") for f in (tmp_path / "usage").glob("*.parquet"))
+    ask([*sail, "--mode", "append"])
+    assert count(tmp_path / "usage") == 2 * once
+    by_day = [*sail[:-1], f"{tmp_path}/days", "--partition-by", "day"]
+    ask(by_day, [*by_day, "--mode", "merge"])
+    assert count(tmp_path / "days" / "usage") == once
+    assert main([*asked, "--out", str(tmp_path)]) == 0
+    assert count(tmp_path / "usage") == once
+
+
 @pytest.mark.parametrize("name", INPUTS)
 def test_nothing_is_left_beside_the_tables(folder: Path, name: str) -> None:
     hidden = [path.name for path in (folder / name).iterdir() if path.name[0] in "._"]
@@ -129,6 +156,7 @@ def test_nothing_is_left_beside_the_tables(folder: Path, name: str) -> None:
         (["--remote", "sc://h:1"], "--engine sail and --remote: give one of them"),
         (["--incremental"], "--engine sail: --incremental and --follow need"),
         (["--out", "s3a://bucket/tables"], "--engine sail: give --out a directory"),
+        (["--format", "delta"], "--engine sail writes Parquet"),
     ],
 )
 def test_what_sail_cant_do_is_refused(

@@ -24,6 +24,7 @@ Layers, the lowest first: a module imports only from lines above its own.
 - ``growing``: the same answers of an input that grows.
 - ``library``: the answers as functions on DataFrames.
 - ``class_data``, ``session``: what makes Spark's start quicker, and the start.
+- ``sail``: the start of Sail, which runs the same queries without a JVM.
 - ``bundled``: a small log and quotas that come with the package.
 """
 

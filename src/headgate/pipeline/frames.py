@@ -52,7 +52,9 @@ _ADDED: Final = tuple(
 
 def spread(spark: SparkSession, pieces: Sequence[FilePiece]) -> DataFrame:
     """Return a frame with the numbers of the pieces, spread over tasks; no shuffle."""
-    return spark.range(0, len(pieces), 1, tasks_for(pieces, cores_of(spark)))
+    cores = cores_of(spark)
+    tasks = None if cores is None else tasks_for(pieces, cores)
+    return spark.range(0, len(pieces), 1, tasks)
 
 
 def tasks_for(pieces: Sequence[FilePiece], cores: int) -> int:
@@ -107,7 +109,8 @@ def coalesced(frame: DataFrame) -> DataFrame:
     Spark keeps a persisted frame in as many partitions as a shuffle has (200 where nothing else was
     set), and each of them costs a task of every job that reads it.
     """
-    return frame.coalesce(PARTS_PER_CORE * cores_of(frame.sparkSession))
+    cores = cores_of(frame.sparkSession)
+    return frame if cores is None else frame.coalesce(PARTS_PER_CORE * cores)
 
 
 def sums_of(emitted: DataFrame) -> DataFrame:

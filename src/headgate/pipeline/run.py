@@ -5,6 +5,7 @@ Run a pipeline command: progress while Spark works, tables written, figures for 
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 # How often the progress bar asks Spark; asking costs a py4j call or two.
 _POLL_S: Final = 0.25
 _DESCRIPTION: Final = "spark.job.description"
+# Tasks that look for the folder of tables, where nothing says how many run at once.
+_LOOKS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,7 @@ class Run:
         """
         Write rows that several queries read, beside the tables that are being made.
 
-        A log is read once so, whatever the engine keeps in memory, and a lost executor takes
+        So a log is read once, whatever the engine keeps in memory, and a lost executor takes
         nothing along. They are gone when ``replacing`` ends.
 
         Args:
@@ -151,22 +154,32 @@ class Run:
         Returns:
             the rows that were written.
         """
-        path = self.path(f"_{table.name}")
+        path = self.path(f"_{self.command}-{uuid.uuid4().hex[:8]}-{table.name}")
         self.kept.append(path)
-        with self.watch(words):
-            table.select(frame).write.mode("overwrite").parquet(path)
-        self._write_none(table, path)
+        self._save(table.select(frame), table, path, words)
         return self.spark.read.schema(table.struct).parquet(path)
 
-    def _write_none(self, table: Table, path: str) -> None:
-        """Write a file without rows where there is no file: Sail writes none of no rows."""
-        if self.context is not None or self.format != "parquet" or not self.is_here:
-            return
-        import pyarrow.parquet as pq
+    def _save(
+        self, rows: DataFrame, table: Table, path: str, words: str, by_day: bool = False
+    ) -> None:
+        """
+        Write rows to a folder, as Parquet unless they are a Delta table's.
 
-        if not any(Path(path).rglob("*.parquet")):
-            Path(path).mkdir(parents=True, exist_ok=True)
-            pq.write_table(table.from_rows([]), Path(path) / "part-none.parquet")
+        Raises:
+            ConfigError: not every worker sees the folder.
+        """
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        count = Observation()
+        if self._is_spread:
+            rows = rows.observe(count, F.count(F.lit(1)).alias("rows"))
+        with self.watch(words):
+            save(rows, path, "parquet" if path in self.kept else self.format, "overwrite", by_day)
+        if self._is_spread and _rows_in(path) != count.get["rows"]:
+            raise ConfigError(self._unshared)
+        if self.context is None and self.is_here:
+            _name_as_spark(Path(path), table, by_day)
 
     def drop_kept(self) -> None:
         """Remove what ``keep`` wrote."""
@@ -177,20 +190,12 @@ class Run:
 
     def write(self, frame: DataFrame, table: Table, *, words: str | None = None) -> None:
         """Write a table, replacing what an earlier run left; show Spark's progress meanwhile."""
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as F
-
-        rows, count = table.select_timed(frame), Observation()
+        rows = table.select_timed(frame)
         by_day = self.by_day and time_of(table.names) is not None
         if by_day:
             rows = with_day(rows)
-        if self._is_spread:
-            rows = rows.observe(count, F.count(F.lit(1)).alias("rows"))
-        with self.watch(words or f"writing {table.name}"):
-            save(rows, self.path(table.name), self.format, "overwrite", by_day)
-        self._write_none(table.timed, self.path(table.name))
-        if self._is_spread and self._rows_here(table) != count.get["rows"]:
-            raise ConfigError(self._unshared)
+        words = words or f"writing {table.name}"
+        self._save(rows, table.timed, self.path(table.name), words, by_day)
 
     @property
     def _is_spread(self) -> bool:
@@ -213,28 +218,21 @@ class Run:
         """
         if not self._is_spread:
             return
-        place, tasks = self.place, cores_of(self.spark)
+        place, tasks = self.place, cores_of(self.spark) or _LOOKS
 
         def look(batches: Iterator[Any]) -> Iterator[Any]:
             for batch in batches:
                 if not Path(place).is_dir():
                     yield batch
 
-        if not self.spark.range(0, tasks, 1, tasks).mapInArrow(look, "id long").isEmpty():
+        if self.spark.range(0, tasks, 1, tasks).mapInArrow(look, "id long").collect():
             raise ConfigError(self._unshared)
-
-    def _rows_here(self, table: Table) -> int:
-        """Return how many rows of a table that was written this process sees."""
-        from pyarrow import parquet
-
-        files = Path(self.path(table.name)).rglob("*.parquet")
-        return sum(parquet.read_metadata(file).num_rows for file in files)
 
     def read(self, table: Table) -> DataFrame:
         """Return a table written before."""
         reader = self.spark.read.format(self.format)
         if self.format == "parquet":  # what else somebody put there isn't the table's
-            reader = reader.option("pathGlobFilter", "*.parquet").schema(table.timed.struct)
+            reader = reader.option("pathGlobFilter", "part-*").schema(table.timed.struct)
         return reader.load(self.path(table.name))
 
     def counted(self, table: Table, by: str, least: Sequence[str]) -> pa.Table:
@@ -303,6 +301,29 @@ class Run:
                 bar.update(shown, total=total, completed=total)
         if not loud:
             self.console.print(f"{words}: done")
+
+
+def _rows_in(path: str) -> int:
+    """Return how many rows of a table that was written this process sees."""
+    from pyarrow import parquet
+
+    return sum(parquet.read_metadata(file).num_rows for file in Path(path).rglob("*.parquet"))
+
+
+def _name_as_spark(folder: Path, table: Table, by_day: bool) -> None:
+    """
+    Name files as Spark does, and write one without rows where there is no file; Sail does neither.
+
+    What another run, or another engine, takes for a table's files are those called ``part-…``.
+    """
+    import pyarrow.parquet as pq
+
+    folder.mkdir(parents=True, exist_ok=True)
+    files = list(folder.rglob("*.parquet"))
+    for file in files:
+        file.rename(file.with_name(f"part-{file.name}"))
+    if not files and not by_day:
+        pq.write_table(table.from_rows([]), folder / "part-none.parquet")
 
 
 def _poll(context: Any, bar: Progress, shown: Any, stop: threading.Event) -> None:

@@ -12,7 +12,7 @@ from headgate.pipeline.session import PARALLELISM, open_remote
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Servers of this process: one that nothing refers to ends.
+# A server ends when nothing refers to it.
 _servers: Final[list[Any]] = []
 
 

@@ -54,22 +54,20 @@ _JAVA: Final = (
 )
 
 
-# Cores that a Connect client takes a server to have, where neither says how many.
-_CORES_THERE: Final = 8
 PARALLELISM: Final = "spark.sql.leafNodeDefaultParallelism"
 
 
-def cores_of(spark: SparkSession) -> int:
+def cores_of(spark: SparkSession) -> int | None:
     """
-    Return how many tasks a session can run at once.
+    Return how many tasks a session can run at once; None: nothing says it.
 
-    A Connect client isn't told; a session, or its server, can be by
-    ``spark.sql.leafNodeDefaultParallelism``.
+    A Connect client isn't told; ``spark.sql.leafNodeDefaultParallelism`` of the session can say it.
     """
     context = getattr(spark, "sparkContext", None)
     if context is not None:
         return int(context.defaultParallelism)
-    return int(spark.conf.get(PARALLELISM, None) or _CORES_THERE)
+    told = spark.conf.get(PARALLELISM, None)
+    return int(told) if told else None
 
 
 def open_remote(address: str, config: dict[str, str]) -> SparkSession:

@@ -131,6 +131,9 @@ class Table:
 
     def select(self, frame: Any) -> Any:
         """Return ``frame`` with exactly this table's columns, in order, in type, with comments."""
+        missing = [name for name in self.names if name not in frame.columns]
+        if missing:  # ``to`` fills them with nulls
+            raise ValueError(f"{self.name}: the frame has no column {', '.join(missing)}")
         return frame.to(self.struct)
 
     def select_timed(self, frame: Any, others: Iterable[str] = ()) -> Any:
@@ -219,24 +222,30 @@ def largest(*names: str) -> list[Any]:
     return [F.max(name).alias(name) for name in names]
 
 
-def percentile(what: Any, fraction: Any) -> Any:
+def percentile(values: Any, fraction: float) -> Any:
     """
-    Return the exact percentile of a column: what Spark's ``percentile`` gives, to the last digit.
+    Return an exact percentile, as Spark's ``percentile`` gives it to the last digit.
 
     Engines put the two values that it lies between together in other ways; this is Spark's, of
     ``org.apache.spark.sql.catalyst.expressions.aggregate.PercentileBase``.
 
     Args:
-        what: a column, whose nulls don't count.
+        values: a column of sorted arrays without nulls, such as ``in_order`` gives.
         fraction: 0..1.
     """
     from pyspark.sql import functions as F
 
-    values = F.sort_array(F.collect_list(what))
     at = (F.size(values) - 1) * F.lit(float(fraction))
     below, above = F.floor(at).cast("int"), F.ceil(at).cast("int")
     low, high = F.get(values, below), F.get(values, above)
     return F.when(low == high, low).otherwise((above - at) * low + (at - below) * high)
+
+
+def in_order(name: str) -> Any:
+    """Return a group's values of a column in a sorted array, for ``percentile``."""
+    from pyspark.sql import functions as F
+
+    return F.sort_array(F.collect_list(name))
 
 
 def make_table(name: str, grain: str, *columns: Column | tuple[str, str, str] | str) -> Table:

@@ -255,7 +255,7 @@ async def test_a_strangers_request_that_doesnt_parse_closes(
 
 
 def test_an_answer_much_longer_than_its_request_isnt_made() -> None:
-    entries = tuple(quotas.AlterEntry((), ()) for _ in range(120_000))
+    entries = tuple(quotas.AlterEntry((), ()) for _ in range(200_000))
     frame = encode_request(49, 1, 7, "tool", quotas.AlterClientQuotasRequest(entries, False))
     assert len(frame) < 1 << 20 < MOST_ANSWER_BYTES
     with pytest.raises(RemoteProtocolError) as caught:

@@ -122,7 +122,7 @@ def _add_output(made: argparse.ArgumentParser) -> None:
         choices=("spark", "sail"),
         default="spark",
         help="spark, or sail: Spark's API in Rust, in this process and without a JVM, for logs on "
-        "one machine (pip install 'kafka-headgate[sail]'); the answers are the same",
+        "one machine (pip install 'kafka-headgate[pipeline,sail]'); the answers are the same",
     )
     spark.add_argument(
         "--remote",

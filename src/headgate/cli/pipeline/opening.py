@@ -136,7 +136,8 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
     except BadUsage as exc:
         wrong.append(str(exc))
     wrong += refuse_engine(arguments)
-    mistakes += _unreachable(arguments.master)
+    mistakes += _unreachable("--master", arguments.master, "spark://")
+    mistakes += _unreachable("--remote", remote_of(arguments), "sc://")
     # Makes the directory, to try it; so only where all else is right.
     mistakes += [] if wrong or mistakes else unwritable(arguments.out)
     if not wrong and not mistakes:
@@ -202,18 +203,20 @@ def named_values(flag: str, settings: Sequence[str]) -> dict[str, str]:
     return dict(setting.split("=", 1) for setting in settings)
 
 
-def _unreachable(master: str | None) -> list[str]:
-    """Refuse a standalone master that doesn't answer; Spark would try for a minute."""
-    if master is None or not master.startswith("spark://"):
+def _unreachable(flag: str, url: str | None, scheme: str) -> list[str]:
+    """Refuse a server's address where nobody answers; Spark would try for a minute, or ten."""
+    if url is None or not url.startswith(scheme):
         return []
-    addresses = [a.rpartition(":") for a in master.removeprefix("spark://").split(",")]
+    hosts = url.removeprefix(scheme).partition("/")[0]
+    addresses = [a.rpartition(":") for a in hosts.split(",")]
     for host, _, port in addresses:
         try:
             with socket.create_connection((host, int(port)), _CONNECT_S):
                 return []
         except (OSError, ValueError, OverflowError):
             continue
-    return [f"--master {master}: nobody listens there; is the address that of Spark's master?"]
+    whose = "Spark's master" if flag == "--master" else "a Spark Connect server"
+    return [f"{flag} {url}: nobody listens there; is the address that of {whose}?"]
 
 
 def start(
@@ -222,6 +225,7 @@ def start(
     """Start the engine and return the run."""
     if arguments.engine == "sail" or remote_of(arguments):
         return _start_connect(command, arguments, console, config)
+    os.environ.pop("SPARK_REMOTE", None)  # it isn't to be used; PySpark would see two sessions
     if not session.submitted():
         os.environ.update(spark_env())
     if arguments.format == "delta":
@@ -257,11 +261,14 @@ def _start_connect(
     try:
         spark = session.open_remote(address, config) if address else open_sail(config)
         version = spark.version
-    except ModuleNotFoundError:
-        raise
+    except ImportError as exc:
+        raise ConfigError(
+            f"{_flag_of(arguments)}: {exc}; pip install 'kafka-headgate[pipeline,sail]' brings "
+            "what it needs"
+        ) from exc
     except Exception as exc:
         first = next((w for w in str(exc).splitlines() if w.strip()), type(exc).__name__)
-        raise ConfigError(f"{address or 'Sail'} doesn't answer: {first}") from exc
+        raise ConfigError(f"{_flag_of(arguments)}: no session: {first}") from exc
     if address:
         console.print(f"Spark {version}, {address}")
     else:
@@ -278,15 +285,24 @@ def remote_of(arguments: argparse.Namespace) -> str | None:
     return os.environ.get("SPARK_REMOTE")
 
 
+def _flag_of(arguments: argparse.Namespace) -> str:
+    """Return what asked for another engine than a Spark of our own."""
+    if arguments.engine == "sail":
+        return "--engine sail"
+    return f"--remote {arguments.remote}" if arguments.remote else "SPARK_REMOTE"
+
+
 def refuse_engine(arguments: argparse.Namespace) -> list[str]:
     """Return what can't be done with the engine that is asked for, a sentence each."""
     sail, remote = arguments.engine == "sail", remote_of(arguments)
     if not sail and not remote:
         return []
-    flag = "--engine sail" if sail else "--remote"
+    flag = _flag_of(arguments)
     wrong = [f"{flag} and {other}: give one of them" for other in _others(arguments, sail)]
     if getattr(arguments, "incremental", False) or getattr(arguments, "follow", False):
         wrong.append(f"{flag}: --incremental and --follow need a Spark that is started here")
+    if sail and arguments.format != "parquet":
+        wrong.append(f"{flag} writes Parquet; leave --format out")
     if "://" in arguments.out:
         wrong.append(f"{flag}: give --out a directory of this machine, not {arguments.out}")
     return wrong

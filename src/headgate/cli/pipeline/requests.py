@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -15,6 +14,7 @@ from headgate.cli.pipeline.print import closing_table, number, sized
 from headgate.cli.pipeline.stream import Replays, run_answer
 from headgate.cli.results import Tables
 from headgate.pipeline import frames, schema
+from headgate.pipeline.emitted import EMITTED_REQUESTS
 
 
 def run_requests(arguments: argparse.Namespace) -> Tables:
@@ -24,11 +24,11 @@ def run_requests(arguments: argparse.Namespace) -> Tables:
 
 def _write(on: Opened, activity: DataFrame | None) -> DataFrame:
     """Write table ``requests``, and keep its totals."""
-    emitted = frames.emit_requests(on.spark, on.read_options)
-    # Bad lines and counts are asked for after the rows; the rows are many.
-    emitted = emitted.persist(StorageLevel.DISK_ONLY)
+    read = frames.emit_requests(on.spark, on.read_options)
+    # Bad lines and counts are asked for after the rows.
+    emitted = on.run.keep(read, EMITTED_REQUESTS, words="reading")
     rows = frames.only(emitted, "request", schema.REQUESTS)
-    on.run.write(rows, schema.REQUESTS, words="reading")
+    on.run.write(rows, schema.REQUESTS)
     table = _charges(on)
     sums = table.agg(F.count(F.lit(1)), F.sum("bytes_charged"), F.sum("throttle_time_ms")).first()
     assert sums is not None

@@ -100,12 +100,12 @@ class Replays:
 
     Args:
         command: its name.
-        write: writes the tables of a run's inputs; gives the frame that it persisted, which has
-            bad lines and counts too.
+        write: writes the tables of a run's inputs; gives the frame that it kept, which has bad
+            lines and counts too.
         tell: prints the closing table.
         tables: names of the tables written.
-        activity: whether ``write`` takes sums by second too. What they are made of is persisted
-            already, and ``write`` returns the sums.
+        activity: whether ``write`` takes sums by second too, which are kept already; then what it
+            gives isn't looked at.
     """
 
     command: str

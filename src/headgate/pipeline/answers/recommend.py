@@ -61,7 +61,7 @@ from headgate.pipeline.quotas import KEY_OF_TYPE, Quotas
 from headgate.pipeline.replaying.packed_format import PackOptions
 from headgate.pipeline.replaying.packer import NEEDED
 from headgate.pipeline.replaying.replay import replay_packed
-from headgate.pipeline.table import largest, percentile, sums
+from headgate.pipeline.table import in_order, largest, percentile, sums
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.precedence import Resolver
@@ -106,11 +106,12 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
             .withColumn("waits", waits)
             .groupBy(*_TAGS, "broker_id")
             .agg(
-                percentile("rate", advice.percentile).alias("percentile"),
+                in_order("rate").alias("rates"),
                 F.max("rate").alias("peak"),
                 F.max_by("quota", "second_ms").alias("quota"),
                 F.least(F.lit(1.0), F.sum("waits") / span).alias("held"),
             )
+            .withColumn("percentile", percentile(F.col("rates"), advice.percentile))
         )
         busiest = of_broker.groupBy(*_TAGS).agg(*largest("percentile", "peak", "quota", "held"))
         # Without use (fetches that were all throttled, say) no figure can be given.

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from headgate.pipeline import schema
 from headgate.pipeline.emitted import ACTIVITY
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.table import Table, largest, make_table, percentile, sums
+from headgate.pipeline.table import Table, in_order, largest, make_table, percentile, sums
 from headgate.pipeline.workers.resolve import Resolve
 
 HOUR_MS: Final = 3_600_000
@@ -103,9 +103,10 @@ def by_period(table: Table) -> Callable[[DataFrame], DataFrame]:
             F.count("second_ms").alias("active_seconds"),
             F.max("amount").alias("peak_per_s"),
             *largest("quota"),
-            *[percentile("amount", at).alias(name) for name, at in PERCENTILES.items()],
+            in_order("amount").alias("amounts"),
         )
-        return table.select(added)
+        each = {name: percentile(F.col("amounts"), at) for name, at in PERCENTILES.items()}
+        return table.select(added.withColumns(each))
 
     return transform
 

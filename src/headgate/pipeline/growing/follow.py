@@ -68,10 +68,10 @@ class GrowingTables:
         run.aside = aside if swaps else None
         try:
             self._write(upto)
-            run.drop_kept()
             run.write(self.parts.read(schema.BAD_LINES.name, upto), schema.BAD_LINES)
             bad = run.read(schema.BAD_LINES).count()
         finally:
+            run.drop_kept()
             run.aside = None
         if swaps:
             swap_in(run.out, aside, self._names)

@@ -68,7 +68,7 @@ class Staged:
             ConfigError: a file has a table's name; nothing was changed.
         """
         folder = self._folder
-        tables = folder.names(self._name)
+        tables = [name for name in folder.names(self._name) if not name.startswith("_")]
         for table in tables:
             if folder.is_file(table):
                 raise ConfigError(
