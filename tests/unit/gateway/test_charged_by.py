@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from headgate.gateway.charging.journal import Journal
-from headgate.gateway.charging.plans import Kind
+from headgate.gateway.charging.plans import Kind, build_plans
 from headgate.gateway.session import commands
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import (
@@ -43,7 +43,6 @@ from .conftest import (
     frame,
     gone_on,
     heartbeat,
-    plans,
     produced,
 )
 from .enforcement_kit import Client
@@ -166,7 +165,7 @@ def test_a_quota_alone_charges_what_it_charges_beside_others(
 
 
 RELAYED = sorted(
-    {plan.key: plan for plan in plans().values() if plan.kind is Kind.RELAY and not plan.whole
+    {plan.key: plan for plan in build_plans().values() if plan.kind is Kind.RELAY and not plan.whole
      and plan.version <= apis.API[plan.key].max_version}.values(),
     key=lambda plan: plan.key,
 )  # fmt: skip
@@ -394,7 +393,7 @@ def test_of_mutations_and_time_the_longer_throttle_is_told(
     rules, kept = made_rules({ALICE: {MUTATION: 1.0, REQUEST: 1e-3}})
     client: Any = Client()
     client.spent_ns = 900_000_000
-    context, plan = rules.context("alice", "app"), plans()[api << 16 | 1]
+    context, plan = rules.context("alice", "app"), build_plans()[api << 16 | 1]
     quota = rules.mutations.quota(context, plan, START_MS)
     quota.record(partitions, START_MS)
     kept.rows.clear()

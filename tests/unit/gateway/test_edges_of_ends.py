@@ -11,6 +11,7 @@ import pytest
 from headgate.gateway.charging.fetch_gate import GateKey, Gates
 from headgate.gateway.charging.fetch_hold import HELD, FetchHold
 from headgate.gateway.charging.headroom import Headroom, TimeAllowance
+from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session import answer_reader
 from headgate.gateway.session.commands import ResumeBroker
 from headgate.gateway.session.fetch import FetchSession
@@ -46,7 +47,6 @@ from .conftest import (
     fetch,
     fetched,
     heartbeat,
-    plans,
     produce,
     produced,
     request,
@@ -93,7 +93,8 @@ def held_answer(gateway: Make, more: bytes = b"") -> tuple[Session, int]:
     """A session with an answer, and what came with it, that waits; and until when it does."""
     rules = gateway({ALICE: {CONSUMER: 10_000.0}}).rules
     first, second = (
-        Session(SessionState(rules, StillIdentity("alice")), plans(), StillFace()) for _ in range(2)
+        Session(SessionState(rules, StillIdentity("alice")), build_plans(), StillFace())
+        for _ in range(2)
     )
     for session in (first, second):
         session.upstream_ready(START_MS)
@@ -185,7 +186,7 @@ def test_a_held_fetch_goes_on_when_its_quota_has_gone(gateway: Make) -> None:
     rules = session.state.rules
     ask = fetch()[:-10] + struct.pack(">i", 1) + string("t") + bytes(4) + fetch()[-6:]
     ask = struct.pack(">i", len(ask) - 4) + ask[4:]
-    second = Session(SessionState(rules, StillIdentity("alice")), plans(), StillFace())
+    second = Session(SessionState(rules, StillIdentity("alice")), build_plans(), StillFace())
     second.upstream_ready(START_MS)
     second.client_data(view(ask), START_MS)
     assert second.state.made_to_wait
