@@ -291,7 +291,7 @@ def try_everything(folder: Path, wheel: Path, *, long: bool) -> None:
     """Install the wheel with each extra, two at a time, and run every command in each."""
     extras = ["embedded", "pipeline", "", "admin", "gateway", "console"]
     if long:
-        extras += ["pipeline,admin", "pipeline,sail", "all"]
+        extras += ["pipeline,admin", "all"]
 
     def install(extra: str) -> Environment:
         return Environment(folder / (extra or "none"), wheel, extra)

@@ -78,7 +78,6 @@ CASES = (
     Case("console --store {sqlite} --listen 127.0.0.1:0", "console", waits="http://127.0.0.1:"),
     Case(f"why --user alice {LOG}", "pipeline"),
     Case(f"usage --out {{tables}} {LOG}", "pipeline"),
-    Case(f"usage --engine sail --out {{tables}} {LOG}", "pipeline,sail", long=True),
     Case("report --tables {tables}", "pipeline"),
     Case(f"requests --out {{tables}} {LOG}", "pipeline", long=True),
     Case(f"effective --out {{tables}} {LOG}", "pipeline", long=True),
