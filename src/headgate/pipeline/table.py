@@ -131,7 +131,8 @@ class Table:
 
     def select(self, frame: Any) -> Any:
         """Return ``frame`` with exactly this table's columns, in order, in type, with comments."""
-        missing = [name for name in self.names if name not in frame.columns]
+        have = set(frame.columns)
+        missing = [name for name in self.names if name not in have]
         if missing:  # ``to`` fills them with nulls
             raise ValueError(f"{self.name}: the frame has no column {', '.join(missing)}")
         return frame.to(self.struct)
