@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import headgate
 from headgate.embedded import class_data as kafka_classes
 from headgate.embedded.jars import VERSIONS
+from headgate.embedded.java import options_to_write_classes
 from headgate.pipeline import class_data
 from headgate.pipeline.workers import log_reader
 
@@ -64,7 +65,7 @@ def _write_archive(path: Path) -> None:
             "warm",
             master="local[2]",
             log=Path(folder) / "java.log",
-            java_options=[*kafka_classes.options_to_write(made)],
+            java_options=[*options_to_write_classes(made)],
         )
         _small_job(spark, folder)
         gateway = spark.sparkContext._gateway  # the JVM ends with its standard input
@@ -82,7 +83,7 @@ def _write_kafka_archive(version: str, path: Path) -> None:
 
     with tempfile.TemporaryDirectory(prefix="headgate-warm-", dir=path.parent) as folder:
         made = Path(folder) / "classes.jsa"
-        options = kafka_classes.options_to_write(made)
+        options = options_to_write_classes(made)
         kafka = EmbeddedKafka(version=version, java_options=options)
         kafka.start_all()
         kafka.stop(kill=False)
@@ -108,7 +109,9 @@ def _small_job(spark: SparkSession, folder: str) -> None:
     from headgate.pipeline.workers.log_reader import ReadOptions
 
     options = ReadOptions(tuple(pieces_of(find_files([str(bundled_log())]))))
-    emitted = frames.emit_activity(spark, options).persist()
+    read = frames.emit_activity(spark, options)
+    read.write.parquet(f"{folder}/read")
+    emitted = spark.read.schema(read.schema).parquet(f"{folder}/read")
     used = frames.sums_of(emitted).transform(usage.usage(load(str(bundled_quotas()))))
     used.write.parquet(f"{folder}/usage")
     table = spark.read.parquet(f"{folder}/usage")

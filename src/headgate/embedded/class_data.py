@@ -9,12 +9,11 @@ it written; without it brokers and tools only start more slowly.
 from __future__ import annotations
 
 import hashlib
-import re
 from pathlib import Path
 
 from headgate.embedded.cache import cache_dir
 from headgate.embedded.jars import ensure_jars, folder_of
-from headgate.embedded.java import find_java
+from headgate.embedded.java import find_java, options_to_use_classes
 
 
 def archive(version: str) -> Path:
@@ -41,18 +40,4 @@ def options(version: str) -> list[str]:
     Args:
         version: one of ``jars.VERSIONS`` or ``jars.CLIENTS``.
     """
-    path = archive(version)
-    if not path.is_file() or re.search(r"\s", str(path)):
-        return []
-    quiet = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
-    return [f"-XX:SharedArchiveFile={path}", "-Xshare:auto", *quiet]
-
-
-def options_to_write(path: Path) -> tuple[str, ...]:
-    """
-    Return Java's options to write an archive of the classes that it has loaded when it ends.
-
-    Args:
-        path: of the archive.
-    """
-    return f"-XX:ArchiveClassesAtExit={path}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"
+    return options_to_use_classes(archive(version))

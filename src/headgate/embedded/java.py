@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from headgate.embedded.cache import cache_dir
 from headgate.errors import ConfigError
@@ -156,3 +157,28 @@ def spark_env() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
+
+
+_QUIET: Final = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+
+
+def options_to_use_classes(path: Path) -> list[str]:
+    """
+    Return Java's options to use an archive of classes; none where there isn't one.
+
+    Args:
+        path: of the archive; Java takes none whose path has a blank.
+    """
+    if not path.is_file() or re.search(r"\s", str(path)):
+        return []
+    return [f"-XX:SharedArchiveFile={path}", "-Xshare:auto", *_QUIET]
+
+
+def options_to_write_classes(path: Path) -> tuple[str, ...]:
+    """
+    Return Java's options to write an archive of the classes that it has loaded when it ends.
+
+    Args:
+        path: of the archive.
+    """
+    return f"-XX:ArchiveClassesAtExit={path}", *_QUIET

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.embedded.cache import cache_dir
+from headgate.embedded.java import options_to_use_classes
 
 # The first JDK with -XX:ArchiveClassesAtExit.
 _MIN_JAVA: Final = 13
@@ -56,11 +57,4 @@ def _jars() -> list[tuple[str, int, int]]:
 def options() -> list[str]:
     """Return the JVM's options to use the archive; none where there isn't one."""
     path = archive()
-    if path is None or not path.is_file() or re.search(r"\s", str(path)):
-        return []
-    return [
-        f"-XX:SharedArchiveFile={path}",
-        "-Xshare:auto",
-        "-Xlog:cds=off",
-        "-Xlog:cds+dynamic=off",
-    ]
+    return [] if path is None else options_to_use_classes(path)
