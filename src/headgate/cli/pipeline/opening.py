@@ -298,7 +298,8 @@ def refuse_engine(arguments: argparse.Namespace) -> list[str]:
     if not sail and not remote:
         return []
     flag = _flag_of(arguments)
-    wrong = [f"{flag} and {other}: give one of them" for other in _others(arguments, sail)]
+    others = {"--master": arguments.master, "--remote": sail and arguments.remote}
+    wrong = [f"{flag} and {other}: give one of them" for other, given in others.items() if given]
     if getattr(arguments, "incremental", False) or getattr(arguments, "follow", False):
         wrong.append(f"{flag}: --incremental and --follow need a Spark that is started here")
     if sail and arguments.format != "parquet":
@@ -306,11 +307,6 @@ def refuse_engine(arguments: argparse.Namespace) -> list[str]:
     if "://" in arguments.out:
         wrong.append(f"{flag}: give --out a directory of this machine, not {arguments.out}")
     return wrong
-
-
-def _others(arguments: argparse.Namespace, sail: bool) -> list[str]:
-    others = ["--master"] if arguments.master else []
-    return [*others, "--remote"] if sail and arguments.remote else others
 
 
 def _why_not_started(exc: Exception, log: Path) -> list[str]:

@@ -70,10 +70,7 @@ class PackLogs:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Read and pack the pieces numbered in ``batches``."""
-        return self.packed(list(own_pieces(self.read, batches)))
-
-    def packed(self, own: list[FilePiece]) -> Iterator[Any]:
-        """Read and pack some pieces."""
+        own = list(own_pieces(self.read, batches))
         if any(s.kind != "requests" for s in own):
             return PackRequests(self.options)(EmitRequests(self.read).read(own))
         return self._tables(own)
