@@ -23,7 +23,7 @@ from headgate.pipeline.emitted import (
     SAME_SECOND,
 )
 from headgate.pipeline.schema import EVENTS
-from headgate.pipeline.session import cores_of
+from headgate.pipeline.session import context_of, cores_of
 from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.table import Table, largest, sums
 from headgate.pipeline.workers.emit import EmitActivity, EmitRequests
@@ -96,7 +96,7 @@ def together(rows: DataFrame, keys: Sequence[str], order: Sequence[str]) -> Data
         keys: names of columns.
         order: names of the columns by which rows of the same keys are ordered.
     """
-    if getattr(rows.sparkSession, "sparkContext", None) is not None:
+    if context_of(rows.sparkSession) is not None:
         return rows.repartition(*keys).sortWithinPartitions(*keys, *order)
     turn = F.row_number().over(Window.partitionBy(*keys).orderBy(*order))
     return rows.withColumn("turn", turn)

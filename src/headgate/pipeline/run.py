@@ -25,7 +25,7 @@ from rich.progress import (
 
 from headgate.errors import ConfigError
 from headgate.pipeline import schema
-from headgate.pipeline.session import cores_of
+from headgate.pipeline.session import context_of, cores_of
 from headgate.pipeline.table import Table, sums
 from headgate.pipeline.tables.by_day import save, time_of, with_day
 from headgate.pipeline.tables.folders import Folder, HadoopFolder, LocalFolder
@@ -99,8 +99,8 @@ class Run:
 
     @cached_property
     def context(self) -> SparkContext | None:
-        """Spark's context; a Connect client, which Sail's is too, has none."""
-        return getattr(self.spark, "sparkContext", None)
+        """Spark's context; None where the session has none."""
+        return context_of(self.spark)
 
     @property
     def folder(self) -> Folder:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.pipeline.session import PARALLELISM, open_remote
+from headgate.pipeline.session import PARALLELISM, context_of, open_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,7 +18,7 @@ _servers: Final[list[Any]] = []
 
 def is_sail(spark: SparkSession) -> bool:
     """Say whether a session's engine is Sail: a Connect server that names no master of Spark's."""
-    return getattr(spark, "sparkContext", None) is None and not spark.conf.get("spark.master", None)
+    return context_of(spark) is None and not spark.conf.get("spark.master", None)
 
 
 def open_sail(config: dict[str, str]) -> SparkSession:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.pipeline import class_data
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 # What results depend on, everywhere.
@@ -57,13 +58,18 @@ _JAVA: Final = (
 PARALLELISM: Final = "spark.sql.leafNodeDefaultParallelism"
 
 
+def context_of(spark: SparkSession) -> SparkContext | None:
+    """Return a session's context; a Connect client, which Sail's is too, has none."""
+    return getattr(spark, "sparkContext", None)
+
+
 def cores_of(spark: SparkSession) -> int | None:
     """
     Return how many tasks a session can run at once; None: nothing says it.
 
     A Connect client isn't told; ``spark.sql.leafNodeDefaultParallelism`` of the session can say it.
     """
-    context = getattr(spark, "sparkContext", None)
+    context = context_of(spark)
     if context is not None:
         return int(context.defaultParallelism)
     told = spark.conf.get(PARALLELISM, None)

@@ -18,6 +18,7 @@ from headgate.errors import BadArgument, ConfigError
 from headgate.pipeline import quotas
 from headgate.pipeline.logs.time_stamps import zone_of
 from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.session import context_of
 from headgate.quota.table import QuotaTable
 
 P = ParamSpec("P")
@@ -97,7 +98,7 @@ def check_session(spark: Any) -> None:
             f"spark: {type(spark).__name__} {_short(spark)} isn't a SparkSession; give one, such "
             "as SparkSession.builder.getOrCreate() returns"
         )
-    context = getattr(spark, "sparkContext", None)
+    context = context_of(spark)
     if context is not None and context.master.startswith("local"):
         _check_python(context.pythonExec)
 
