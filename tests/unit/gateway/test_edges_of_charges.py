@@ -10,9 +10,18 @@ from headgate.config import Settings
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.fetch_gate import GateKey, Gates
 from headgate.gateway.charging.headroom import Allowance, Headroom, IdAllowance, TimeAllowance
-from headgate.gateway.charging.lanes import MOST_HELD, REPAYS_MS, Debts, Lane, LaneBook, lane_key
+from headgate.gateway.charging.lanes import (
+    MOST_HELD,
+    REPAYS_MS,
+    Debts,
+    Lane,
+    LaneBook,
+    LaneKey,
+    lane_key,
+)
 from headgate.gateway.charging.managers import Managers, sensors_of
 from headgate.gateway.charging.plans import Kind
+from headgate.gateway.charging.repaying import SEEN_MS
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
     CONSUMER,
@@ -193,29 +202,49 @@ def test_a_newcomer_waits_out_the_debt_of_a_divided_quota() -> None:
     made.produce_bps.set_brokers(4, T0)
     made.produce_bps.update_quota(ALICE, 1000.0, T0)
     made.produce_shares.update_quota(ALICE, 500_000, T0)
-    book = LaneBook()
 
-    def waits_ms(now_ms: int) -> int:
-        return Debts(book).enter(made.lanes_of("alice", "c", Kind.PRODUCE), now_ms) - now_ms
-
-    def left_behind(name: str, throttle: Throttle) -> None:
+    def waits_ms(name: str, throttle: Throttle, now_ms: int) -> int:
+        book = LaneBook()
         gone = Debts(book)
         end_ms = T0 + throttle.throttle_time_ms
         gone.owe(lane_key(name, "alice", "", "alice"), Lane(end_ms, T0, throttle.bound))
         gone.leave(T0)
+        return Debts(book).enter(made.lanes_of("alice", "c", Kind.PRODUCE), now_ms) - now_ms
 
     told = made.produce_bps.record("alice", "c", 1250, T0)
     assert told == (4000, "alice", "", 250.0)
-    left_behind(PRODUCER_BPS.name, told)
-    assert waits_ms(T0 + 1) == 3999
-    left_behind(PRODUCER_BPS.name, told)
+    assert waits_ms(PRODUCER_BPS.name, told, T0 + 1) == 3999
     made.produce_bps.assign({TAGS: 500.0}, T0, T0 + 10_000)  # twice the part repays twice as fast
-    assert waits_ms(T0) == 2000
+    assert waits_ms(PRODUCER_BPS.name, told, T0) == 2000
     made.produce_shares.assign({TAGS: 100_000.0}, T0, T0 + 10_000)
     contested = made.produce_shares.record("alice", "c", 200_000, T0)
     assert contested == (1000, "alice", "", 100_000.0)
-    left_behind(PRODUCER_SHARES.name, contested)
-    assert waits_ms(T0) == 1000
+    assert waits_ms(PRODUCER_SHARES.name, contested, T0) == 1000
+
+
+def test_two_that_repay_different_debts_never_wait_for_each_other() -> None:
+    """Each would hold what the other waits for, until the ten seconds of both are over."""
+    rate, shares = (lane_key(key.name, "alice", "", "") for key in (PRODUCER, PRODUCER_SHARES))
+    for keys in ([(rate, 100.0), (shares, 100.0)], [(shares, 100.0), (rate, 100.0)]):
+        book = LaneBook()
+
+        def left_behind(key: LaneKey, book: LaneBook = book) -> None:
+            gone = Debts(book)
+            gone.owe(key, Lane(T0 + 1000, T0, 100.0))
+            gone.leave(T0)
+
+        left_behind(shares)
+        first, second = Debts(book), Debts(book)
+        assert first.enter(keys, T0) == T0 + 1000
+        left_behind(rate)
+        second.enter(keys, T0)
+        assert first.enter(keys, T0 + 1000) == T0 + 1000
+        assert first.is_in(keys) and first.waits_at is None
+        second.enter(keys, T0 + 1000)
+        assert second.waits_at == shares
+        first.charged(0, T0 + 1000)
+        assert second.enter(keys, T0 + 1000 + SEEN_MS) == T0 + 1000 + SEEN_MS
+        assert second.is_in(keys)
 
 
 # -- headroom

@@ -276,9 +276,11 @@ class Debts:
             Then it enters again, if it waits at a queue (``waits_at``) or isn't in all lanes.
         """
         before, self.waits_at = self.waits_at, None
-        new = [(key, bound) for key, bound in keys if key not in self._lanes]
         until_ms = now_ms
-        for key, bound in new:
+        # All take keys in one order, so no two connections wait for what the other has to repay.
+        for key, bound in sorted(keys):
+            if key in self._lanes:
+                continue
             lane = self._book.take(key, now_ms)
             if lane is not None:
                 until = lane.until(bound, now_ms)
@@ -287,36 +289,28 @@ class Debts:
                 if until > until_ms:
                     until_ms = until
                     self.waits_by = Told(*key[:3], lane.since_ms, lane.bound, lane.used, True)
-        if until_ms <= now_ms:  # it waits for one thing at a time
-            until_ms = self._enter_open(new, before, now_ms, kind)
-        if before is not None and before != self.waits_at:
-            self._step_out(before)
-        return until_ms
-
-    def _enter_open(
-        self,
-        keys: Iterable[tuple[LaneKey, float]],
-        before: LaneKey | None,
-        now_ms: int,
-        kind: int,
-    ) -> int:
-        """Begin lanes of its own where nobody left an end; arguments and result as ``enter``."""
-        for key, _ in keys:
-            if key in self._lanes:
                 continue
             queue = self._book.queues.get(key)
             if queue is not None:
                 wake_ms = queue.wait(self, now_ms)
                 if wake_ms:
-                    if self in queue.waiting or self._step_in(key, queue):
-                        self.waits_at, self.wake_ms = key, wake_ms
-                    else:
-                        self.turned_away = True
-                    return wake_ms
+                    if until_ms <= now_ms:  # it waits for one thing at a time
+                        self._wait_at(key, queue, wake_ms)
+                        until_ms = wake_ms
+                    break
                 if key == before:
-                    self._repay(key, kind, now_ms, now_ms)
+                    self._repay(key, kind, until_ms, now_ms)
             self._add(key, None, now_ms)
-        return now_ms
+        if before is not None and before != self.waits_at:
+            self._step_out(before)
+        return until_ms
+
+    def _wait_at(self, key: LaneKey, queue: Queue, wake_ms: int) -> None:
+        """Wait at a queue, or be turned away where there is no room."""
+        if self in queue.waiting or self._step_in(key, queue):
+            self.waits_at, self.wake_ms = key, wake_ms
+        else:
+            self.turned_away = True
 
     def is_in(self, keys: Iterable[tuple[LaneKey, float]]) -> bool:
         """Whether it has entered all these lanes."""
