@@ -25,7 +25,7 @@ class Server(uvicorn.Server):
         yield
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """
     One of a bounded number of connections; a subclass decides which is closed for a newcomer.
 
@@ -44,9 +44,9 @@ class Connection(H11Protocol):
         """Whether an answer to it is under way."""
         return self.cycle is not None and not self.cycle.response_complete
 
-    def others(self) -> list[Connection]:
+    def others(self) -> list[HttpConnection]:
         """Return the server's other connections."""
-        return [c for c in self.connections if isinstance(c, Connection) and c is not self]
+        return [c for c in self.connections if isinstance(c, HttpConnection) and c is not self]
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what isn't HTTP; just hang up where an answer is under way already."""
@@ -58,7 +58,7 @@ class Connection(H11Protocol):
         self.transport.close()
 
 
-def end_oldest(connections: Iterable[Connection]) -> None:
+def end_oldest(connections: Iterable[HttpConnection]) -> None:
     """End the connection that was opened first, without waiting for what it hasn't read."""
     oldest = min(connections, key=lambda c: c.number, default=None)
     if oldest is not None:

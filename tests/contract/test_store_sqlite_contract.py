@@ -46,12 +46,12 @@ class TestSqlite(StoreContract):
     @pytest.fixture
     def changing(self, monkeypatch: pytest.MonkeyPatch) -> Moments:
         moments = Moments()  # later moments are a transaction's: it locks the file
-        called(monkeypatch, moments.passed, sqlite_file.OpenFile, "begin")
+        called(monkeypatch, moments.passed, sqlite_file.OpenDatabase, "begin")
         return moments
 
     @pytest.fixture
     def dying(self, monkeypatch: pytest.MonkeyPatch) -> Moments:
         moments = Moments()
-        called(monkeypatch, moments.passed, sqlite_file.OpenFile, "begin", "check")
+        called(monkeypatch, moments.passed, sqlite_file.OpenDatabase, "begin", "check")
         called(monkeypatch, moments.passed, rows, "identity", "set_key", "count_change")
         return moments

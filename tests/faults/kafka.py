@@ -8,7 +8,7 @@ from typing import Any
 
 from faults.injection import Proxy
 from headgate.embedded import EmbeddedKafka, free_ports
-from headgate.embedded.broker import Broker
+from headgate.embedded.broker import BrokerProcess
 
 SIDES = ("LEFT", "RIGHT")
 
@@ -26,7 +26,7 @@ class PartedKafka(EmbeddedKafka):
         self.proxies: dict[tuple[str, int], Proxy] = {}
         self._behind: dict[tuple[str, int], int] = {}
 
-    def settings_of(self, broker: Broker) -> dict[str, str]:
+    def settings_of(self, broker: BrokerProcess) -> dict[str, str]:
         settings = super().settings_of(broker)
         for side in SIDES:
             at = side, broker.id

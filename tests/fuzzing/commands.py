@@ -20,8 +20,8 @@ from headgate.cli import exit_codes
 from headgate.cli.completion import _parser
 from headgate.cli.contract import BadUsage
 from headgate.cli.joptsimple import OptionError, words_of
-from headgate.cli.kafka_configs.options import BadUsage as ConfigsUsage
 from headgate.cli.kafka_configs.options import ConfigsOptions, IllegalArgument
+from headgate.cli.kafka_configs.options import RefusedOptions as ConfigsUsage
 from headgate.cli.main import COMMANDS, main
 from headgate.errors import HeadgateError
 from headgate.quota.alteration import Op, QuotaAlteration

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fuzzing.target import Target, outcome
 from headgate.errors import RemoteProtocolError
-from headgate.gateway.identity.sasl import OBSERVABLE, Refusal, SaslObserver
+from headgate.gateway.identity.sasl import OBSERVABLE, SaslObserver, SaslRefusal
 from headgate.gateway.identity.ssl_names import PrincipalMapper, dn_text, subject_of
 
 _MECHANISMS = sorted(OBSERVABLE)
@@ -45,7 +45,7 @@ def sasl(data: bytes) -> None:
                 observer.unknown_token(rest)
         except RemoteProtocolError as error:
             assert str(error)
-        except Refusal as refusal:
+        except SaslRefusal as refusal:
             assert refusal.message
         assert before is None or observer.name == before
         if observer.name is not None:

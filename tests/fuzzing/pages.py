@@ -24,7 +24,7 @@ from headgate.config.listeners import HostPort
 from headgate.console.access.csrf import HEADER, csrf_token
 from headgate.console.access.oidc import Oidc
 from headgate.console.access.proxy import Proxies
-from headgate.console.access.roles import Roles, Row
+from headgate.console.access.roles import RoleRow, Roles
 from headgate.console.access.viewer import Role
 from headgate.console.pages import PAGES
 from headgate.gateway import http as gateway_http
@@ -58,7 +58,7 @@ def _console() -> Console:
     place.mkdir()
     console = Console(place, 15, 2)
     console.access.proxies = Proxies(("127.0.0.1",), "x-user", "x-groups")
-    rows = [Row("ada", "", Role.OPERATOR, ""), Row("", "pay", Role.TENANT, "payments")]
+    rows = [RoleRow("ada", "", Role.OPERATOR, ""), RoleRow("", "pay", Role.TENANT, "payments")]
     console.access.roles = Roles({"proxy": rows})
     console.access.users = _Nobody()  # type: ignore[assignment]
     # A provider that never answers: what claims to come from it is refused before.

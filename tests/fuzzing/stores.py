@@ -26,7 +26,7 @@ from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_IDS, QuotaKey
 from headgate.quota.table import QuotaTable
-from headgate.store.base import AuditEvent, KeyChange, Origin
+from headgate.store.base import AuditEvent, ChangeOrigin, KeyChange
 from headgate.store.identity import StoreIdentity
 from headgate.store.kafka import state as topic
 from headgate.store.leases import LeaseRecord
@@ -36,11 +36,11 @@ from headgate.store.zookeeper.client import ZkClient
 from headgate.store.zookeeper.history import ForeignChange, ZkHistory
 from headgate.store.zookeeper.lease import ZkLeases
 from headgate.store.zookeeper.read import read_tree, values_of
-from headgate.store.zookeeper.znodes import Node, Step
+from headgate.store.zookeeper.znodes import TransactionStep, Znode
 from headgate.usage import splits
 
 ALICE = QuotaEntity.of(user="alice")
-_ORIGIN = Origin("User:admin", "kafka-configs", "c1", "why")
+_ORIGIN = ChangeOrigin("User:admin", "kafka-configs", "c1", "why")
 
 
 def pairs(data: bytes) -> Iterator[tuple[bytes, bytes | None]]:
@@ -65,13 +65,13 @@ class FakeZooKeeper:
                 path = path.rpartition("/")[0]
                 self._data.setdefault(path, None)
 
-    def nodes(self, paths: Iterable[str]) -> dict[str, Node | None]:
+    def nodes(self, paths: Iterable[str]) -> dict[str, Znode | None]:
         return {path: self._node(path) for path in paths}
 
-    def _node(self, path: str) -> Node | None:
+    def _node(self, path: str) -> Znode | None:
         if path not in self._data:
             return None
-        return Node(self._data[path], 1, len(self.children([path])[path]), 5, 6, 7, 1_000)
+        return Znode(self._data[path], 1, len(self.children([path])[path]), 5, 6, 7, 1_000)
 
     def children(self, paths: Iterable[str]) -> dict[str, list[str]]:
         return {
@@ -85,7 +85,7 @@ class FakeZooKeeper:
     def touch(self, path: str) -> int:
         return 2_000
 
-    def commit(self, groups: Iterable[list[Step]]) -> list[Any]:
+    def commit(self, groups: Iterable[list[TransactionStep]]) -> list[Any]:
         return [None for _ in groups]
 
 
@@ -288,7 +288,7 @@ def _records() -> list[bytes]:
         topic.broker_record("1", "max.connections", "5"),
         topic.lease_record("gateway", LeaseRecord("w", 3, 99, 10)),
         topic.identity_record(StoreIdentity("s", 3, (("t", 1),))),
-        topic.turn_record(topic.Turn.of("i", 5, _ORIGIN, alterations, QuotaTable.of({}))),
+        topic.turn_record(topic.PendingChange.of("i", 5, _ORIGIN, alterations, QuotaTable.of({}))),
         topic.history_record("h", origin, ALICE, [(PRODUCER, None, 3.0)]),
         topic.audit_record("a", AuditEvent("a", "b", "c", "refused")),
         topic.turn_record(None),

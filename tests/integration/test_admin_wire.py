@@ -38,7 +38,7 @@ def described(*entries: tuple[dict[str, str | None], dict[str, float]]) -> Any:
         tuple(
             q.DescribedEntry(
                 tuple(q.EntityPart(t, n) for t, n in entity.items()),
-                tuple(q.Value(k, v) for k, v in values.items()),
+                tuple(q.QuotaValue(k, v) for k, v in values.items()),
             )
             for entity, values in entries
         )
@@ -204,8 +204,8 @@ def test_version_0_is_spoken_where_that_is_all_there_is() -> None:
 # --- the draft
 
 
-def part(entity: QuotaEntity) -> tuple[d.EntityPart, ...]:
-    return tuple(d.EntityPart(t, n if isinstance(n, str) else "") for t, n in entity)
+def part(entity: QuotaEntity) -> tuple[d.DraftEntityPart, ...]:
+    return tuple(d.DraftEntityPart(t, n if isinstance(n, str) else "") for t, n in entity)
 
 
 def test_546_35_no_metadata_means_the_draft_is_spoken() -> None:
@@ -229,7 +229,7 @@ def test_546_14_the_default_is_the_empty_name_on_the_draft_wire() -> None:
     entity = QuotaEntity.of(user=DEFAULT)
 
     def answer(request: Any) -> Any:
-        return d.AlterQuotasResponse((d.AlteredEntry(request.entries[0].entity),))
+        return d.AlterQuotasResponse((d.DraftAlteredEntry(request.entries[0].entity),))
 
     with (
         FakeBroker(
@@ -243,9 +243,9 @@ def test_546_14_the_default_is_the_empty_name_on_the_draft_wire() -> None:
     assert broker.asked(48)[0].filters == (d.Filter("user", "EXACT", ""),)
     assert broker.asked(50)[0] == d.AlterQuotasRequest(
         (
-            d.AlterEntry(
-                (d.EntityPart("user", ""),),
-                (d.AlterOp("producer_byte_rate", "bps", 5, False),),
+            d.DraftAlterEntry(
+                (d.DraftEntityPart("user", ""),),
+                (d.DraftAlterOp("producer_byte_rate", "bps", 5, False),),
             ),
         ),
         False,
@@ -254,7 +254,7 @@ def test_546_14_the_default_is_the_empty_name_on_the_draft_wire() -> None:
 
 def test_546_31_java_spellings_mean_the_same() -> None:
     row = d.DescribedQuota(
-        (d.EntityPart("USER", "u"), d.EntityPart("CLIENT_ID", "c")),
+        (d.DraftEntityPart("USER", "u"), d.DraftEntityPart("CLIENT_ID", "c")),
         "PRODUCER_BYTE_RATE",
         "RATE_BPS",
         5,
@@ -303,7 +303,7 @@ def test_546_28_29_30_requests_are_the_drafts_bytes() -> None:
     answers = {
         48: lambda _: d.DescribeQuotasResponse(()),
         49: lambda r: d.DescribeEffectiveQuotasResponse((d.EffectiveEntry(r.entity, ()),)),
-        50: lambda r: d.AlterQuotasResponse((d.AlteredEntry(r.entries[0].entity),)),
+        50: lambda r: d.AlterQuotasResponse((d.DraftAlteredEntry(r.entries[0].entity),)),
     }
     with FakeBroker(ADMIN_LISTENER, answers) as broker, AdminClient(broker.address) as client:
         client.describe_quotas([QuotaFilter("user", "PREFIX", "al")]).entities().result(60)
@@ -405,7 +405,7 @@ def test_546_32_a_stored_fraction_is_asked_for_in_the_released_words() -> None:
 
 def test_546_32_a_fraction_alone_is_refused_with_the_way_out_and_the_rest_goes() -> None:
     def answer(request: Any) -> Any:
-        return d.AlterQuotasResponse(tuple(d.AlteredEntry(e.entity) for e in request.entries))
+        return d.AlterQuotasResponse(tuple(d.DraftAlteredEntry(e.entity) for e in request.entries))
 
     bob = QuotaEntity.of(user="bob")
     with FakeBroker(ADMIN_LISTENER, {50: answer}) as broker, AdminClient(broker.address) as client:

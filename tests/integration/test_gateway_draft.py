@@ -66,17 +66,20 @@ class Place:
 
     def effective(self, **entity: str) -> d.EffectiveEntry:
         parts = tuple(
-            d.EntityPart(k if k.isupper() else k.replace("_", "-"), n) for k, n in entity.items()
+            d.DraftEntityPart(k if k.isupper() else k.replace("_", "-"), n)
+            for k, n in entity.items()
         )
         request = d.DescribeEffectiveQuotasRequest(parts, False)
         [entry] = self.ask(d.DESCRIBE_EFFECTIVE_QUOTAS, request).entries
         assert isinstance(entry, d.EffectiveEntry)
         return entry
 
-    def alter(self, parts: tuple[d.EntityPart, ...], *ops: d.AlterOp) -> d.AlteredEntry:
-        request = d.AlterQuotasRequest((d.AlterEntry(parts, ops),), False)
+    def alter(
+        self, parts: tuple[d.DraftEntityPart, ...], *ops: d.DraftAlterOp
+    ) -> d.DraftAlteredEntry:
+        request = d.AlterQuotasRequest((d.DraftAlterEntry(parts, ops),), False)
         [entry] = self.ask(d.ALTER_QUOTAS, request).entries
-        assert isinstance(entry, d.AlteredEntry)
+        assert isinstance(entry, d.DraftAlteredEntry)
         return entry
 
 
@@ -128,10 +131,13 @@ def test_546_33_everyone_but_administrators_is_refused_entry_by_entry(place: Mak
     assert (entry.entity, entry.type, entry.units, entry.value) == ((), "", "", 0)
     told = asked.effective(user="alice", client_id="etl")
     assert (told.error_code, told.error_message) == DENIED
-    assert told.entity == (d.EntityPart("user", "alice"), d.EntityPart("client-id", "etl"))
+    assert told.entity == (
+        d.DraftEntityPart("user", "alice"),
+        d.DraftEntityPart("client-id", "etl"),
+    )
     assert told.values == ()
-    parts = (d.EntityPart("user", "alice"),)
-    changed = asked.alter(parts, d.AlterOp("producer_byte_rate", "broker_bps", 9, False))
+    parts = (d.DraftEntityPart("user", "alice"),)
+    changed = asked.alter(parts, d.DraftAlterOp("producer_byte_rate", "broker_bps", 9, False))
     assert (changed.error_code, changed.error_message) == DENIED
     assert changed.entity == parts
     assert asked.store.snapshot().get(ALICE, PRODUCER) == 1_000.0
@@ -147,8 +153,8 @@ def test_546_38_unknown_entity_types_are_refused_by_name(place: Make) -> None:
         told = asked.effective(**entity)
         assert (told.error_code, told.error_message) == refused
         assert told.values == ()
-    part = d.EntityPart("GROUP", "g")
-    changed = asked.alter((part,), d.AlterOp("producer_byte_rate", "broker_bps", 9, False))
+    part = d.DraftEntityPart("GROUP", "g")
+    changed = asked.alter((part,), d.DraftAlterOp("producer_byte_rate", "broker_bps", 9, False))
     assert (changed.error_code, changed.error_message) == refused
 
 
@@ -174,9 +180,9 @@ def test_546_37_types_that_dont_go_together_are_refused_and_none_is_guessed(
     place: Make, parts: dict[str, str], text: str
 ) -> None:
     asked = place()
-    entity = tuple(d.EntityPart(kind, name) for kind, name in parts.items())
+    entity = tuple(d.DraftEntityPart(kind, name) for kind, name in parts.items())
     before = asked.store.snapshot()
-    changed = asked.alter(entity, d.AlterOp("producer_byte_rate", "broker_bps", 9, False))
+    changed = asked.alter(entity, d.DraftAlterOp("producer_byte_rate", "broker_bps", 9, False))
     assert changed.error_code == INVALID
     assert (changed.error_message or "").startswith(text)
     assert asked.store.snapshot() == before
@@ -184,14 +190,14 @@ def test_546_37_types_that_dont_go_together_are_refused_and_none_is_guessed(
 
 def test_546_37_known_types_are_entities_of_their_own(place: Make) -> None:
     asked = place()
-    rate = d.AlterOp("consumer_byte_rate", "broker_bps", 9, False)
-    address = d.AlterOp("connection_creation_rate", "per_s", 9, False)
-    user, client = d.EntityPart("user", "bob"), d.EntityPart("client-id", "etl")
+    rate = d.DraftAlterOp("consumer_byte_rate", "broker_bps", 9, False)
+    address = d.DraftAlterOp("connection_creation_rate", "per_s", 9, False)
+    user, client = d.DraftEntityPart("user", "bob"), d.DraftEntityPart("client-id", "etl")
     for parts, op in (
         ((user,), rate),
         ((client,), rate),
         ((user, client), rate),
-        ((d.EntityPart("ip", "127.0.0.1"),), address),
+        ((d.DraftEntityPart("ip", "127.0.0.1"),), address),
     ):
         assert asked.alter(parts, op).error_code == 0
     held = asked.store.snapshot().for_key(CONSUMER)
@@ -212,7 +218,7 @@ def test_546_32_a_fraction_spoils_its_own_entry_only(place: Make) -> None:
     asked = place()
     text = "request_percentage:percent is 12.75, which this version can't tell; use the released"
     by_key = {(e.entity, e.type): e for e in asked.describe()}
-    alice = (d.EntityPart("user", "alice"),)
+    alice = (d.DraftEntityPart("user", "alice"),)
     assert by_key[alice, "producer_byte_rate"].value == 1_000
     broken = by_key[alice, "request_percentage"]
     assert (broken.error_code, broken.value) == (INVALID, 0)
@@ -225,11 +231,11 @@ def test_546_32_a_fraction_spoils_its_own_entry_only(place: Make) -> None:
 
 def test_546_31_javas_spellings_mean_the_same(place: Make) -> None:
     asked = place()
-    java = (d.EntityPart("USER", "dora"), d.EntityPart("CLIENT_ID", ""))
-    changed = asked.alter(java, d.AlterOp("CONSUMER_BYTE_RATE", "RATE_BPS", 64, False))
+    java = (d.DraftEntityPart("USER", "dora"), d.DraftEntityPart("CLIENT_ID", ""))
+    changed = asked.alter(java, d.DraftAlterOp("CONSUMER_BYTE_RATE", "RATE_BPS", 64, False))
     assert (changed.error_code, changed.error_message) == (0, None)
     [entry] = asked.describe(("USER", "exact", "dora"))
-    assert entry.entity == (d.EntityPart("user", "dora"), d.EntityPart("client-id", ""))
+    assert entry.entity == (d.DraftEntityPart("user", "dora"), d.DraftEntityPart("client-id", ""))
     assert (entry.type, entry.units, entry.value) == ("consumer_byte_rate", "bps", 64)
     told = asked.effective(USER="dora", CLIENT_ID="etl")
     [value] = [v for v in told.values if v.type == "consumer_byte_rate"]
@@ -276,22 +282,22 @@ def test_55_3_the_gateways_own_last_resort_is_explained(place: Make) -> None:
 
 def test_546_32_an_int64_that_no_double_holds_is_refused_and_not_kept(place: Make) -> None:
     asked = place()
-    carol = (d.EntityPart("user", "carol"),)
+    carol = (d.DraftEntityPart("user", "carol"),)
     for value in (2**53 + 1, 2**63 - 2):
-        told = asked.alter(carol, d.AlterOp("producer_byte_rate", "broker_bps", value, False))
+        told = asked.alter(carol, d.DraftAlterOp("producer_byte_rate", "broker_bps", value, False))
         assert told.error_code == INVALID
         assert f"Proposed value {value} for producer_byte_rate" in (told.error_message or "")
     assert not asked.describe(("user", "EXACT", "carol"))
     for value in (2**53 + 2, 2**63 - 1):  # a neighbour that a double holds, and "no limit"
-        op = d.AlterOp("producer_byte_rate", "broker_bps", value, False)
+        op = d.DraftAlterOp("producer_byte_rate", "broker_bps", value, False)
         assert asked.alter(carol, op).error_code == 0
         assert [e.value for e in asked.describe(("user", "EXACT", "carol"))] == [value]
 
 
 def test_546_39_one_type_in_two_spellings_is_an_error_that_names_it(place: Make) -> None:
     asked = place()
-    twice = (d.EntityPart("user", "alice"), d.EntityPart("USER", "bob"))
-    told = asked.alter(twice, d.AlterOp("producer_byte_rate", "broker_bps", 5, False))
+    twice = (d.DraftEntityPart("user", "alice"), d.DraftEntityPart("USER", "bob"))
+    told = asked.alter(twice, d.DraftAlterOp("producer_byte_rate", "broker_bps", 5, False))
     assert told.error_code == INVALID
     assert "user given twice" in (told.error_message or "")
     described = asked.effective(user="alice", USER="bob")
@@ -301,14 +307,14 @@ def test_546_39_one_type_in_two_spellings_is_an_error_that_names_it(place: Make)
 
 def test_546_40_rate_bps_stands_for_a_types_own_unit(place: Make) -> None:
     asked = place()
-    carol = (d.EntityPart("user", "carol"),)
+    carol = (d.DraftEntityPart("user", "carol"),)
     for kind, units in (
         ("REQUEST_PERCENTAGE", "percent"),
         ("CONTROLLER_MUTATION_RATE", "per_s"),
         ("PRODUCER_IDS_RATE", "per_s"),
         ("PRODUCER_BYTE_RATE", "bps"),
     ):
-        told = asked.alter(carol, d.AlterOp(kind, "RATE_BPS", 64, False))
+        told = asked.alter(carol, d.DraftAlterOp(kind, "RATE_BPS", 64, False))
         assert (told.error_code, told.error_message) == (0, None)
         found = {(e.type, e.units, e.value) for e in asked.describe(("user", "EXACT", "carol"))}
         assert (kind.lower(), units, 64) in found
@@ -316,7 +322,8 @@ def test_546_40_rate_bps_stands_for_a_types_own_unit(place: Make) -> None:
 
 def test_546_41_a_pair_without_a_meaning_is_refused_by_both_names(place: Make) -> None:
     told = place().alter(
-        (d.EntityPart("user", "carol"),), d.AlterOp("request_percentage", "shares", 5, False)
+        (d.DraftEntityPart("user", "carol"),),
+        d.DraftAlterOp("request_percentage", "shares", 5, False),
     )
     assert told.error_code == INVALID
     assert told.error_message == (
@@ -333,9 +340,9 @@ def test_546_16_546_29_overridden_values_follow_the_one_in_force_unless_left_out
     store.alter([QuotaAlteration.of(QuotaEntity.of(client_id="etl"), (Op(PRODUCER, 3_000.0),))])
     store.alter([QuotaAlteration.of(ALICE, (Op(REQUEST, None),))])
     asked = place()
-    parts = (d.EntityPart("client-id", "etl"), d.EntityPart("user", "alice"))
+    parts = (d.DraftEntityPart("client-id", "etl"), d.DraftEntityPart("user", "alice"))
 
-    def entries(omit: bool) -> list[tuple[tuple[d.EntityPart, ...], int]]:
+    def entries(omit: bool) -> list[tuple[tuple[d.DraftEntityPart, ...], int]]:
         request = d.DescribeEffectiveQuotasRequest(parts, omit)
         answer = asked.ask(d.DESCRIBE_EFFECTIVE_QUOTAS, request)
         [entry] = answer.entries
@@ -344,9 +351,9 @@ def test_546_16_546_29_overridden_values_follow_the_one_in_force_unless_left_out
         return [(value.entity, value.value) for value in found.entries]
 
     in_order = [
-        ((d.EntityPart("user", "alice"),), 1_000),
-        ((d.EntityPart("user", ""),), 2_000),
-        ((d.EntityPart("client-id", "etl"),), 3_000),
+        ((d.DraftEntityPart("user", "alice"),), 1_000),
+        ((d.DraftEntityPart("user", ""),), 2_000),
+        ((d.DraftEntityPart("client-id", "etl"),), 3_000),
     ]
     assert entries(omit=False) == in_order
     assert entries(omit=True) == in_order[:1]

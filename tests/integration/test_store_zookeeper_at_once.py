@@ -21,7 +21,7 @@ from headgate.store import open_store
 from headgate.store.zookeeper.layout import decode_config
 from headgate.store.zookeeper.scram import alter_credentials
 from headgate.store.zookeeper.store import ZooKeeperStore
-from headgate.store.zookeeper.znodes import Step
+from headgate.store.zookeeper.znodes import TransactionStep
 
 pytestmark = pytest.mark.kafka3
 
@@ -93,7 +93,7 @@ def test_a_znode_made_again_isnt_taken_for_the_one_that_was_read(
     CHANGES[mine](store, "1")
     commit = store.client.commit
 
-    def overtaken(transactions: list[list[Step]]) -> list[BaseException | None]:
+    def overtaken(transactions: list[list[TransactionStep]]) -> list[BaseException | None]:
         monkeypatch.setattr(store.client, "commit", commit)
         CHANGES[mine](other, None)
         CHANGES[others](other, "3")

@@ -19,7 +19,7 @@ from headgate.store.zookeeper.history import LOOK_BACK, ForeignChange
 from headgate.store.zookeeper.read import read_entities
 from headgate.store.zookeeper.scram import alter_credentials, read_credentials
 from headgate.store.zookeeper.store import ZooKeeperStore
-from headgate.store.zookeeper.znodes import Interrupted, Node, Step
+from headgate.store.zookeeper.znodes import Interrupted, TransactionStep, Znode
 
 pytestmark = pytest.mark.kafka3
 
@@ -43,7 +43,7 @@ def lose_answer(
     """Have the next transaction happen, its answer be lost, and something follow at once."""
     commit = store._client.commit
 
-    def lost(transactions: list[list[Step]]) -> list[BaseException | None]:
+    def lost(transactions: list[list[TransactionStep]]) -> list[BaseException | None]:
         monkeypatch.setattr(store._client, "commit", commit)
         assert commit(transactions) == [None] * len(transactions)
         then()
@@ -128,7 +128,7 @@ def test_an_entity_is_read_as_of_one_moment_though_it_changes_in_both_homes_mean
     read = store._client.nodes
     changes = iter((2.0, 3.0))
 
-    def nodes(paths: Iterable[str]) -> dict[str, Node | None]:
+    def nodes(paths: Iterable[str]) -> dict[str, Znode | None]:
         listed = list(paths)
         if len(listed) != 2 or not listed[0].endswith("/config/users/alice"):
             return read(listed)

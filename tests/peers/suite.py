@@ -31,9 +31,9 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from headgate.embedded import EmbeddedKafka, free_ports
-from headgate.embedded.broker import Broker, brokers_told
+from headgate.embedded.broker import BrokerProcess, brokers_told
 from headgate.embedded.process import accepts
-from headgate.embedded.properties import Ports, as_text
+from headgate.embedded.properties import BrokerPorts, as_text
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 TESTS: Final = ROOT / "tests"
@@ -134,7 +134,7 @@ class Place:
     ssl_dir: Path
 
 
-class PeerBroker(Broker):
+class PeerBroker(BrokerProcess):
     """A broker that says it is broker 0, and has a TLS listener."""
 
     ssl_port: int
@@ -182,13 +182,13 @@ class PeerKafka(EmbeddedKafka):
             self.ssl_dir,
         )
 
-    def make_broker(self, id: int, ports: Ports) -> Broker:
+    def make_broker(self, id: int, ports: BrokerPorts) -> BrokerProcess:
         """Return a broker that waits for its TLS listener too."""
         broker = PeerBroker(id, self.dir / f"broker-{id}", ports, self.version)
         broker.ssl_port = self._ssl_port
         return broker
 
-    def settings_of(self, broker: Broker) -> dict[str, str]:
+    def settings_of(self, broker: BrokerProcess) -> dict[str, str]:
         """Return what is in server.properties."""
         settings = super().settings_of(broker)
         # The suite looks at advertised.listeners: its 3.9 brokers leave them to the default.

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.gateway.charging.fetch_gate import GateKey, Gates, Turn
+from headgate.gateway.charging.fetch_gate import GateKey, Gates, GateTurn
 from headgate.gateway.charging.fetch_hold import HELD, LITTLE, FetchHold
 
 START_MS = 1_700_000_000_000
@@ -200,7 +200,7 @@ def lived(
 def test_a_wake_up_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: who waits at one gate stays the next one at another."""
 
-    def closed(self: FetchHold, principal: str, now_ms: int) -> Turn | None:
+    def closed(self: FetchHold, principal: str, now_ms: int) -> GateTurn | None:
         for key in self._keys:
             gate = self._gates.get(key)
             if gate is not None and not (key not in self._turns and gate.idle(now_ms)):

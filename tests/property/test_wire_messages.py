@@ -83,7 +83,7 @@ def test_quota_answers_mean_to_kafka_python_what_they_mean_to_us(
     """48 and 49, the responses: our bytes, read by kafka-python."""
     text = st.text(max_size=40)
     part = st.builds(quotas.EntityPart, text, st.none() | text)
-    value = st.builds(quotas.Value, text, st.floats(allow_nan=False))
+    value = st.builds(quotas.QuotaValue, text, st.floats(allow_nan=False))
     entry = st.builds(
         quotas.DescribedEntry,
         st.lists(part, max_size=3).map(tuple),
@@ -146,7 +146,7 @@ def test_kafka_python_writes_what_it_read_from_us_as_we_wrote_it(
 def test_infinities_pass_where_kio_refuses_them() -> None:
     for value in (math.inf, -math.inf):
         answer = quotas.DescribeClientQuotasResponse(
-            (quotas.DescribedEntry((), (quotas.Value("producer_byte_rate", value),)),)
+            (quotas.DescribedEntry((), (quotas.QuotaValue("producer_byte_rate", value),)),)
         )
         frame = encode_response(48, 1, 1, answer)
         assert decode_response(48, 1, frame) == answer

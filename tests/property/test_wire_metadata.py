@@ -15,7 +15,7 @@ from headgate.wire.header import parse_request_header
 from headgate.wire.messages.metadata import (
     AskedTopic,
     Node,
-    Topic,
+    TopicMetadata,
     build_metadata_request,
     read_metadata_response,
 )
@@ -35,7 +35,7 @@ def test_what_is_read_of_an_answer_is_what_kio_wrote(version: int, data: st.Data
     assert read.controller_id == value.controller_id
     assert list(read.brokers) == [Node(b.node_id, b.host, b.port) for b in value.brokers]
     assert list(read.topics) == [
-        Topic(
+        TopicMetadata(
             int(topic.error_code),
             topic.name,
             (topic.topic_id or NO_ID) if version >= 10 else NO_ID,

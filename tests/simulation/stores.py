@@ -18,9 +18,9 @@ from headgate.store import watched
 from headgate.store.base import (
     AuditEvent,
     BrokerConfigs,
+    ChangeOrigin,
     HistoryEntry,
     KeyChange,
-    Origin,
     Recorded,
 )
 from headgate.store.broker_rules import Told
@@ -76,7 +76,7 @@ class Contents:
         """Make the revision grow."""
         self.identity = self.identity._replace(revision=self.identity.revision + 1)
 
-    def set(self, alteration: QuotaAlteration, t_ms: int, origin: Origin) -> bool:
+    def set(self, alteration: QuotaAlteration, t_ms: int, origin: ChangeOrigin) -> bool:
         """Set and clear keys of one entity, and log it; return whether that changed anything."""
         entity, ops = alteration
         changed = False
@@ -323,7 +323,12 @@ class SimStore(QuotaStore):
         self._transaction("alter", write)
 
     def _alter(
-        self, checked: Validated, origin: Origin, *, validate_only: bool, at_revision: int | None
+        self,
+        checked: Validated,
+        origin: ChangeOrigin,
+        *,
+        validate_only: bool,
+        at_revision: int | None,
     ) -> list[AlterResult]:
         results, accepted = checked
         if validate_only or not accepted:

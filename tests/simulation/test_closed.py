@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.charging.fetch_gate import MOST_GONE, Turn
+from headgate.gateway.charging.fetch_gate import MOST_GONE, GateTurn
 from headgate.gateway.charging.fetch_hold import FetchHold
 from headgate.gateway.charging.lanes import Debts
 from headgate.gateway.connection.link import Link
@@ -30,7 +30,7 @@ from simulation.conversations import Conversation
 from simulation.life import Life
 from simulation.story import Person, draw
 
-OF_CONNECTIONS = (Link, Session, SessionState, HeldBytes, Debts, FetchHold, Turn, Place)
+OF_CONNECTIONS = (Link, Session, SessionState, HeldBytes, Debts, FetchHold, GateTurn, Place)
 PRODUCED = "producer_byte_rate"
 QUOTA = 10_000.0
 LARGE = 2_000_000
@@ -177,7 +177,7 @@ def test_a_held_fetch_leaves_nothing(make: Make, key: str) -> None:
     life.clients["c1"].fetch(ENDLESS, 1, 100, LARGE)  # it waits before all others
     life.loop.run(life.loop.now_ms + 50)
     close_many(life, 200, lambda line: line.fetch(ENDLESS, 100, LARGE, None), 5)
-    assert left(life, stay=1).get("Turn", 0) <= 1 + MOST_GONE
+    assert left(life, stay=1).get("GateTurn", 0) <= 1 + MOST_GONE
     assert life.clients["c1"].line is not None
     life.clients["c1"].line.hang_up("close")
     assert left(life) == {}

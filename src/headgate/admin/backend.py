@@ -24,7 +24,7 @@ from headgate.quota.table import QuotaTable
 from headgate.wire.messages.live import LiveRequest
 
 
-class Query(NamedTuple):
+class EntityQuery(NamedTuple):
     """
     Which entities are asked for.
 
@@ -48,7 +48,7 @@ class Backend(abc.ABC):
     """What carries out the admin client's calls: a store, or servers over a connection."""
 
     @abc.abstractmethod
-    async def describe(self, query: Query) -> Entities:
+    async def describe(self, query: EntityQuery) -> Entities:
         """Return the entities that match, with their quotas."""
 
     @abc.abstractmethod

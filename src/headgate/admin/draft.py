@@ -21,7 +21,7 @@ from headgate.admin.api import (
     Values,
     unsupported,
 )
-from headgate.admin.backend import Backend, Query
+from headgate.admin.backend import Backend, EntityQuery
 from headgate.admin.live import ask_one
 from headgate.admin.released import ReleasedBackend
 from headgate.client.connection import Connection, api_error
@@ -58,7 +58,7 @@ class DraftBackend(Backend):
         self._nodes = nodes
         self._released: ReleasedBackend | None = None
 
-    async def describe(self, query: Query) -> Entities:
+    async def describe(self, query: EntityQuery) -> Entities:
         """Return the entities that match; if there are fractions, ask by the released APIs."""
         connection = await self._nodes.any()
         # The draft can't ask for "any name, the default included": ask for more, filter here.
@@ -198,16 +198,16 @@ def _values(values: Sequence[d.EffectiveValue], omit_overridden: bool) -> Values
     return found
 
 
-def _source(parts: Sequence[d.EntityPart]) -> Source:
+def _source(parts: Sequence[d.DraftEntityPart]) -> Source:
     """Read the entity that a value was set for; without one, it is KIP-55's static default."""
     return draft_entity_of(parts) if parts else STATIC_DEFAULT
 
 
-def _alter_entry(alteration: QuotaAlteration) -> d.AlterEntry:
-    return d.AlterEntry(
+def _alter_entry(alteration: QuotaAlteration) -> d.DraftAlterEntry:
+    return d.DraftAlterEntry(
         draft_parts_of(alteration.entity),
         tuple(
-            d.AlterOp(
+            d.DraftAlterOp(
                 str(op.key.type),
                 str(op.key.units),
                 0 if op.value is None else draft_int64(op.value),

@@ -17,7 +17,7 @@ from headgate.admin.api import (
     Values,
     unsupported,
 )
-from headgate.admin.backend import Backend, Query, effective_values
+from headgate.admin.backend import Backend, EntityQuery, effective_values
 from headgate.errors import ApiError
 from headgate.live.picture import Picture
 from headgate.quota.alteration import AlterResult, QuotaAlteration, check_types
@@ -57,7 +57,7 @@ class LocalBackend(Backend):
                 self._opened = await asyncio.to_thread(self._open, change)
             return self._opened
 
-    async def describe(self, query: Query) -> Entities:
+    async def describe(self, query: EntityQuery) -> Entities:
         """Return the entities that match, with their quotas."""
         if query.draft:
             check_types(component.entity_type for component in query.components)

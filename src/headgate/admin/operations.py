@@ -15,7 +15,7 @@ from headgate.admin.api import (
     DescribeEffectiveQuotasOptions,
     DescribeQuotasOptions,
 )
-from headgate.admin.backend import Backend, Query
+from headgate.admin.backend import Backend, EntityQuery
 from headgate.admin.given import EntityLike, entities_of, entries_of, filters_of
 from headgate.admin.opening import Target, open_backend, servers_of
 from headgate.errors import ApiError, KafkaError, Unanswered
@@ -181,7 +181,7 @@ class QuotaOperations(abc.ABC, Generic[DescribedT, EffectiveT, AlteredT]):
             options: the call's timeout.
         """
         components = tuple(f.component() for f in filters_of(filters))
-        return self._describe(Query(components, draft=True), options)
+        return self._describe(EntityQuery(components, draft=True), options)
 
     def describe_client_quotas(
         self,
@@ -198,9 +198,9 @@ class QuotaOperations(abc.ABC, Generic[DescribedT, EffectiveT, AlteredT]):
             strict: whether entities may have no other types than the components name.
             options: the call's timeout.
         """
-        return self._describe(Query(tuple(components), strict), options)
+        return self._describe(EntityQuery(tuple(components), strict), options)
 
-    def _describe(self, query: Query, options: DescribeQuotasOptions | None) -> DescribedT:
+    def _describe(self, query: EntityQuery, options: DescribeQuotasOptions | None) -> DescribedT:
         options = options or DescribeQuotasOptions()
         future = self._future()
         self.start(

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from headgate.admin.api import ConfigEntry, ConfigSynonym, Entities, ScramUpsertion, Values
-from headgate.admin.backend import Backend, Query, effective_values
+from headgate.admin.backend import Backend, EntityQuery, effective_values
 from headgate.admin.live import ask_brokers
 from headgate.client import quota_messages as words
 from headgate.client.connection import Connection, api_error, raise_error
@@ -64,7 +64,7 @@ class ReleasedBackend(Backend):
 
     # --- quotas
 
-    async def describe(self, query: Query) -> Entities:
+    async def describe(self, query: EntityQuery) -> Entities:
         """Return the entities that match; what a broker can't filter is filtered here."""
         asked = _for_the_wire(query)
         found = await describe_quotas(await self._nodes.any(), asked, query.strict)
@@ -236,7 +236,7 @@ class ReleasedBackend(Backend):
 # --- quotas on the wire
 
 
-def _for_the_wire(query: Query) -> tuple[FilterComponent, ...]:
+def _for_the_wire(query: EntityQuery) -> tuple[FilterComponent, ...]:
     """
     Return the components to send: any name in place of a prefix, which brokers don't know.
 

@@ -218,7 +218,7 @@ def _serve(arguments: argparse.Namespace) -> Console:
     from headgate.console.app import make_app
     from headgate.console.database import Database
     from headgate.console.parts import ConsoleParts
-    from headgate.console.serve import Tls, end_with_parent, listen, serve
+    from headgate.console.serve import PemFiles, end_with_parent, listen, serve
     from headgate.console.what_if import preload
 
     settings, whole = _settings(arguments)
@@ -252,7 +252,7 @@ def _serve(arguments: argparse.Namespace) -> Console:
         app = make_app(parts, access)
         tls = None
         if settings.certificate and settings.key:
-            tls = Tls(Path(settings.certificate), Path(settings.key))
+            tls = PemFiles(Path(settings.certificate), Path(settings.key))
         url = settings.url or f"http{'s' if tls else ''}://{here}"
         if arguments.with_parent:
             end_with_parent()

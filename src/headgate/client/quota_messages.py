@@ -72,7 +72,7 @@ def values_of(entry: q.DescribedEntry) -> Values:
 
 def described(entity: QuotaEntity, values: Mapping[QuotaKey, float]) -> q.DescribedEntry:
     """Write the quotas of one entity."""
-    told = tuple(q.Value(key.name, value) for key, value in values.items())
+    told = tuple(q.QuotaValue(key.name, value) for key, value in values.items())
     return q.DescribedEntry(parts_of(entity), told)
 
 
@@ -140,12 +140,12 @@ def cut(alterations: Iterable[QuotaAlteration]) -> list[list[QuotaAlteration]]:
 # --- the draft
 
 
-def draft_entity_of(parts: Iterable[d.EntityPart]) -> QuotaEntity:
+def draft_entity_of(parts: Iterable[d.DraftEntityPart]) -> QuotaEntity:
     """Read an entity; the empty name is the default."""
     return QuotaEntity(dict(map(_draft_named, parts)))
 
 
-def draft_entity_steps(parts: Iterable[d.EntityPart]) -> Work[QuotaEntity]:
+def draft_entity_steps(parts: Iterable[d.DraftEntityPart]) -> Work[QuotaEntity]:
     """
     Read an entity that may have thousands of parts; the empty name is the default.
 
@@ -161,13 +161,13 @@ def _once(parts: Iterable[tuple[str, EntityName]]) -> Iterator[tuple[str, Entity
         seen.add(entity_type)
 
 
-def _draft_named(part: d.EntityPart) -> tuple[str, EntityName]:
+def _draft_named(part: d.DraftEntityPart) -> tuple[str, EntityName]:
     return canonical_entity_type(part.entity_type), part.entity_name or DEFAULT
 
 
-def draft_parts_of(entity: QuotaEntity) -> tuple[d.EntityPart, ...]:
+def draft_parts_of(entity: QuotaEntity) -> tuple[d.DraftEntityPart, ...]:
     """Write an entity."""
-    return tuple(d.EntityPart(t, "" if isinstance(n, Default) else n) for t, n in entity)
+    return tuple(d.DraftEntityPart(t, "" if isinstance(n, Default) else n) for t, n in entity)
 
 
 def draft_key_of(quota_type: str, units: str) -> QuotaKey:
@@ -175,7 +175,7 @@ def draft_key_of(quota_type: str, units: str) -> QuotaKey:
     return kips_key(quota_type, units)
 
 
-def draft_op_of(op: d.AlterOp) -> Op:
+def draft_op_of(op: d.DraftAlterOp) -> Op:
     """Read what to do with one key; a value that a double can't hold stays int, to be refused."""
     value = float(op.value) if is_exact(op.value) else op.value
     return Op(draft_key_of(op.type, op.units), None if op.remove else value)

@@ -19,7 +19,7 @@ LONG_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """
     How one kind of value is read.
 
@@ -57,7 +57,7 @@ class UsageTarget:
         return f"{self.kind}:{self.place}" if self.place else self.kind
 
 
-def _whole(name: str, low: int, high: int) -> Kind:
+def _whole(name: str, low: int, high: int) -> ValueKind:
     def parse(text: str) -> int:
         if not re.fullmatch(r"[+-]?\d+", text):
             raise ValueError(f"{text!r} isn't a whole number")
@@ -69,20 +69,20 @@ def _whole(name: str, low: int, high: int) -> Kind:
         return number
 
     valid = f"≥ {low}" if high in (INT_MAX, LONG_MAX) else f"{low} … {high}"
-    return Kind(name, parse, valid)
+    return ValueKind(name, parse, valid)
 
 
-def integer(low: int = 0, high: int = INT_MAX) -> Kind:
+def integer(low: int = 0, high: int = INT_MAX) -> ValueKind:
     """A 32-bit whole number in a range."""
     return _whole("int", low, high)
 
 
-def long(low: int = 0) -> Kind:
+def long(low: int = 0) -> ValueKind:
     """A 64-bit whole number, at least ``low``."""
     return _whole("long", low, LONG_MAX)
 
 
-def double(low: float, *, above: bool = False) -> Kind:
+def double(low: float, *, above: bool = False) -> ValueKind:
     """A finite number, at least ``low`` (or above it)."""
 
     def parse(text: str) -> float:
@@ -96,10 +96,10 @@ def double(low: float, *, above: bool = False) -> Kind:
             raise ValueError(f"{text} must be {'above' if above else 'at least'} {low:g}")
         return number
 
-    return Kind("double", parse, f"{'>' if above else '≥'} {low:g}")
+    return ValueKind("double", parse, f"{'>' if above else '≥'} {low:g}")
 
 
-def one_of(*names: str, fold: Callable[[str], str] = str) -> Kind:
+def one_of(*names: str, fold: Callable[[str], str] = str) -> ValueKind:
     """One word of a few."""
 
     def parse(text: str) -> str:
@@ -107,7 +107,7 @@ def one_of(*names: str, fold: Callable[[str], str] = str) -> Kind:
             raise ValueError(f"{text!r} isn't one of {', '.join(names)}")
         return fold(text)
 
-    return Kind("string", parse, ", ".join(names))
+    return ValueKind("string", parse, ", ".join(names))
 
 
 def items(text: str, separator: str = ",") -> list[str]:
@@ -293,22 +293,22 @@ def _mapping_rules(text: str) -> tuple[str, ...]:
     return rules
 
 
-BOOLEAN = Kind("boolean", _boolean, "true, false")
-TEXT = Kind("string", _text)
-PATH = Kind("string", _text, "a path")
-PASSWORD = Kind("password", Password)
-WORDS = Kind("list", _words, "a,b,…")
-ENDPOINTS = Kind("list", _endpoints, "NAME://host:port,…")
-ENDPOINT = Kind("string", Endpoint.parse, "NAME://host:port")
-ADDRESS = Kind("string", HostPort.parse, "host:port")
-PROTOCOL = Kind("string", _protocol, _PROTOCOLS.valid)
-PROTOCOL_MAP = Kind("list", _protocol_map, "NAME:PROTOCOL,…")
-BURSTS = Kind("list", _bursts, "users/NAME:seconds,…")
-COUNTS = Kind("list", _counts, "host:count,…")
-BROKER_PORTS = Kind("list", _broker_ports, "broker-id:port,…")
-PRINCIPALS = Kind("list", _principals, "User:name;User:name;…")
-UPSTREAM = Kind("list", _upstream, "embedded, or host:port,…")
-STORE = Kind("string", _store, _STORE_FORMS)
-USAGE = Kind("string", _usage, "files:DIR, kafka:TOPIC, none")
-CLASS = Kind("class", _python_class, "module:Class")
-RULES = Kind("list", _mapping_rules, "DEFAULT, RULE:pattern/replacement/[LU],…")
+BOOLEAN = ValueKind("boolean", _boolean, "true, false")
+TEXT = ValueKind("string", _text)
+PATH = ValueKind("string", _text, "a path")
+PASSWORD = ValueKind("password", Password)
+WORDS = ValueKind("list", _words, "a,b,…")
+ENDPOINTS = ValueKind("list", _endpoints, "NAME://host:port,…")
+ENDPOINT = ValueKind("string", Endpoint.parse, "NAME://host:port")
+ADDRESS = ValueKind("string", HostPort.parse, "host:port")
+PROTOCOL = ValueKind("string", _protocol, _PROTOCOLS.valid)
+PROTOCOL_MAP = ValueKind("list", _protocol_map, "NAME:PROTOCOL,…")
+BURSTS = ValueKind("list", _bursts, "users/NAME:seconds,…")
+COUNTS = ValueKind("list", _counts, "host:count,…")
+BROKER_PORTS = ValueKind("list", _broker_ports, "broker-id:port,…")
+PRINCIPALS = ValueKind("list", _principals, "User:name;User:name;…")
+UPSTREAM = ValueKind("list", _upstream, "embedded, or host:port,…")
+STORE = ValueKind("string", _store, _STORE_FORMS)
+USAGE = ValueKind("string", _usage, "files:DIR, kafka:TOPIC, none")
+CLASS = ValueKind("class", _python_class, "module:Class")
+RULES = ValueKind("list", _mapping_rules, "DEFAULT, RULE:pattern/replacement/[LU],…")

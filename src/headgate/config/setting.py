@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
 
-from headgate.config.kinds import Kind
+from headgate.config.kinds import ValueKind
 
 _ROW, _PART = "row", "part"
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class Setting:
     """
 
     name: str
-    kind: Kind
+    kind: ValueKind
     default: Any
     doc: str
     source: str = "Headgate"
@@ -44,7 +44,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SettingGroup:
     """
     A field that is itself a dataclass of settings.
 
@@ -67,7 +67,7 @@ class Part:
 
 def row(
     name: str,
-    kind: Kind,
+    kind: ValueKind,
     default: Any,
     doc: str,
     source: str = "Headgate",
@@ -90,8 +90,8 @@ def part(
     per_listener: bool = False,
     without: tuple[str, ...] = (),
 ) -> Any:
-    """Return the field of a part; see `Part`."""
-    return field(metadata={_PART: Part(kind, prefix, whose, source, per_listener, without)})
+    """Return the field of a part; see `SettingGroup`."""
+    return field(metadata={_PART: SettingGroup(kind, prefix, whose, source, per_listener, without)})
 
 
 def rows_of(kind: type[Any]) -> Iterator[Setting]:
@@ -103,7 +103,7 @@ def rows_of(kind: type[Any]) -> Iterator[Setting]:
             yield from _rows_of_part(one.name, one.metadata[_PART])
 
 
-def _rows_of_part(name: str, part: Part) -> Iterator[Setting]:
+def _rows_of_part(name: str, part: SettingGroup) -> Iterator[Setting]:
     for setting in rows_of(part.kind):
         if setting.path[0] not in part.without:
             own = setting.source not in ("Headgate", "Headgate, after Kafka")

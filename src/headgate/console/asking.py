@@ -19,14 +19,14 @@ from headgate.live.picture import Picture
 from headgate.live.seen import as_seen_by
 
 
-class Asked(NamedTuple):
+class ClientQuery(NamedTuple):
     """A principal, and one of its client-ids; None: any of them."""
 
     user: str
     client_id: str | None
 
 
-def asked(request: Request) -> Asked | None:
+def asked(request: Request) -> ClientQuery | None:
     """
     Return the client that a page is asked about; None: none yet.
 
@@ -38,7 +38,7 @@ def asked(request: Request) -> Asked | None:
         return None
     if not viewer(request).sees(user):
         raise missing()
-    return Asked(user, request.query_params.get("client-id"))
+    return ClientQuery(user, request.query_params.get("client-id"))
 
 
 def seen(moment: Moment, looks: Viewer) -> Moment:
@@ -52,7 +52,7 @@ def seen(moment: Moment, looks: Viewer) -> Moment:
     return replace(moment, picture=picture, problem=problem)
 
 
-async def configured(request: Request, about: Asked) -> Picture:
+async def configured(request: Request, about: ClientQuery) -> Picture:
     """Return the quotas that apply, as a picture; used while no gateway answers."""
     table = await parts(request).home.table()
     picture = Picture(
@@ -65,7 +65,7 @@ async def configured(request: Request, about: Asked) -> Picture:
     return picture if looks.sees_all else as_seen_by(picture, looks.principals)
 
 
-async def unknown(request: Request, about: Asked, picture: Picture | None) -> str:
+async def unknown(request: Request, about: ClientQuery, picture: Picture | None) -> str:
     """
     Say that a name isn't in use, and what comes near; "" where it is known, or can't be.
 

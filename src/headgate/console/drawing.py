@@ -20,7 +20,7 @@ LONGEST_LINK: Final = 2_000
 """Characters of principal and client-id in a link: servers and proxies refuse long addresses."""
 
 
-class Row(NamedTuple):
+class QuotaIdRow(NamedTuple):
     """
     A quota-id over all brokers.
 
@@ -70,7 +70,7 @@ def linkable(user: str, client_id: str | None) -> tuple[str, str | None] | None:
     return (user, client_id) if len(user) + len(client_id or "") <= LONGEST_LINK else None
 
 
-def rows(picture: Picture) -> list[Row]:
+def rows(picture: Picture) -> list[QuotaIdRow]:
     """Return every quota-id: first what waits, the longest first; then by room, the least first."""
     joined: dict[tuple[str, str, str, str], list[tuple[int, QuotaUse]]] = {}
     for broker in picture.brokers:
@@ -80,15 +80,15 @@ def rows(picture: Picture) -> list[Row]:
     return sorted(map(_row, joined.values()), key=_order)
 
 
-def _row(uses: Sequence[tuple[int, QuotaUse]]) -> Row:
+def _row(uses: Sequence[tuple[int, QuotaUse]]) -> QuotaIdRow:
     broker_id, worst = uses[0]
     if len(uses) == 1:
-        return Row(
+        return QuotaIdRow(
             worst, broker_id, 1, worst.held, worst.held_until_ms, worst.held_since_ms, worst.clients
         )
     broker_id, worst = max(uses, key=lambda pair: _hardest(pair[1]))
     since = [use.held_since_ms for _, use in uses if use.held_since_ms]
-    return Row(
+    return QuotaIdRow(
         worst,
         broker_id,
         len(uses),
@@ -125,12 +125,12 @@ def _hardest(use: QuotaUse) -> tuple[bool, int, float]:
     return bool(use.held), use.held_until_ms, use.utilisation or 0.0
 
 
-def _order(row: Row) -> tuple[bool, int, float, str, str]:
+def _order(row: QuotaIdRow) -> tuple[bool, int, float, str, str]:
     use = row.use
     return not row.throttled, -row.held_until_ms, -(use.utilisation or 0.0), use.user, use.client_id
 
 
-def matching(rows: Iterable[Row], find: str) -> list[Row]:
+def matching(rows: Iterable[QuotaIdRow], find: str) -> list[QuotaIdRow]:
     """Return the rows that have a text in a name, address or kind of quota, whatever its case."""
     text = find.casefold()
     return [
@@ -175,7 +175,7 @@ def levels(quota: QuotaWhy, user: str, client_id: str | None) -> tuple[Rung, ...
     return tuple(rungs[number] for number in sorted(rungs))
 
 
-class Chart(NamedTuple):
+class UsePaths(NamedTuple):
     """
     Use over time as paths of an SVG that is 600 wide and 120 high.
 
@@ -207,7 +207,7 @@ _GAP_MS: Final = 35_000
 """A longer pause between points is a gap in the line."""
 
 
-def chart(points: Sequence[Point]) -> Chart | None:
+def chart(points: Sequence[Point]) -> UsePaths | None:
     """Return the chart of a quota-id's points; None for fewer than two."""
     if len(points) < 2:
         return None
@@ -238,7 +238,7 @@ def chart(points: Sequence[Point]) -> Chart | None:
         last = point
     area.append(f"L{WIDTH},{HEIGHT}")
     held, count = _held(points, x)
-    return Chart(
+    return UsePaths(
         "".join(line), "".join(area), "".join(limit), held, begin, end,
         max(p.rate for p in points), count / len(points), fmean(p.rate for p in points),
     )  # fmt: skip

@@ -66,7 +66,7 @@ class Moment:
     problem: str = ""
 
 
-class Watch:
+class LiveQuery:
     """
     One question, asked at most once a second; all pages that show it share the answer.
 
@@ -127,16 +127,16 @@ class Watches:
     def __init__(self, home: Home, journals: Journals | None = None) -> None:
         self._home = home
         self.journals = journals
-        self._watches: OrderedDict[Question, Watch] = OrderedDict()
+        self._watches: OrderedDict[Question, LiveQuery] = OrderedDict()
         self._watchers: Counter[str] = Counter()
         self._keeping: asyncio.Task[None] | None = None
         self.recent = Recent()
-        self.everybody = Watch(home, (None, None))
+        self.everybody = LiveQuery(home, (None, None))
 
-    def of(self, user: str, client_id: str | None) -> Watch:
+    def of(self, user: str, client_id: str | None) -> LiveQuery:
         """Return a principal's watch; of too many, the one unused for longest is dropped."""
         question = (user, client_id)
-        watch = self._watches.setdefault(question, Watch(self._home, question))
+        watch = self._watches.setdefault(question, LiveQuery(self._home, question))
         self._watches.move_to_end(question)
         while len(self._watches) > MOST_QUESTIONS:
             self._watches.popitem(last=False)
@@ -202,7 +202,7 @@ class EventStream(StreamingResponse):
     """
 
     def __init__(
-        self, watches: Watches, watch: Watch, viewer: str, draw: Callable[[Moment], str]
+        self, watches: Watches, watch: LiveQuery, viewer: str, draw: Callable[[Moment], str]
     ) -> None:
         super().__init__(_events(watch, draw), media_type="text/event-stream")
         self._watches = watches
@@ -222,7 +222,7 @@ class EventStream(StreamingResponse):
                 await hurried({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _events(watch: Watch, draw: Callable[[Moment], str]) -> AsyncIterator[str]:
+async def _events(watch: LiveQuery, draw: Callable[[Moment], str]) -> AsyncIterator[str]:
     loop = asyncio.get_running_loop()
     ends = loop.time() + LIFE_S
     yield "retry: 1000\n\n"

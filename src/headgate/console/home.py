@@ -27,7 +27,7 @@ _MOST_ASKED: Final = 8
 """Questions about principals at once, so that a gateway that hangs leaves threads for others."""
 
 
-class Live(Protocol):
+class LiveSource(Protocol):
     """The source of what goes on now: the admin client of a gateway."""
 
     def describe_live(
@@ -45,7 +45,7 @@ class Home:
         live: says what goes on; None: there is no gateway.
     """
 
-    def __init__(self, quotas: OpenHome, live: Live | None = None) -> None:
+    def __init__(self, quotas: OpenHome, live: LiveSource | None = None) -> None:
         self.name = quotas.name
         self._quotas = quotas
         self._live = live

@@ -33,7 +33,7 @@ _TRYING: Final = CapacityLimiter(1)
 """A what-if uses a whole core for a second, so one runs at a time; other pages don't wait."""
 
 
-class Proposal(NamedTuple):
+class ProposedChange(NamedTuple):
     """
     A change as it is shown.
 
@@ -59,7 +59,7 @@ class Proposal(NamedTuple):
         return not self.plan.is_empty and not self.refused
 
 
-async def propose(parts: ConsoleParts, making: Making) -> Proposal:
+async def propose(parts: ConsoleParts, making: Making) -> ProposedChange:
     """
     Compute a change, check it with the store or cluster, and say what it means.
 
@@ -81,7 +81,7 @@ async def propose(parts: ConsoleParts, making: Making) -> Proposal:
     notes += [no_capacity(key) for key in sorted(keys) if key.name in idle]
     shown = await to_thread.run_sync(preview, plan, picture)
     tried, why = await try_out(parts, plan)
-    return Proposal(plan, state, shown, refused, tried, (*notes, *filter(None, (why,))))
+    return ProposedChange(plan, state, shown, refused, tried, (*notes, *filter(None, (why,))))
 
 
 async def try_out(
@@ -128,7 +128,7 @@ async def make(
     Args:
         parts: the console's.
         making: makes the plan, as for the page that was shown.
-        state: ``Proposal.state`` as the page has it.
+        state: ``ProposedChange.state`` as the page has it.
         who: for the history.
         message: why, for the history.
         refusal: what to say where something was refused.

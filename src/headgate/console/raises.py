@@ -43,7 +43,7 @@ class State(StrEnum):
     WITHDRAWN = "withdrawn"
 
 
-class Use(NamedTuple):
+class BrokerUse(NamedTuple):
     """The use of the principal's own quota-ids of the kind asked for, at one broker."""
 
     broker_id: int
@@ -68,7 +68,7 @@ class Evidence(NamedTuple):
         notes: what isn't known, and why.
     """
 
-    uses: tuple[Use, ...]
+    uses: tuple[BrokerUse, ...]
     told: Throttled | None
     tried: Throttled | None
     requests: int
@@ -128,7 +128,7 @@ def evidence_of(
         notes: what isn't known.
     """
     uses = [
-        Use(broker.broker_id, use.client_id, use.rate, use.limit, use.held, use.throttled,
+        BrokerUse(broker.broker_id, use.client_id, use.rate, use.limit, use.held, use.throttled,
             use.throttled_ms)
         for broker in (picture.brokers if picture is not None else ())
         for use in broker.quotas

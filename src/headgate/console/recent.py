@@ -39,7 +39,7 @@ def fullness(rate: float, limit: float | None) -> tuple[bool, float, float]:
     return limit is not None, rate / limit if limit else 0.0, rate
 
 
-class _Kept:
+class _CachedAnswer:
     __slots__ = ("held", "limit", "rate")
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Recent:
     def __init__(self) -> None:
         self._times: list[int] = []
         self._count = 0
-        self._kept: dict[Id, _Kept] = {}
+        self._kept: dict[Id, _CachedAnswer] = {}
 
     def add(self, picture: Picture) -> None:
         """Keep a picture of everybody; one that comes too soon after the last is left out."""
@@ -80,7 +80,7 @@ class Recent:
         if kept is None:
             if len(self._kept) >= MOST:
                 return
-            kept = self._kept[quota_id] = _Kept()
+            kept = self._kept[quota_id] = _CachedAnswer()
         old_rate, old_limit = kept.rate[place], kept.limit[place]
         old = None if math.isnan(old_limit) else old_limit
         if math.isnan(old_rate) or fullness(use.rate, use.limit) > fullness(old_rate, old):

@@ -44,7 +44,7 @@ Id = tuple[str, str, str]
 """Key, user tag, client-id tag."""
 
 
-class Recorded(NamedTuple):
+class PrincipalUse(NamedTuple):
     """
     A principal's use by the journals.
 
@@ -64,10 +64,10 @@ class Recorded(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Kept:
+class _CachedReading:
     """A reading, the one under way, and when the next is due (the event loop's clock)."""
 
-    read: Recorded | None = None
+    read: PrincipalUse | None = None
     due: float = 0.0
     reading: asyncio.Task[None] | None = field(default=None, repr=False)
 
@@ -84,11 +84,11 @@ class Journals:
     def __init__(self, journal: Path, clock_ms: Callable[[], int]) -> None:
         self._journal = journal
         self._clock_ms = clock_ms
-        self._kept: OrderedDict[tuple[str, str | None], _Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str | None], _CachedReading] = OrderedDict()
         self._turn = CapacityLimiter(1)
         self._waiting = 0
 
-    def of(self, user: str, client_id: str | None, shared: Collection[str]) -> Recorded | None:
+    def of(self, user: str, client_id: str | None, shared: Collection[str]) -> PrincipalUse | None:
         """
         Return the last reading about a principal; if it is old, start another.
 
@@ -100,7 +100,7 @@ class Journals:
         Returns:
             The last reading; None: there is none yet.
         """
-        kept = self._kept.setdefault((user, client_id), _Kept())
+        kept = self._kept.setdefault((user, client_id), _CachedReading())
         self._kept.move_to_end((user, client_id))
         loop = asyncio.get_running_loop()
         if kept.reading is None and loop.time() >= kept.due and self._waiting < MOST_WAITING:
@@ -112,7 +112,7 @@ class Journals:
 
     async def soon(
         self, user: str, client_id: str | None, shared: Collection[str]
-    ) -> Recorded | None:
+    ) -> PrincipalUse | None:
         """Return the same as ``of``, but wait a moment for a first reading."""
         read = self.of(user, client_id, shared)
         kept = self._kept[user, client_id]
@@ -121,18 +121,18 @@ class Journals:
         return kept.read
 
     async def _read(
-        self, kept: _Kept, user: str, client_id: str | None, shared: frozenset[str]
+        self, kept: _CachedReading, user: str, client_id: str | None, shared: frozenset[str]
     ) -> None:
         began = 0.0
 
-        def reading() -> Recorded:
+        def reading() -> PrincipalUse:
             nonlocal began
             began = time.monotonic()
             now_ms = self._clock_ms()
             try:
                 return recorded(self._journal, user, client_id, shared, now_ms)
             except (OSError, ImportError, ValueError) as error:
-                return Recorded(now_ms, False, {}, {}, str(error) or type(error).__name__)
+                return PrincipalUse(now_ms, False, {}, {}, str(error) or type(error).__name__)
 
         try:
             kept.read = await to_thread.run_sync(reading, limiter=self._turn)
@@ -151,7 +151,7 @@ def recorded(
     now_ms: int,
     *,
     most_events: int = MOST_EVENTS,
-) -> Recorded:
+) -> PrincipalUse:
     """
     Read the last hours' use of a principal's quota-ids.
 
@@ -197,14 +197,14 @@ def recorded(
         if parts:
             kept.append(_steps(pa.Table.from_batches(parts), user))
     if not kept:
-        return Recorded(since, is_whole, {}, {})
+        return PrincipalUse(since, is_whole, {}, {})
     whole_steps = pa.concat_tables(kept)
     first = -(-since // STEP_MS) * STEP_MS
     inside = pc.and_(
         pc.greater_equal(whole_steps["begin_ms"], first), pc.less(whole_steps["begin_ms"], last)
     )
     points, own = _points(whole_steps.filter(inside))
-    return Recorded(since, is_whole, points, own)
+    return PrincipalUse(since, is_whole, points, own)
 
 
 _COLUMNS: Final = (

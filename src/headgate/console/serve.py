@@ -56,7 +56,7 @@ class _Deadline:
             self._timer = None
 
 
-class Connection(http_serving.Connection):
+class ConsoleConnection(http_serving.HttpConnection):
     """
     One connection. A slow one is closed, because their number is bounded and others wait.
 
@@ -132,7 +132,7 @@ class _Server(http_serving.Server):
         self._ready()
 
 
-class Tls(NamedTuple):
+class PemFiles(NamedTuple):
     """A certificate chain and its key, as PEM files."""
 
     certificate: Path
@@ -164,7 +164,7 @@ def end_with_parent() -> None:
     threading.Thread(target=wait, name="headgate-parent", daemon=True).start()
 
 
-def config_of(app: ASGIApp, tls: Tls | None = None) -> uvicorn.Config:
+def config_of(app: ASGIApp, tls: PemFiles | None = None) -> uvicorn.Config:
     """Return uvicorn's settings; proxies' headers are read by ``access.proxy``, not by uvicorn."""
     return uvicorn.Config(
         app,
@@ -172,7 +172,7 @@ def config_of(app: ASGIApp, tls: Tls | None = None) -> uvicorn.Config:
         access_log=False,
         lifespan="off",
         ws="none",
-        http=Connection,
+        http=ConsoleConnection,
         proxy_headers=False,
         server_header=False,
         limit_concurrency=_MOST_REQUESTS,
@@ -182,7 +182,9 @@ def config_of(app: ASGIApp, tls: Tls | None = None) -> uvicorn.Config:
     )
 
 
-def serve(app: ASGIApp, sock: socket.socket, tls: Tls | None, ready: Callable[[], None]) -> None:
+def serve(
+    app: ASGIApp, sock: socket.socket, tls: PemFiles | None, ready: Callable[[], None]
+) -> None:
     """
     Serve until SIGTERM or SIGINT.
 

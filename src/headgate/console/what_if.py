@@ -57,7 +57,7 @@ class Throttled(NamedTuple):
     share: float | None = None
 
 
-class Tried(NamedTuple):
+class ClientTrial(NamedTuple):
     """
     One client's requests of one quota type.
 
@@ -126,7 +126,7 @@ class WhatIf(NamedTuple):
 
     since_ms: int
     events: int
-    rows: tuple[Tried, ...]
+    rows: tuple[ClientTrial, ...]
     more: int
     notes: tuple[str, ...]
 
@@ -256,8 +256,8 @@ def _concerned(
 
 
 def _seen(
-    row: Tried, held: dict[_Client, float], waited: dict[_Client, list[_Waited]], plan: Plan
-) -> Tried:
+    row: ClientTrial, held: dict[_Client, float], waited: dict[_Client, list[_Waited]], plan: Plan
+) -> ClientTrial:
     """
     Say whether what a client would have sent is unknown.
 
@@ -343,7 +343,7 @@ def _coded(column: Any) -> tuple[Any, list[str]]:
     return found.indices.to_numpy(), found.dictionary.to_pylist()
 
 
-def _replayed(events: Any, plan: Plan) -> list[Tried]:
+def _replayed(events: Any, plan: Plan) -> list[ClientTrial]:
     """Replay events under both tables, as the pipeline's workers do."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -368,7 +368,7 @@ def _replayed(events: Any, plan: Plan) -> list[Tried]:
     return list(_rows(pa.Table.from_batches(sums))) if sums else []
 
 
-def _rows(sums: Any) -> Iterator[Tried]:
+def _rows(sums: Any) -> Iterator[ClientTrial]:
     """Add up each client's figures over brokers and quota-ids."""
     who = ["quota_type", "principal", "client_id"]
     names = ["requests", "bytes", "throttled_requests", "throttle_time_ms", "delayed"]
@@ -380,7 +380,7 @@ def _rows(sums: Any) -> Iterator[Tried]:
     for (quota_type, principal, client_id), plans in found.items():
         one = next(iter(plans.values()))
         told, before, after = (_throttled(plans.get(plan)) for plan in (-1, 0, 1))
-        yield Tried(
+        yield ClientTrial(
             QuotaKey.parse(quota_type), principal, client_id, one["requests_sum"],
             one["bytes_sum"], told._replace(share=None), before, after,
         )  # fmt: skip

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Final
 
-from headgate.demand.rhythm import OVERHEAD_BYTES, Lane, quantile
+from headgate.demand.rhythm import OVERHEAD_BYTES, ChargeSequence, quantile
 
 IDLE_MS: Final = 30.0
 """A shorter pause may come from a slow machine, not from the client."""
@@ -72,7 +72,7 @@ def payload(amount: float) -> float:
     return max(amount - OVERHEAD_BYTES, amount / 2)
 
 
-def idle_limit(lane: Lane) -> float:
+def idle_limit(lane: ChargeSequence) -> float:
     """Return the pause from which on a client had nothing to send, ms."""
     waits, pauses = lane.waits_ms, lane.pauses_ms
     waited = [pauses[i] for i in range(1, len(pauses)) if waits[i - 1] > 0]
@@ -80,7 +80,7 @@ def idle_limit(lane: Lane) -> float:
     return max(IDLE_MS, _TIMES_BASE * base)
 
 
-def caught_up(lane: Lane) -> list[int]:
+def caught_up(lane: ChargeSequence) -> list[int]:
     """
     Return the charges after which a client had nothing more to send.
 
@@ -99,7 +99,7 @@ def caught_up(lane: Lane) -> list[int]:
     return found
 
 
-def known(lane: Lane, met: Sequence[int]) -> tuple[list[float], list[float]]:
+def known(lane: ChargeSequence, met: Sequence[int]) -> tuple[list[float], list[float]]:
     """
     Return the arrivals as far as charges tell them.
 
@@ -131,7 +131,7 @@ def known(lane: Lane, met: Sequence[int]) -> tuple[list[float], list[float]]:
     return times, totals
 
 
-def _at_once(lane: Lane, first: int, until: int, usual: float, came: float) -> bool:
+def _at_once(lane: ChargeSequence, first: int, until: int, usual: float, came: float) -> bool:
     """Say whether what a client sent from one charge to another had come at once."""
     at, sent = first, payload(lane.amounts[first])
     while lane.waits_ms[at] <= 0 and at < until:

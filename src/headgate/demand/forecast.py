@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, NamedTuple
 
-from headgate.demand.models import UNKNOWN, Client, Model, read
+from headgate.demand.models import UNKNOWN, ClientModel, Model, read
 from headgate.demand.play import Played, play
 from headgate.demand.rhythm import Charge, lanes_of
 
@@ -43,7 +43,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class QuotaIdDemand:
     """
     What the clients of one quota-id want.
 
@@ -59,7 +59,7 @@ class Demand:
     """
 
     kind: str
-    clients: tuple[Client, ...]
+    clients: tuple[ClientModel, ...]
     wanted: Span
     seen: float
     throttle_ms: float
@@ -87,7 +87,7 @@ class Forecast:
 
 def infer(
     charges: Sequence[Charge], end_ms: float, *, gated: bool, withheld: bool = False
-) -> Demand:
+) -> QuotaIdDemand:
     """
     Say what the clients of one quota-id on one broker want.
 
@@ -111,7 +111,7 @@ def infer(
     figure = sum(known) if len(known) == len(clients) and not withheld else None
     ends = all(client.least.ends for client in clients)
     last = max(lane.times_ms[-1] for lane in lanes) if ends else until
-    return Demand(
+    return QuotaIdDemand(
         kind,
         clients,
         Span(figure, least, most),
@@ -122,7 +122,9 @@ def infer(
     )
 
 
-def forecast(demand: Demand, bound: float | None, *, gated: bool, **windows: int) -> Forecast:
+def forecast(
+    demand: QuotaIdDemand, bound: float | None, *, gated: bool, **windows: int
+) -> Forecast:
     """
     Say how clients would fare under a limit.
 

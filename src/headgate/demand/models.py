@@ -15,7 +15,7 @@ from math import inf
 from typing import Final
 
 from headgate.demand.arrivals import Arrivals, caught_up, idle_limit, known, payload
-from headgate.demand.rhythm import Lane, Pace, pace_of, quantile
+from headgate.demand.rhythm import ChargeSequence, Pace, pace_of, quantile
 
 SATURATED: Final = "saturated"
 RATE_BOUND: Final = "rate-bound"
@@ -82,7 +82,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class ClientModel:
     """
     What a lane's rhythm tells.
 
@@ -106,10 +106,10 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _ModelInput:
     """What both sorts of models are made from."""
 
-    lane: Lane
+    lane: ChargeSequence
     end_ms: float
     fresh: Pace
     steady: bool
@@ -184,7 +184,7 @@ class _Reading:
         )
 
 
-def read(lane: Lane, end_ms: float) -> Client:
+def read(lane: ChargeSequence, end_ms: float) -> ClientModel:
     """
     Say what a lane's rhythm tells about its client.
 
@@ -198,7 +198,7 @@ def read(lane: Lane, end_ms: float) -> Client:
     fresh = range(1, first_wait + 1)
     quiet = end_ms - lane.free_ms
     slope, steady = _slope(lane, first_wait)
-    reading = _Reading(
+    reading = _ModelInput(
         lane,
         end_ms,
         pace_of(lane, fresh),
@@ -230,7 +230,7 @@ def read(lane: Lane, end_ms: float) -> Client:
     return _saturated(reading, pace_of(lane, again))
 
 
-def _share_rested(lane: Lane, met: Sequence[int]) -> float:
+def _share_rested(lane: ChargeSequence, met: Sequence[int]) -> float:
     """Return the share of the time in which nothing was left to send."""
     covered = sum(lane.times_ms[i] - lane.times_ms[i - 1] for i in met if lane.waits_ms[i - 1] <= 0)
     limit = idle_limit(lane)
@@ -238,7 +238,7 @@ def _share_rested(lane: Lane, met: Sequence[int]) -> float:
     return (covered + idle) / max(lane.free_ms - lane.times_ms[0], 1.0)
 
 
-def _slope(lane: Lane, until: int) -> tuple[float, bool]:
+def _slope(lane: ChargeSequence, until: int) -> tuple[float, bool]:
     """
     Return the bytes per second up to a charge, and whether they were steady.
 
@@ -267,15 +267,15 @@ def _slope(lane: Lane, until: int) -> tuple[float, bool]:
     return 0.0, False
 
 
-def _unheld(reading: _Reading) -> Client:
+def _unheld(reading: _ModelInput) -> ClientModel:
     """Return a client that never waited: it was seen to send what it wanted."""
     times, totals = known(reading.lane, range(len(reading.lane.amounts)))
     best, least, most = reading.opens(Arrivals(times, totals))
     seen = reading.seen
-    return Client(RATE_BOUND, best, least, most, seen, seen, seen, "" if best else FILLS)
+    return ClientModel(RATE_BOUND, best, least, most, seen, seen, seen, "" if best else FILLS)
 
 
-def _bursty(reading: _Reading, met: Sequence[int]) -> Client:
+def _bursty(reading: _ModelInput, met: Sequence[int]) -> ClientModel:
     """Return a client that waited at times, and had nothing left to send at others."""
     lane = reading.lane
     caught = _catching_up(lane, met)
@@ -295,14 +295,14 @@ def _bursty(reading: _Reading, met: Sequence[int]) -> Client:
     rest_ms = reading.end_ms - times[-1]
     if rest_ms > _LONG_REST * reading.end_ms:
         most, per_s = _fastest(reading)
-        return Client(kind, None, least, most, None, reading.seen, per_s, WAITED)
+        return ClientModel(kind, None, least, most, None, reading.seen, per_s, WAITED)
     more = max(left, 1.5 * totals[-1] / max(times[-1], 1.0) * rest_ms)
     arrived = Arrivals([*times, reading.end_ms], [*totals, totals[-1] + more])
     most = reading.opens(arrived, catches_up=catches_up)[2]
     return _of(kind, best, least, most, WAITED)
 
 
-def _catching_up(lane: Lane, met: Sequence[int]) -> int | None:
+def _catching_up(lane: ChargeSequence, met: Sequence[int]) -> int | None:
     """Return the charge at which a client was done with work that had waited; None: never."""
     last_wait = max(i for i, wait in enumerate(lane.waits_ms) if wait > 0)
     caught = next((i for i in met if i > last_wait), None)
@@ -314,7 +314,7 @@ def _catching_up(lane: Lane, met: Sequence[int]) -> int | None:
     return caught if waits >= 2 and enough else None
 
 
-def _behind(lane: Lane, met: Sequence[int]) -> tuple[list[float], list[float]]:
+def _behind(lane: ChargeSequence, met: Sequence[int]) -> tuple[list[float], list[float]]:
     """Return the arrivals of a client that was done with what had waited at ``met``'s first."""
     times, totals = known(lane, met)
     caught_ms = lane.times_ms[met[0]]
@@ -328,7 +328,7 @@ def _behind(lane: Lane, met: Sequence[int]) -> tuple[list[float], list[float]]:
     return [t_ms for t_ms, _ in points], [total for _, total in points]
 
 
-def _driven(reading: _Reading, first_wait: int) -> Client:
+def _driven(reading: _ModelInput, first_wait: int) -> ClientModel:
     """Return a client that has waited ever since it was first throttled, at a pace seen before."""
     lane = reading.lane
     begun = lane.times_ms[first_wait]
@@ -351,7 +351,7 @@ def _driven(reading: _Reading, first_wait: int) -> Client:
     return _of(RATE_BOUND, best, least, most, wanted=pace)
 
 
-def _saturated(reading: _Reading, later: Pace) -> Client:
+def _saturated(reading: _ModelInput, later: Pace) -> ClientModel:
     """
     Return a client that has always sent as soon as it might.
 
@@ -377,7 +377,7 @@ def _saturated(reading: _Reading, later: Pace) -> Client:
     return _unseen(reading, kind, reason)
 
 
-def _fastest(reading: _Reading) -> tuple[Model, float]:
+def _fastest(reading: _ModelInput) -> tuple[Model, float]:
     """Return a client with as much in flight as producers may have, and its bytes per second."""
     lane = reading.lane
     # The shortest that it took to send again.
@@ -387,7 +387,7 @@ def _fastest(reading: _Reading) -> tuple[Model, float]:
     return model, IN_FLIGHT * max(lane.amounts) / round_trip_ms * 1000.0
 
 
-def _unseen(reading: _Reading, kind: str, reason: str) -> Client:
+def _unseen(reading: _ModelInput, kind: str, reason: str) -> ClientModel:
     """Return a client of which only the least it wants is known, and the most it could send."""
     lane = reading.lane
     most, per_s = _fastest(reading)
@@ -400,7 +400,7 @@ def _unseen(reading: _Reading, kind: str, reason: str) -> Client:
         times, totals = known(lane, range(len(lane.amounts)))
         least = reading.open(Arrivals(times, totals), max(lane.amounts))
     seen = reading.seen
-    return Client(kind, best, least, most, None, seen, max(per_s, seen), reason)
+    return ClientModel(kind, best, least, most, None, seen, max(per_s, seen), reason)
 
 
 def _of(
@@ -411,7 +411,7 @@ def _of(
     reason: str = "",
     *,
     wanted: float | None = None,
-) -> Client:
+) -> ClientModel:
     """
     Return a client; what it wants is what arrives, unless it is given.
 
@@ -429,4 +429,6 @@ def _of(
         wanted = rate(best or least)
     if wanted is not None:
         low, high = min(low, wanted), max(high, wanted)
-    return Client(kind, best, least, most, wanted, low, high, reason or ("" if best else FILLS))
+    return ClientModel(
+        kind, best, least, most, wanted, low, high, reason or ("" if best else FILLS)
+    )

@@ -38,7 +38,7 @@ class Charge(NamedTuple):
 
 
 @dataclass(slots=True)
-class Lane:
+class ChargeSequence:
     """
     The charges of one connection, or of several of a client that followed each other.
 
@@ -67,7 +67,7 @@ class Lane:
         return self.times_ms[-1] + self.waits_ms[-1]
 
 
-def lanes_of(charges: Iterable[Charge], *, gated: bool) -> list[Lane]:
+def lanes_of(charges: Iterable[Charge], *, gated: bool) -> list[ChargeSequence]:
     """
     Divide a quota-id's charges by connection, and work out the pauses.
 
@@ -75,9 +75,9 @@ def lanes_of(charges: Iterable[Charge], *, gated: bool) -> list[Lane]:
         charges: of one quota-id on one broker, ordered by time.
         gated: fetches, which wait for one gate that all connections of the quota-id share.
     """
-    open_lanes: dict[str, Lane] = {}
+    open_lanes: dict[str, ChargeSequence] = {}
     ended: dict[str, list[str]] = {}
-    lanes: list[Lane] = []
+    lanes: list[ChargeSequence] = []
     whole = list(charges)
     last_of = {charge.connection: at for at, charge in enumerate(whole)}
     gate = start = whole[0].t_ms if whole else 0.0
@@ -85,7 +85,7 @@ def lanes_of(charges: Iterable[Charge], *, gated: bool) -> list[Lane]:
         lane = open_lanes.get(charge.connection)
         if lane is None:
             free = ended.get(charge.client)
-            lane = open_lanes.pop(free.pop()) if free else Lane()
+            lane = open_lanes.pop(free.pop()) if free else ChargeSequence()
             if not lane.times_ms:
                 lanes.append(lane)
             open_lanes[charge.connection] = lane
@@ -127,7 +127,7 @@ class Pace:
         return self.amount / max(self.ms, 0.5 * self.requests, 0.5) * 1000.0
 
 
-def pace_of(lane: Lane, indices: Sequence[int]) -> Pace:
+def pace_of(lane: ChargeSequence, indices: Sequence[int]) -> Pace:
     """Return the pace over some of a lane's charges."""
     return Pace(
         len(indices),

@@ -26,7 +26,7 @@ from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.results import Result
 from headgate.clock import now_ms
 from headgate.demo import sample
-from headgate.demo.quota_ids import Line, lines_of, scaled, take
+from headgate.demo.quota_ids import QuotaIdLine, lines_of, scaled, take
 from headgate.errors import HeadgateError
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Demo:
         self.kafka: Any = None
         self.gateway: Any = None
         self.servers: dict[str, str] = {}
-        self.lines: list[Line] = []
+        self.lines: list[QuotaIdLine] = []
         self.waited_share = 0.0
 
     def run(self) -> list[str]:

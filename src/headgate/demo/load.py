@@ -17,7 +17,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from headgate.demo.sample import CLIENTS, USERS, Client
+from headgate.demo.sample import CLIENTS, USERS, SampleClient
 
 REPORT_S = 0.5
 LAST_ACKS_S = 5.0
@@ -25,7 +25,7 @@ _lock = threading.Lock()
 
 
 @dataclass(slots=True)
-class Seen:
+class ClientTally:
     """What one client has seen so far, in the order of a report's row."""
 
     wire_bytes: int = 0
@@ -35,8 +35,8 @@ class Seen:
     messages: int = 0
     slowest_ack_ms: float = 0.0
 
-    def __add__(self, other: Seen) -> Seen:
-        return Seen(
+    def __add__(self, other: ClientTally) -> ClientTally:
+        return ClientTally(
             self.wire_bytes + other.wire_bytes,
             self.told_ms + other.told_ms,
             self.told + other.told,
@@ -84,7 +84,9 @@ class Processor:
         return max(0.0, waited / (ran + waited)) if ran + waited > 0 else 0.0
 
 
-def settings(client: Client, servers: dict[str, str], seen: Seen, field: str) -> dict[str, Any]:
+def settings(
+    client: SampleClient, servers: dict[str, str], seen: ClientTally, field: str
+) -> dict[str, Any]:
     """Return a client's librdkafka settings."""
     found: dict[str, Any] = {
         "bootstrap.servers": servers["sasl" if client.user else "plain"],
@@ -109,7 +111,9 @@ def settings(client: Client, servers: dict[str, str], seen: Seen, field: str) ->
     return found
 
 
-def produce(client: Client, servers: dict[str, str], seen: Seen, stop: threading.Event) -> None:
+def produce(
+    client: SampleClient, servers: dict[str, str], seen: ClientTally, stop: threading.Event
+) -> None:
     """Produce as fast as the gateway lets it, or at its pace."""
     from confluent_kafka import Producer
 
@@ -155,7 +159,9 @@ def produce(client: Client, servers: dict[str, str], seen: Seen, stop: threading
     producer.poll(0)
 
 
-def consume(client: Client, servers: dict[str, str], seen: Seen, stop: threading.Event) -> None:
+def consume(
+    client: SampleClient, servers: dict[str, str], seen: ClientTally, stop: threading.Event
+) -> None:
     """Read its topic over and over as fast as the gateway lets it; a paced one reads once."""
     from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, TopicPartition
 
@@ -189,11 +195,11 @@ def main() -> int:
     order = json.loads(sys.stdin.readline())
     servers, seconds = order["servers"], float(order["seconds"])
     stop = threading.Event()
-    seen: dict[tuple[int, str], Seen] = {}
+    seen: dict[tuple[int, str], ClientTally] = {}
     threads = []
     for place, client in enumerate(CLIENTS):
         for role, work in (("produce", produce), ("fetch", consume)):
-            mine = seen[place, role] = Seen()
+            mine = seen[place, role] = ClientTally()
             threads.append(
                 threading.Thread(target=work, args=(client, servers, mine, stop), daemon=True)
             )
@@ -217,7 +223,7 @@ def main() -> int:
     return 0
 
 
-def report(passed: float, seen: dict[tuple[int, str], Seen], waited_share: float) -> None:
+def report(passed: float, seen: dict[tuple[int, str], ClientTally], waited_share: float) -> None:
     """Print one line: seconds since the start, the share of waiting, each client's figures."""
     rows = [[place, role, *astuple(found)] for (place, role), found in seen.items()]
     line = {"s": round(passed, 3), "waited_share": round(waited_share, 3), "rows": rows}

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headgate.demo.quota_ids import SHOWN_S, Line
+from headgate.demo.quota_ids import SHOWN_S, QuotaIdLine
 
 BARS: Final = " ▁▂▃▄▅▆▇█"
 
@@ -51,18 +51,20 @@ def table_of(title: str, columns: Iterable[Column], rows: Iterable[object]) -> T
     return table
 
 
-def live_table(lines: Iterable[Line], seconds: float, total: float, width: int = 120) -> Group:
+def live_table(
+    lines: Iterable[QuotaIdLine], seconds: float, total: float, width: int = 120
+) -> Group:
     """
     Return the table for this moment, as wide as the console; the saw-tooth fills the rest of a row.
     """
     teeth = min(SHOWN_S, width - 98)
 
-    def told(line: Line) -> Text:
+    def told(line: QuotaIdLine) -> Text:
         if not line.seen.told:
             return Text("never", style="green")
         return Text(f"{line.seen.told_ms / 1000:.1f} s", style="yellow")
 
-    def saw_tooth(line: Line) -> Text:
+    def saw_tooth(line: QuotaIdLine) -> Text:
         rates = line.rates()[-teeth:]
         return Text(spark(rates, max(rates, default=0.0)), style="cyan")
 
@@ -121,7 +123,7 @@ class View:
         """Print one line."""
         self.way.print(Text(f"   {text}", style=style), soft_wrap=True)
 
-    def update(self, lines: Sequence[Line], seconds: float, total: float) -> None:
+    def update(self, lines: Sequence[QuotaIdLine], seconds: float, total: float) -> None:
         """Show the load as of now."""
         if self.way.is_terminal and not self.way.quiet:
             if self._live is None:
@@ -139,7 +141,7 @@ class View:
         )
         self.say(f"{seconds:3.0f} s: mean so far {busy}")
 
-    def done(self, lines: Sequence[Line], seconds: float, total: float) -> None:
+    def done(self, lines: Sequence[QuotaIdLine], seconds: float, total: float) -> None:
         """End the live table; leave its last state."""
         last = live_table(lines, seconds, total, self.console.width)
         if self._live is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.demo import sample
-from headgate.demo.load import Seen
+from headgate.demo.load import ClientTally
 
 if TYPE_CHECKING:
     from headgate.quota.table import QuotaTable
@@ -19,7 +19,7 @@ SHOWN_S: Final = 30
 
 
 @dataclass
-class Line:
+class QuotaIdLine:
     """
     One quota-id and direction as the clients see it.
 
@@ -38,12 +38,12 @@ class Line:
     quota: float | None
     source: str
     saturating: bool
-    seen: Seen = field(default_factory=Seen)
+    seen: ClientTally = field(default_factory=ClientTally)
     seconds: float = 0.0
     # (seconds, bytes) of the last reports.
     _points: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=2 * SHOWN_S + 2))
 
-    def add(self, seconds: float, seen: Seen) -> None:
+    def add(self, seconds: float, seen: ClientTally) -> None:
         """Take a report: what its clients have seen so far."""
         self.seconds, self.seen = seconds, seen
         self._points.append((seconds, seen.wire_bytes))
@@ -66,35 +66,37 @@ class Line:
         return self.seen.wire_bytes / self.seconds if self.seconds else 0.0
 
 
-def lines_of(store_url: str) -> list[Line]:
+def lines_of(store_url: str) -> list[QuotaIdLine]:
     """Return the quota-ids the demo's clients count against, with their quotas, as resolved."""
     from headgate.quota.key import QuotaKey
     from headgate.quota.precedence import resolve
 
     table = _table(store_url)
-    found: dict[tuple[str, str], Line] = {}
+    found: dict[tuple[str, str], QuotaIdLine] = {}
     for client in sample.CLIENTS:
         for what, key in (("produce", sample.PRODUCE), ("fetch", sample.FETCH)):
             effective = resolve(table, client.name, client.client_id, QuotaKey.parse(key))
             at = (effective.quota_id, what)
             if at not in found:
                 source = getattr(effective.source, "path", "") if effective.source else ""
-                found[at] = Line(
+                found[at] = QuotaIdLine(
                     effective.quota_id, what, effective.value, source, client.saturating
                 )
     return sorted(found.values(), key=lambda line: (line.what != "produce", line.quota_id))
 
 
-def take(report: dict[str, Any], lines: dict[tuple[str, str], Line]) -> None:
+def take(report: dict[str, Any], lines: dict[tuple[str, str], QuotaIdLine]) -> None:
     """Add the clients' figures up by quota-id."""
-    found: dict[tuple[str, str], list[Seen]] = {}
+    found: dict[tuple[str, str], list[ClientTally]] = {}
     for place, role, *figures in report["rows"]:
-        found.setdefault((_quota_id(sample.CLIENTS[place], lines), role), []).append(Seen(*figures))
+        found.setdefault((_quota_id(sample.CLIENTS[place], lines), role), []).append(
+            ClientTally(*figures)
+        )
     for key, parts in found.items():
-        lines[key].add(report["s"], sum(parts, Seen()))
+        lines[key].add(report["s"], sum(parts, ClientTally()))
 
 
-def attained(lines: Sequence[Line]) -> tuple[float, float]:
+def attained(lines: Sequence[QuotaIdLine]) -> tuple[float, float]:
     """
     Return how the clients that want less than their quota were served.
 
@@ -109,7 +111,7 @@ def attained(lines: Sequence[Line]) -> tuple[float, float]:
     return (sent / meant if meant else 0.0), slowest_ms
 
 
-def _quota_id(client: sample.Client, lines: dict[tuple[str, str], Line]) -> str:
+def _quota_id(client: sample.SampleClient, lines: dict[tuple[str, str], QuotaIdLine]) -> str:
     pair = f"{client.name}:{client.client_id}"
     return pair if (pair, "produce") in lines else f"{client.name}:"
 

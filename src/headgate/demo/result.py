@@ -16,7 +16,7 @@ from rich.text import Text
 
 from headgate.demo import sample
 from headgate.demo.progress import Column, View, rate_text, table_of
-from headgate.demo.quota_ids import Line, attained
+from headgate.demo.quota_ids import QuotaIdLine, attained
 from headgate.demo.whole_cycles import whole_cycles
 
 NEAR = 0.05
@@ -33,7 +33,7 @@ ten tasks for each core, a sleep of 20 ms still ended only 2 ms late (measured).
 
 
 @dataclass(frozen=True)
-class Row:
+class ResultRow:
     """One quota-id at the end; rates in bytes per second, times in ms."""
 
     quota_id: str
@@ -83,7 +83,9 @@ class Row:
         return few and not self.replay_differs
 
 
-def out_of_bounds(rows: Sequence[Row], lines: Sequence[Line], waited_share: float) -> list[str]:
+def out_of_bounds(
+    rows: Sequence[ResultRow], lines: Sequence[QuotaIdLine], waited_share: float
+) -> list[str]:
     """
     Return a sentence for each figure that is out of its bounds; none if all are within.
 
@@ -110,7 +112,7 @@ def close(
     view: View,
     tables: Path,
     log_tables: Path,
-    lines: Sequence[Line],
+    lines: Sequence[QuotaIdLine],
     waited_share: float,
     out: Path,
 ) -> list[str]:
@@ -161,7 +163,7 @@ def close(
     return out_of_bounds(rows, lines, waited_share)
 
 
-def rows_of(tables: Path, lines: Sequence[Line]) -> list[Row]:
+def rows_of(tables: Path, lines: Sequence[QuotaIdLine]) -> list[ResultRow]:
     """Compute each quota-id's row from the replay table: exact times, bytes and decisions."""
     columns = ["record_ms", "amount", "quota_type", "quota_id", "broker_id", "quota_bps",
                "logged_throttle_time_ms", "replayed_throttle_time_ms",
@@ -180,7 +182,7 @@ def rows_of(tables: Path, lines: Sequence[Line]) -> list[Row]:
     return rows
 
 
-def row_of(line: Line, events: pa.Table) -> Row:
+def row_of(line: QuotaIdLine, events: pa.Table) -> ResultRow:
     """Compute one quota-id's row."""
     times, amounts = events["record_ms"].to_pylist(), events["amount"].to_pylist()
     cycles, rate = 0, sum(amounts) / max(1.0, (times[-1] - times[0]) / 1000)
@@ -190,14 +192,14 @@ def row_of(line: Line, events: pa.Table) -> Row:
     told = pc.max_element_wise(events["logged_throttle_time_ms"], 0)
     decided = pc.max_element_wise(pc.coalesce(events["decided_throttle_time_ms"], told), 0)
     replayed = pc.max_element_wise(events["replayed_throttle_time_ms"], 0)
-    return Row(
+    return ResultRow(
         line.quota_id, line.what, line.source, line.quota, rate, cycles, line.saturating,
         events.num_rows, pc.sum(pc.greater(told, 0)).as_py(), pc.sum(told).as_py(),
         line.seen.told_ms, pc.sum(pc.not_equal(decided, replayed)).as_py(),
     )  # fmt: skip
 
 
-def agreement(rows: Sequence[Row]) -> dict[str, float]:
+def agreement(rows: Sequence[ResultRow]) -> dict[str, float]:
     """Return figures of gateway, clients and replay that should agree."""
     return {
         "events": float(sum(row.requests for row in rows)),
@@ -220,7 +222,7 @@ def log_figures(tables: Path) -> dict[str, float]:
     }
 
 
-def sentences(rows: Sequence[Row], figures: dict[str, float]) -> list[str]:
+def sentences(rows: Sequence[ResultRow], figures: dict[str, float]) -> list[str]:
     """Return the figures as sentences."""
     saturated = [row for row in rows if row.saturating]
     near = sum(1 for row in saturated if row.near)

@@ -76,7 +76,7 @@ SAMPLE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class SampleClient:
     """
     One client-id of one user: a producer and a consumer.
 
@@ -119,13 +119,13 @@ class Client:
 
 
 CLIENTS: Final = (
-    Client("user1", "app", 1, 3_000, 8_000),
-    Client("user1", "backup", 1, 3_000, 8_000),
-    Client("user2", "clientA", 2, 300, 800),
-    Client("user2", "clientB", 2, 400, 900),
-    Client("user2", "clientC", 2, 16_000, 32_000),
-    Client("user3", "clientA", 1, 32_000, 64_000),
-    Client("user3", "clientB", 1, 32_000, 64_000),
-    Client("", "sensor", 2, 4_000, 64_000, pace=150_000),
-    Client("", "meter", 2, 4_000, 64_000, pace=150_000),
+    SampleClient("user1", "app", 1, 3_000, 8_000),
+    SampleClient("user1", "backup", 1, 3_000, 8_000),
+    SampleClient("user2", "clientA", 2, 300, 800),
+    SampleClient("user2", "clientB", 2, 400, 900),
+    SampleClient("user2", "clientC", 2, 16_000, 32_000),
+    SampleClient("user3", "clientA", 1, 32_000, 64_000),
+    SampleClient("user3", "clientB", 1, 32_000, 64_000),
+    SampleClient("", "sensor", 2, 4_000, 64_000, pace=150_000),
+    SampleClient("", "meter", 2, 4_000, 64_000, pace=150_000),
 )

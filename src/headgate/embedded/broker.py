@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headgate.embedded import properties
 from headgate.embedded.process import Child, EmbeddedError, accepts
-from headgate.embedded.properties import Ports
+from headgate.embedded.properties import BrokerPorts
 from headgate.embedded.tools import java_command, run_tool
 from headgate.errors import RemoteProtocolError
 from headgate.wire.messages.metadata import build_metadata_request, read_metadata_response
@@ -21,7 +21,7 @@ HEAP = "576m"
 """Twice the largest request (``properties.MOST_QUEUED_BYTES``), and what else a broker needs."""
 
 
-class Broker:
+class BrokerProcess:
     """
     A broker and its folder; it may run or not.
 
@@ -32,7 +32,7 @@ class Broker:
         version: of Kafka.
     """
 
-    def __init__(self, id: int, folder: Path, ports: Ports, version: str) -> None:
+    def __init__(self, id: int, folder: Path, ports: BrokerPorts, version: str) -> None:
         self.id = id
         self.folder = folder
         self.ports = ports

@@ -16,11 +16,11 @@ from types import MappingProxyType
 from typing import Self
 
 from headgate.embedded import properties
-from headgate.embedded.broker import Broker
+from headgate.embedded.broker import BrokerProcess
 from headgate.embedded.cache import hold, temporary_folder
 from headgate.embedded.jars import KAFKA_4, ensure_jars
 from headgate.embedded.process import EmbeddedError, free_ports
-from headgate.embedded.properties import ADMIN, Ports
+from headgate.embedded.properties import ADMIN, BrokerPorts
 from headgate.embedded.tools import TIMEOUT_S, run_tool
 from headgate.embedded.zookeeper import EmbeddedZooKeeper
 from headgate.wire.scram import HASHES, LEAST_ITERATIONS, credential_text
@@ -81,7 +81,7 @@ class EmbeddedKafka:
         self._own_zookeeper = zookeeper is None and not self.kraft
         self._java_options = java_options
         self._progress = progress or (lambda _text: None)
-        self.brokers: dict[int, Broker] = {}
+        self.brokers: dict[int, BrokerProcess] = {}
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
@@ -129,7 +129,9 @@ class EmbeddedKafka:
         if not self.brokers:
             free = iter(free_ports(3 * len(self._ids)))
             for id_ in self._ids:
-                self.brokers[id_] = self.make_broker(id_, Ports(next(free), next(free), next(free)))
+                self.brokers[id_] = self.make_broker(
+                    id_, BrokerPorts(next(free), next(free), next(free))
+                )
         brokers = self.brokers.values()
         for broker in brokers:
             broker.write_settings(self.settings_of(broker), request_log=self._request_log)
@@ -152,11 +154,11 @@ class EmbeddedKafka:
         took = time.monotonic() - started
         self._progress(f"Kafka {self.version}: {len(brokers)} brokers ready in {took:.1f} s")
 
-    def make_broker(self, id: int, ports: Ports) -> Broker:
+    def make_broker(self, id: int, ports: BrokerPorts) -> BrokerProcess:
         """Return a broker that was never started."""
-        return Broker(id, self._folder(id), ports, self.version)
+        return BrokerProcess(id, self._folder(id), ports, self.version)
 
-    def settings_of(self, broker: Broker) -> dict[str, str]:
+    def settings_of(self, broker: BrokerProcess) -> dict[str, str]:
         """Return what is in a broker's server.properties."""
         if self.kraft:
             voter = f"1@127.0.0.1:{self.brokers[1].ports.controller}"
@@ -167,7 +169,7 @@ class EmbeddedKafka:
         common = properties.common(broker.ports, broker.data, self.users, len(self._ids))
         return settings | common | self._extra
 
-    def _format(self, brokers: Collection[Broker]) -> None:
+    def _format(self, brokers: Collection[BrokerProcess]) -> None:
         """Format the brokers that aren't yet, with one cluster id; SCRAM users go to node 1's."""
         ids = [broker.cluster_id() for broker in brokers]
         cluster_id = next(filter(None, ids), None) or properties.new_cluster_id()
@@ -175,7 +177,7 @@ class EmbeddedKafka:
             if own is None:
                 broker.format(cluster_id, self.users if broker.id == 1 else {})
 
-    def _launch(self, broker: Broker) -> None:
+    def _launch(self, broker: BrokerProcess) -> None:
         if not self.kraft:
             # A killed broker's registration lasts as long as its session; 3.9 refuses to start
             # beside it.
@@ -268,7 +270,7 @@ class EmbeddedKafka:
     def _folder(self, broker: int) -> Path:
         return self.dir / f"broker-{broker}"
 
-    def _broker(self, broker: int) -> Broker:
+    def _broker(self, broker: int) -> BrokerProcess:
         found = self.brokers.get(broker)
         if found is None:
             raise EmbeddedError(f"there is no broker {broker} that was started")

@@ -16,7 +16,7 @@ _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
-class Ports(NamedTuple):
+class BrokerPorts(NamedTuple):
     """A broker's ports; the controller's is used by node 1 only."""
 
     plaintext: int
@@ -37,7 +37,7 @@ def new_cluster_id() -> str:
             return drawn
 
 
-def _listeners(ports: Ports) -> str:
+def _listeners(ports: BrokerPorts) -> str:
     return f"PLAINTEXT://127.0.0.1:{ports.plaintext},SASL_PLAINTEXT://127.0.0.1:{ports.sasl}"
 
 
@@ -45,7 +45,9 @@ MOST_QUEUED_BYTES = 100 << 20
 """Kafka wants it to be ``socket.request.max.bytes`` at least, which is 100 MiB."""
 
 
-def common(ports: Ports, data: Path, users: Mapping[str, str], brokers: int) -> dict[str, str]:
+def common(
+    ports: BrokerPorts, data: Path, users: Mapping[str, str], brokers: int
+) -> dict[str, str]:
     """
     Return the settings that both kinds of broker share.
 
@@ -89,7 +91,7 @@ def common(ports: Ports, data: Path, users: Mapping[str, str], brokers: int) -> 
     }
 
 
-def kraft(broker: int, ports: Ports, voter: str) -> dict[str, str]:
+def kraft(broker: int, ports: BrokerPorts, voter: str) -> dict[str, str]:
     """
     Return the settings of a KRaft node; node 1 is broker and controller.
 
@@ -118,7 +120,7 @@ def kraft(broker: int, ports: Ports, voter: str) -> dict[str, str]:
     }
 
 
-def zookeeper_mode(broker: int, ports: Ports, zookeeper: str) -> dict[str, str]:
+def zookeeper_mode(broker: int, ports: BrokerPorts, zookeeper: str) -> dict[str, str]:
     """
     Return the settings of a broker in ZooKeeper mode.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headgate.gateway.broker.broker import Broker
     from headgate.gateway.cluster.discovery import Discovery
     from headgate.gateway.cluster.ports import Ports
-    from headgate.gateway.cluster.splits import Splits
+    from headgate.gateway.cluster.splits import GatewaySplits
     from headgate.gateway.connection.pool import Pool
     from headgate.gateway.kept.current import Current
     from headgate.gateway.loop.tasks import OwnWork
@@ -40,7 +40,7 @@ _MOST_FORGOTTEN: Final = 1_000
 """Users whose producer ids are dropped in one step, which takes a millisecond."""
 
 
-class Following:
+class PeriodicWork:
     """
     The tasks that run as long as the gateway.
 
@@ -79,7 +79,7 @@ class Following:
                 self._tasks.log_failure("following the brokers", error)
 
     async def sweep(
-        self, brokers: Mapping[int, Broker], answers: Answers, pool: Pool, splits: Splits
+        self, brokers: Mapping[int, Broker], answers: Answers, pool: Pool, splits: GatewaySplits
     ) -> None:
         """
         Every second: close connections that are idle or block the pool, divide shares, and log how

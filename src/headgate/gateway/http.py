@@ -18,7 +18,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from headgate.gateway.connection.acceptor import listen
-from headgate.http_serving import Connection, Server, end_oldest
+from headgate.http_serving import HttpConnection, Server, end_oldest
 from headgate.metrics.expose import CONTENT_TYPE, page
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _LAST_ANSWERS_S: Final = 1
 """How long answers may still be read when a gateway ends: a drain mustn't wait for a scraper."""
 
 
-class _Few(Connection):
+class _Few(HttpConnection):
     """
     One of a bounded number of connections.
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headgate.config.settings import Settings
     from headgate.gateway.broker.broker import Broker
     from headgate.gateway.broker.listener import ListenerParts
-    from headgate.gateway.cluster.quotas import Quotas
+    from headgate.gateway.cluster.quotas import QuotasInForce
     from headgate.gateway.cluster.ways import Ways
     from headgate.gateway.kept.current import Current
     from headgate.gateway.loop.slices import Slices
@@ -47,7 +47,7 @@ class Reloads:
         in_force: Current,
         ways: Ways,
         brokers: Mapping[int, Broker],
-        quotas: Quotas,
+        quotas: QuotasInForce,
         slices: Slices,
     ) -> None:
         self._in_force = in_force

@@ -22,23 +22,23 @@ from headgate.gateway.cluster.answering import Answering
 from headgate.gateway.cluster.discovery import Discovery, GatewayError
 from headgate.gateway.cluster.ports import Ports
 from headgate.gateway.cluster.quota_changes import in_steps
-from headgate.gateway.cluster.quotas import Quotas
+from headgate.gateway.cluster.quotas import QuotasInForce
 from headgate.gateway.cluster.shared_listeners import SharedListeners
-from headgate.gateway.cluster.splits import Splits
+from headgate.gateway.cluster.splits import GatewaySplits
 from headgate.gateway.cluster.ways import Ways
 from headgate.gateway.connection.hangup import HangupWatch
 from headgate.gateway.connection.hosts import BrokerHosts
 from headgate.gateway.connection.transports import ReadBuffer
 from headgate.gateway.fleet.instance import Instance
 from headgate.gateway.fleet.leases import Leases
-from headgate.gateway.following import Following
+from headgate.gateway.following import PeriodicWork
 from headgate.gateway.http import HttpListener
 from headgate.gateway.kept.current import Current
 from headgate.gateway.kept.store import KeptStore
 from headgate.gateway.log import get_logger
 from headgate.gateway.loop.tasks import OwnWork, Threads
 from headgate.gateway.own_answers.answers import Answers
-from headgate.gateway.own_answers.live import Live
+from headgate.gateway.own_answers.live import LiveAnswers
 from headgate.gateway.own_answers.token_owners import TokenOwners
 from headgate.gateway.own_answers.topics import Topics
 from headgate.gateway.reloads import Reloads
@@ -129,12 +129,12 @@ class Gateway:
         self._broker_hosts = BrokerHosts()
 
         self.kept = KeptStore(now, work.tasks, self._kept_threads, self.store_trouble)
-        self.quotas = Quotas(now, self.brokers, work, self.kept.save_soon)
+        self.quotas = QuotasInForce(now, self.brokers, work, self.kept.save_soon)
         self.kept.quotas, self.kept.brokers = self.quotas.changed, self.quotas.brokers_changed
         token_owners = TokenOwners(lambda listener: self.ways.own(listener), work.tasks.spawn)
         self.ways = Ways(now, dict(upstreams or {}), admin, token_owners.owner_of)
         self.discovery = Discovery(now, self.ways)
-        self.following = Following(now, work)
+        self.following = PeriodicWork(now, work)
         self.reloads = Reloads(now, self.ways, self.brokers, self.quotas, work.slices)
         self.shared = SharedListeners(now, self.brokers, self.discovery, self.ways)
         self.ports = Ports(
@@ -150,7 +150,7 @@ class Gateway:
             lambda: self.fronting_changed(),
         )
         known = self.discovery.broker_ids
-        self.splits = Splits(now, self.brokers, known, work, supervised=supervised)
+        self.splits = GatewaySplits(now, self.brokers, known, work, supervised=supervised)
         self.answers = Answers(
             now,
             work.slices,
@@ -158,7 +158,7 @@ class Gateway:
             Topics(self.ways.own, self.discovery.clusters),
             token_owners,
             self.store_trouble,
-            Live(self.brokers, self.not_ready, self.splits.expired, lambda: self.name),
+            LiveAnswers(self.brokers, self.not_ready, self.splits.expired, lambda: self.name),
         )
         self.shown = Shown(
             now,

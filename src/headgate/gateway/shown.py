@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from headgate.gateway.broker.broker import Broker
     from headgate.gateway.charging.journal import Journal
     from headgate.gateway.cluster.ports import Ports
-    from headgate.gateway.cluster.splits import Splits
+    from headgate.gateway.cluster.splits import GatewaySplits
     from headgate.gateway.connection.pool import Pool
-    from headgate.gateway.following import Following
+    from headgate.gateway.following import PeriodicWork
     from headgate.gateway.kept.current import Current
     from headgate.gateway.kept.store import KeptStore
     from headgate.gateway.loop.tasks import OwnWork
@@ -58,9 +58,9 @@ class Shown:
         in_force: Current,
         brokers: Mapping[int, Broker],
         ports: Ports,
-        splits: Splits,
+        splits: GatewaySplits,
         kept: KeptStore,
-        following: Following,
+        following: PeriodicWork,
         pool: Pool,
         work: OwnWork,
         journal: Journal,

@@ -34,7 +34,7 @@ from headgate.wire.messages.metadata import (
     NO_ID,
     AskedTopic,
     Metadata,
-    Topic,
+    TopicMetadata,
     build_metadata_request,
     read_metadata_steps,
 )
@@ -211,7 +211,7 @@ async def topic_partitions(
     del left[0 if every else -MOST_ASKED :]
 
 
-def _counted(topics: list[Topic], counts: dict[TopicRef, int]) -> Work[None]:
+def _counted(topics: list[TopicMetadata], counts: dict[TopicRef, int]) -> Work[None]:
     """Note how many partitions topics have; the list is emptied."""
     for number, topic in enumerate(taken(topics)):
         if number % FEW == FEW - 1:

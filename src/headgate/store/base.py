@@ -28,7 +28,7 @@ MOST_MESSAGE_BYTES: Final = 1_000
 """Of a change: each of its entries repeats it, and stores keep 20,000 entries in memory."""
 
 
-class Origin(NamedTuple):
+class ChangeOrigin(NamedTuple):
     """
     Where a change comes from, for the history.
 
@@ -50,7 +50,7 @@ class Origin(NamedTuple):
         return {"who": self.who, "tool": self.tool, **{k: v for k, v in more.items() if v}}
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Origin:
+    def of(cls, told: Mapping[str, Any]) -> ChangeOrigin:
         """Read what ``told`` returned; earlier releases wrote ``who`` and ``tool`` only."""
         return cls(
             str(told["who"]),
@@ -61,11 +61,11 @@ class Origin(NamedTuple):
 
 
 #: The origin of a change that was made without Headgate.
-FOREIGN = Origin("unknown", "unknown")
+FOREIGN = ChangeOrigin("unknown", "unknown")
 
 
 def new_change() -> str:
-    """Return a new random id for ``Origin.change``."""
+    """Return a new random id for ``ChangeOrigin.change``."""
     return secrets.token_hex(6)
 
 
@@ -115,7 +115,7 @@ class Recorded(NamedTuple):
     """
 
     t_ms: int
-    origin: Origin
+    origin: ChangeOrigin
     changes: Sequence[KeyChange]
 
     def told(self, **more: str) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class Recorded(NamedTuple):
             KeyChange(QuotaKey.parse(key), number(before), number(after))
             for key, before, after in told["changes"]
         ]
-        return cls(int(told["t_ms"]), Origin.of(told), changes)
+        return cls(int(told["t_ms"]), ChangeOrigin.of(told), changes)
 
     def entries(self, entity: QuotaEntity) -> list[HistoryEntry]:
         """Return the entries of the history, one for each key."""

@@ -122,7 +122,7 @@ class Lease:
         return (held.owner, held.epoch) == (self.owner, self.epoch)
 
 
-class _Seen(NamedTuple):
+class _SeenRecord(NamedTuple):
     """A record, since when it was seen, and whether it took the place of one of a higher epoch."""
 
     record: LeaseRecord
@@ -142,7 +142,7 @@ class LeaseTaker:
     def __init__(self, home: LeaseHome, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._home = home
         self._monotonic = monotonic
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _SeenRecord] = {}
         """By name: a worker asks for each broker's, and for the one that shows that it waits."""
 
     def take(self, name: str, owner: str, ttl_ms: int) -> Lease | None:
@@ -177,7 +177,7 @@ class LeaseTaker:
             return False
         if seen is None or seen.record != held:
             back = seen is not None and held.epoch < seen.record.epoch
-            seen = self._seen[name] = _Seen(held, self._monotonic(), back)
+            seen = self._seen[name] = _SeenRecord(held, self._monotonic(), back)
         if free and not seen.back:
             return False
         return self._monotonic() - seen.since < (held.ttl_ms or ttl_ms) / 1000

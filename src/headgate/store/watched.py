@@ -22,8 +22,8 @@ from headgate.store.base import (
     AuditEvent,
     BrokerCallback,
     BrokerConfigs,
+    ChangeOrigin,
     HistoryEntry,
-    Origin,
     QuotaCallback,
     new_change,
     whole,
@@ -114,7 +114,12 @@ class QuotaStore(abc.ABC):
 
     @abc.abstractmethod
     def _alter(
-        self, checked: Validated, origin: Origin, *, validate_only: bool, at_revision: int | None
+        self,
+        checked: Validated,
+        origin: ChangeOrigin,
+        *,
+        validate_only: bool,
+        at_revision: int | None,
     ) -> list[AlterResult]:
         """Set and clear the keys of the accepted alterations; return what became of each."""
 
@@ -337,7 +342,7 @@ class QuotaStore(abc.ABC):
         """
         self._check_open()
         checked = validate(alterations, resolvable=self._resolve)
-        origin = Origin(who, tool, new_change(), message)
+        origin = ChangeOrigin(who, tool, new_change(), message)
         seconds = self.change_s + len(alterations) * EACH_S
         with self._silence.changing(seconds, watched=self._thread is not None):
             if not validate_only:

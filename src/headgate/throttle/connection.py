@@ -74,7 +74,7 @@ class Admission(NamedTuple):
 _ADMITTED: Final = Admission(Outcome.ACCEPTED, 0)
 
 
-class RateState(SampledRate):
+class ConnectionRate(SampledRate):
     """A sampled rate with an int bound and the time of its last record."""
 
     __slots__ = ("bound", "last_record_ms")
@@ -105,7 +105,7 @@ class RateState(SampledRate):
 class _Listener:
     __slots__ = ("count", "max_connections", "rate")
 
-    def __init__(self, rate: RateState, max_connections: int) -> None:
+    def __init__(self, rate: ConnectionRate, max_connections: int) -> None:
         self.rate = rate
         self.max_connections = max_connections
         self.count = 0
@@ -155,15 +155,15 @@ class ConnectionQuotas:
         self._config: dict[str, str] = {}
         self._listeners: dict[str, _Listener] = {}
         self._counts: dict[str, int] = {}
-        self._ips: dict[str, RateState] = {}
+        self._ips: dict[str, ConnectionRate] = {}
         self._ip_rates: dict[str, int] = {}
         self._default_ip_rate = INT_MAX
         for name in listeners:
             self.add_listener(name, start_ms)
         self.configure(config or {})
 
-    def _rate(self, bound: int, now_ms: int) -> RateState:
-        return RateState(bound, now_ms, self.num_samples, self.window_ms)
+    def _rate(self, bound: int, now_ms: int) -> ConnectionRate:
+        return ConnectionRate(bound, now_ms, self.num_samples, self.window_ms)
 
     # -- settings
 

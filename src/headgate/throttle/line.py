@@ -8,7 +8,7 @@ nothing more could keep the others of its quota-id waiting.
 from __future__ import annotations
 
 
-class Line:
+class WaitingLine:
     """
     Those who wait at one bucket.
 
@@ -35,15 +35,15 @@ class Place:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._line: Line | None = None
+        self._line: WaitingLine | None = None
         self._number = 0
 
-    def ahead(self, line: Line) -> int:
+    def ahead(self, line: WaitingLine) -> int:
         """Return the bytes that wait before it: all that wait, before it has a place."""
         number = self._number if self._line is line else line.came
         return max(number - line.gone, 0)
 
-    def take(self, line: Line) -> None:
+    def take(self, line: WaitingLine) -> None:
         """Take the last place, unless it has one."""
         if self._line is not line:
             self.leave()

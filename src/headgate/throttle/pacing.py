@@ -21,7 +21,7 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.steps import Work, finish
 from headgate.throttle.java import LONG_MAX, UNLIMITED
-from headgate.throttle.line import Line, Place
+from headgate.throttle.line import Place, WaitingLine
 from headgate.throttle.observation import Observation
 from headgate.throttle.overrides import Overrides, Tags
 from headgate.throttle.registry import (
@@ -87,7 +87,7 @@ class PacedSensor:
     requests: int = 0
     throttled: bool = False
     waited_ms: float = 0.0
-    line: Line = field(init=False, default_factory=Line)
+    line: WaitingLine = field(init=False, default_factory=WaitingLine)
 
     def __post_init__(self) -> None:
         self.tokens = self.burst = self.credit = self.bound * self.burst_s

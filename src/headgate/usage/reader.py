@@ -174,7 +174,7 @@ def find_gaps(batches: Iterable[pa.RecordBatch]) -> Iterator[Gap]:
         expected[worker] = last + 1
 
 
-class Damaged(NamedTuple):
+class DamagedFile(NamedTuple):
     """A closed file that was set aside: what for, and how many of its events could be read."""
 
     path: Path
@@ -183,7 +183,7 @@ class Damaged(NamedTuple):
 
 
 def compact(
-    directory: str | os.PathLike[str], on_damaged: Callable[[Damaged], None] | None = None
+    directory: str | os.PathLike[str], on_damaged: Callable[[DamagedFile], None] | None = None
 ) -> list[Path]:
     """
     Turn a directory's closed files into Parquet, about a tenth of their size.
@@ -215,7 +215,7 @@ def compact(
         os.close(held)
 
 
-def _compact(root: Path, on_damaged: Callable[[Damaged], None] | None) -> list[Path]:
+def _compact(root: Path, on_damaged: Callable[[DamagedFile], None] | None) -> list[Path]:
     made: list[Path] = []
     failed: list[str] = []
     for path in sorted(root.glob(f"*{files.CLOSED}")):
@@ -239,7 +239,7 @@ def _compact(root: Path, on_damaged: Callable[[Damaged], None] | None) -> list[P
     return made
 
 
-def _compact_file(path: Path) -> tuple[Path | None, Damaged | None]:
+def _compact_file(path: Path) -> tuple[Path | None, DamagedFile | None]:
     """Turn one closed file into Parquet; return what was made, and what was set aside."""
     target = path.with_suffix(files.PARQUET)
     batches = files.ClosedBatches(path)
@@ -266,7 +266,7 @@ def _compact_file(path: Path) -> tuple[Path | None, Damaged | None]:
     if batches.damage is None:
         path.unlink()
         return made, None
-    return made, Damaged(_set_aside(path), batches.damage, rows)
+    return made, DamagedFile(_set_aside(path), batches.damage, rows)
 
 
 def _rows_of(parquet: Path) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate.admin.backend import Query
+from headgate.admin.backend import EntityQuery
 from headgate.admin.home import OpenHome
 from headgate.admin.released import ReleasedBackend
 from headgate.client import quota_messages
@@ -45,7 +45,7 @@ class Broker:
 def found(*components: FilterComponent, draft: bool = False) -> tuple[set[QuotaEntity], Any]:
     broker = Broker()
     backend = ReleasedBackend(broker)  # type: ignore[arg-type]
-    entities = asyncio.run(backend.describe(Query(components, draft=draft)))
+    entities = asyncio.run(backend.describe(EntityQuery(components, draft=draft)))
     return set(entities), broker.asked[0]
 
 

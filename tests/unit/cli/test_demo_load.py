@@ -15,7 +15,7 @@ import pytest
 
 from headgate.demo import load as demo_load
 from headgate.demo import sample as demo_plan
-from headgate.demo.quota_ids import Line, attained, take
+from headgate.demo.quota_ids import QuotaIdLine, attained, take
 from headgate.demo.result import BUSY_SHARE
 
 MESSAGES = 20
@@ -53,7 +53,7 @@ def test_an_acknowledgement_does_not_bring_the_next_message_on(
     broker = Broker(stop)
     monkeypatch.setattr(confluent_kafka, "Producer", lambda _settings: broker)
     client = next(c for c in demo_plan.CLIENTS if not c.saturating)
-    seen = demo_load.Seen()
+    seen = demo_load.ClientTally()
     began = time.monotonic()
     demo_load.produce(client, {"sasl": "x:1", "plain": "x:1"}, seen, stop)
     assert time.monotonic() - began >= MESSAGES * client.message_bytes / client.pace
@@ -64,7 +64,7 @@ def test_an_acknowledgement_does_not_bring_the_next_message_on(
 def test_the_share_is_of_what_was_due() -> None:
     place, client = next((i, c) for i, c in enumerate(demo_plan.CLIENTS) if not c.saturating)
     quota_id = f"{client.name}:"
-    lines = {(quota_id, "produce"): Line(quota_id, "produce", None, "", saturating=False)}
+    lines = {(quota_id, "produce"): QuotaIdLine(quota_id, "produce", None, "", saturating=False)}
     rows = [[place, "produce", 10_000, 0, 0, 40, 39, 17.5]]
     take({"s": 9.0, "rows": rows}, lines)
     assert attained(list(lines.values())) == (39 / 40, 17.5)

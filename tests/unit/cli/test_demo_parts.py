@@ -13,10 +13,10 @@ import kip_55
 from headgate.cli.main import load
 from headgate.demo import demo
 from headgate.demo import sample as demo_plan
-from headgate.demo.load import Seen
+from headgate.demo.load import ClientTally
 from headgate.demo.progress import View, live_table, rate_text, spark
-from headgate.demo.quota_ids import Line, attained, lines_of, scaled, take
-from headgate.demo.result import Row, out_of_bounds
+from headgate.demo.quota_ids import QuotaIdLine, attained, lines_of, scaled, take
+from headgate.demo.result import ResultRow, out_of_bounds
 from headgate.demo.whole_cycles import whole_cycles
 from headgate.errors import HeadgateError
 from headgate.quota.entity import QuotaEntity
@@ -144,13 +144,13 @@ def test_too_short_a_time_holds_no_whole_cycle() -> None:
     assert whole_cycles([T0, T0 + 15_000], [1, 1], 4_000) is None
 
 
-def row(**values: object) -> Row:
+def row(**values: object) -> ResultRow:
     fields: dict[str, object] = {
         "quota_id": "u:", "what": "produce", "source": "users/u", "quota": 100.0, "rate": 100.0,
         "cycles": 6, "saturating": True, "requests": 9, "throttled": 3, "told_ms": 5,
         "client_told_ms": 5, "replay_differs": 0,
     }  # fmt: skip
-    return Row(**{**fields, **values})  # type: ignore[arg-type]
+    return ResultRow(**{**fields, **values})  # type: ignore[arg-type]
 
 
 FREE = {"saturating": False, "rate": 30.0, "throttled": 0, "client_told_ms": 0}
@@ -172,13 +172,15 @@ FREE = {"saturating": False, "rate": 30.0, "throttled": 0, "client_told_ms": 0}
     ],
 )
 def test_a_figure_that_is_out_is_named(values: dict[str, object], says: str | None) -> None:
-    said = out_of_bounds([row(**values)], [Line("u:", "produce", 100.0, "users/u", True)], 0.0)
+    said = out_of_bounds(
+        [row(**values)], [QuotaIdLine("u:", "produce", 100.0, "users/u", True)], 0.0
+    )
     assert len(said) == (says is not None)
     assert all(text.startswith(says or "") for text in said)
 
 
 def test_a_quota_id_without_requests_is_out() -> None:
-    lines = [Line("u:", "produce", 1.0, "", True), Line("u:", "fetch", 1.0, "", True)]
+    lines = [QuotaIdLine("u:", "produce", 1.0, "", True), QuotaIdLine("u:", "fetch", 1.0, "", True)]
     assert out_of_bounds([row()], lines, 99.0) == ["u: fetch made no request"]
 
 
@@ -196,7 +198,7 @@ def test_a_quota_id_without_requests_is_out() -> None:
 def test_a_busy_machine_explains_what_clients_could_not_use_and_nothing_else(
     values: dict[str, object], busy: bool
 ) -> None:
-    lines = [Line("u:", "produce", 100.0, "users/u", True)]
+    lines = [QuotaIdLine("u:", "produce", 100.0, "users/u", True)]
     late = out_of_bounds([row(**values)], lines, 0.51)
     assert any("waited for a processor 51% of the time" in text for text in late) is busy
     on_time = out_of_bounds([row(**values)], lines, 0.49)
@@ -220,7 +222,7 @@ def test_the_live_table_fits_narrow_and_wide_consoles(sample: str) -> None:
     lines = lines_of(sample)
     for second in range(1, 20):
         for line in lines:
-            line.add(second, Seen(second * 1_000, second * 50, second))
+            line.add(second, ClientTally(second * 1_000, second * 50, second))
     for width in (80, 100, 132, 160):
         out = io.StringIO()
         Console(file=out, width=width, force_terminal=True).print(live_table(lines, 9, 45, width))

@@ -10,9 +10,9 @@ from headgate.cli.connecting import MalformedProperties, load_properties
 from headgate.cli.kafka_configs.describe import components_of, quota_lines
 from headgate.cli.kafka_configs.kafka_configs import entity_of, main
 from headgate.cli.kafka_configs.options import (
-    BadUsage,
     ConfigsOptions,
     IllegalArgument,
+    RefusedOptions,
     is_java_int,
 )
 from headgate.cli.kafka_configs.values import (
@@ -142,7 +142,7 @@ def test_more_names_than_types_is_refused() -> None:
     ],
 )
 def test_bad_usage_comes_first(argv: list[str], message: str) -> None:
-    with pytest.raises(BadUsage) as caught:
+    with pytest.raises(RefusedOptions) as caught:
         ConfigsOptions([*SERVER, *argv]).check(is_ip_literal)
     assert str(caught.value) == message
 

@@ -30,7 +30,7 @@ def test_an_entity_comes_back_as_it_went(entity: QuotaEntity) -> None:
 def test_the_default_is_null_where_released_and_empty_in_the_draft() -> None:
     entity = QuotaEntity.of(user=DEFAULT)
     assert m.parts_of(entity) == (q.EntityPart("user", None),)
-    assert m.draft_parts_of(entity) == (d.EntityPart("user", ""),)
+    assert m.draft_parts_of(entity) == (d.DraftEntityPart("user", ""),)
 
 
 def test_values_and_ops_come_back_as_they_went() -> None:
@@ -58,7 +58,7 @@ def test_filters_come_back_with_match_types_that_kafka_lacks() -> None:
 
 def test_the_drafts_values_are_whole_and_fit() -> None:
     assert m.draft_int64(2.0**63) == 2**63 - 1
-    assert m.draft_op_of(d.AlterOp("PRODUCER_BYTE_RATE", "RATE_BPS", 5, False)) == Op(
+    assert m.draft_op_of(d.DraftAlterOp("PRODUCER_BYTE_RATE", "RATE_BPS", 5, False)) == Op(
         PRODUCER_BPS, 5.0
     )
 

@@ -45,7 +45,7 @@ async def _served(app: ASGIApp, use: Callable[[uvicorn.Server, int], Awaitable[N
     """Serve with the console's own connections while something is tried."""
     sock = serve.listen(HostPort("127.0.0.1", 0))
     config = uvicorn.Config(
-        app, log_config=None, lifespan="off", http=serve.Connection, limit_concurrency=5
+        app, log_config=None, lifespan="off", http=serve.ConsoleConnection, limit_concurrency=5
     )
     server = uvicorn.Server(config)
     with contextlib.ExitStack() as signals:

@@ -15,7 +15,7 @@ from starlette.routing import Mount, Route
 from headgate.config.listeners import HostPort
 from headgate.console import serve
 from headgate.console.access.proxy import Proxies
-from headgate.console.access.roles import Roles, Row
+from headgate.console.access.roles import RoleRow, Roles
 from headgate.console.access.viewer import Role
 from headgate.console.pages import PAGES
 from headgate.console.rendering import STATIC
@@ -58,7 +58,7 @@ def test_what_is_served_is_what_the_table_says(console: Console) -> None:
 def test_a_name_in_a_header_opens_nothing(
     console: Console, served: str, believed: tuple[str, ...]
 ) -> None:
-    rows = [Row("operator", "", Role.OPERATOR, ""), Row("", "admins", Role.OPERATOR, "")]
+    rows = [RoleRow("operator", "", Role.OPERATOR, ""), RoleRow("", "admins", Role.OPERATOR, "")]
     console.access.roles = Roles({"proxy": rows})
     with httpx2.Client(base_url=served) as client:
         for header in NAMING:

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from headgate.console import events, rendering
 from headgate.console.drawing import chart, rows
-from headgate.console.events import EventStream, Watch, Watches
+from headgate.console.events import EventStream, LiveQuery, Watches
 from headgate.console.recent import POINTS, Point, Recent
 from headgate.errors import StoreError
 from headgate.live.picture import BrokerPicture, ClientUse, Picture, QuotaUse
@@ -222,7 +222,7 @@ def watches_of(home: _Home) -> Watches:
 
 async def test_a_hundred_watchers_ask_once() -> None:
     home = _Home()
-    watch = Watch(home, (None, None))  # type: ignore[arg-type]
+    watch = LiveQuery(home, (None, None))  # type: ignore[arg-type]
     moments = await asyncio.gather(*(watch.now() for _ in range(100)))
     assert home.asked == 1
     assert {moment.number for moment in moments} == {1}
@@ -233,7 +233,7 @@ async def test_a_hundred_watchers_ask_once() -> None:
 
 async def test_an_answer_that_fails_keeps_the_last_picture() -> None:
     home = _Home()
-    watch = Watch(home, (None, None))  # type: ignore[arg-type]
+    watch = LiveQuery(home, (None, None))  # type: ignore[arg-type]
     seen = await watch.now()
 
     async def fails(*_: object) -> Picture:

@@ -21,7 +21,7 @@ from joserfc import jwt
 from joserfc.jwk import OctKey, RSAKey
 
 from headgate.console.access.oidc import CALLBACK, Oidc
-from headgate.console.access.roles import Roles, Row
+from headgate.console.access.roles import RoleRow, Roles
 from headgate.console.access.viewer import Role
 from headgate.errors import ConfigError
 from kit.console import ORIGIN, Browser, Console
@@ -38,8 +38,8 @@ CLIENT = "headgate-console"
 ROLES = Roles(
     {
         "oidc": [
-            Row("ada-4711", "", Role.OPERATOR, ""),
-            Row("", "payers", Role.TENANT, "payments"),
+            RoleRow("ada-4711", "", Role.OPERATOR, ""),
+            RoleRow("", "payers", Role.TENANT, "payments"),
         ]
     }
 )

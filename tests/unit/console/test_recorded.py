@@ -13,7 +13,7 @@ import pytest
 
 from headgate.console import recorded as reading
 from headgate.console.app import make_app
-from headgate.console.recorded import LATE_MS, MOST_KEPT, STEP_MS, Journals, Recorded, recorded
+from headgate.console.recorded import LATE_MS, MOST_KEPT, STEP_MS, Journals, PrincipalUse, recorded
 from headgate.live.seen import STEPS
 from headgate.usage.format import Event, Origin
 from kit.console import QUOTA, Console
@@ -99,11 +99,11 @@ async def test_a_reading_is_kept_shared_and_bounded(
 ) -> None:
     begun, some, go = [], threading.Event(), threading.Event()
 
-    def read(journal: Path, user: str, *_: object) -> Recorded:
+    def read(journal: Path, user: str, *_: object) -> PrincipalUse:
         begun.append(user)
         some.set()
         assert go.wait(60)
-        return Recorded(0, True, {}, {})
+        return PrincipalUse(0, True, {}, {})
 
     monkeypatch.setattr(reading, "recorded", read)
     monkeypatch.setattr(reading, "SOON_S", 0.01)

@@ -13,11 +13,11 @@ from headgate.embedded import cache, properties, truststore
 from headgate.embedded.cache import cache_dir
 from headgate.embedded.java import Java, find_java
 from headgate.embedded.process import EmbeddedError
-from headgate.embedded.properties import Ports
+from headgate.embedded.properties import BrokerPorts
 from headgate.errors import ConfigError
 from headgate.files import write_whole
 
-PORTS = Ports(plaintext=15001, sasl=15002, controller=15003)
+PORTS = BrokerPorts(plaintext=15001, sasl=15002, controller=15003)
 
 
 def test_only_node_1_is_a_controller() -> None:

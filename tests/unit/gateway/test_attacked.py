@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.gateway.connection.pool import MINIMUM_BYTES, STUCK_MS, Account, Kind, Pool
+from headgate.gateway.connection.pool import MINIMUM_BYTES, STUCK_MS, Account, ConnectionKind, Pool
 from headgate.gateway.session.rewrite import Addresses, rewriting
 from headgate.gateway.usage.usage_journal import UsageJournal
 from headgate.quota.entity import QuotaEntity
@@ -110,11 +110,11 @@ def test_thousands_of_unknown_clients_are_closed_one_by_one_and_few_are_woken() 
             lambda number=number: woken.append(number),  # type: ignore[misc]
             lambda number=number: closed.append(number),  # type: ignore[misc]
         )
-        pool.hold(account, 2 * MINIMUM_BYTES, Kind.UNKNOWN, 1_000)
+        pool.hold(account, 2 * MINIMUM_BYTES, ConnectionKind.UNKNOWN, 1_000)
     assert pool.waiting > 3_000
     known = Account(lambda: None, lambda: None)
-    pool.hold(known, 50_000, Kind.KNOWN, 1_000)
-    pool.hold(known, 0, Kind.KNOWN, 1_000)
+    pool.hold(known, 50_000, ConnectionKind.KNOWN, 1_000)
+    pool.hold(known, 0, ConnectionKind.KNOWN, 1_000)
     assert not woken  # there is room, but not for unknown clients
     before = 0
     for _ in pool.expire(1_000 + STUCK_MS):

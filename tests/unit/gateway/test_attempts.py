@@ -43,8 +43,10 @@ def test_a_refused_change_of_quotas_names_entity_values_and_address() -> None:
 
 
 def test_the_same_in_the_drafts_words() -> None:
-    parts = (draft.EntityPart("user", "u0"),)
-    entry = draft.AlterEntry(parts, (draft.AlterOp("producer_byte_rate", "bps", 7, False),))
+    parts = (draft.DraftEntityPart("user", "u0"),)
+    entry = draft.DraftAlterEntry(
+        parts, (draft.DraftAlterOp("producer_byte_rate", "bps", 7, False),)
+    )
     frame = draft.encode_request(50, 7, "tool", draft.AlterQuotasRequest((entry,), False))
     assert attempted(asked(frame, drafted=True)) == (
         "{user=u0}",

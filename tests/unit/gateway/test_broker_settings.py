@@ -77,7 +77,7 @@ class Talk:
     async def reply(self, **refused: int) -> None:
         """Let the broker answer; ``b1=42`` refuses broker 1."""
         results = tuple(
-            configs.AlterResult(configs.BROKER, name, refused.get(f"b{name}", 0))
+            configs.ResourceResult(configs.BROKER, name, refused.get(f"b{name}", 0))
             for name in self.asked
         )
         response = configs.AlterConfigsResponse(results, 5)
@@ -239,7 +239,7 @@ async def test_ours_is_done_too_if_the_client_left_while_the_broker_did_its_part
     talk: Talk,
 ) -> None:
     await talk.ask(INCREMENTAL_ALTER_CONFIGS, ("1", MIXED))
-    response = configs.AlterConfigsResponse((configs.AlterResult(configs.BROKER, "1"),), 5)
+    response = configs.AlterConfigsResponse((configs.ResourceResult(configs.BROKER, "1"),), 5)
     frame = encode_response(INCREMENTAL_ALTER_CONFIGS, 0, 7, response)
     talk.session.broker_data(memoryview(bytearray(frame)), START_MS)
     assert talk.session.state.in_flight == 1  # a drain waits for it
@@ -289,7 +289,7 @@ async def test_nobody_is_shown_where_brokers_and_controllers_listen(
     static = configs.ConfigSource.STATIC_BROKER_CONFIG
     values = tuple(
         configs.ConfigValue(name, where, True, static,
-                            synonyms=(configs.Synonym(name, where, static),))
+                            synonyms=(configs.ResourceSynonym(name, where, static),))
         for name in ("listeners", "controller.quorum.voters", "zookeeper.connect")
     )  # fmt: skip
     plain = configs.ConfigValue("log.cleaner.threads", "2", False, static)

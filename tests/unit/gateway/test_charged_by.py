@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from headgate.gateway.charging.journal import Journal
-from headgate.gateway.charging.plans import Kind, build_plans
+from headgate.gateway.charging.plans import RequestKind, build_plans
 from headgate.gateway.session import commands
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import (
@@ -165,7 +165,8 @@ def test_a_quota_alone_charges_what_it_charges_beside_others(
 
 
 RELAYED = sorted(
-    {plan.key: plan for plan in build_plans().values() if plan.kind is Kind.RELAY and not plan.whole
+    {plan.key: plan for plan in build_plans().values()
+     if plan.kind is RequestKind.RELAY and not plan.whole
      and plan.version <= apis.API[plan.key].max_version}.values(),
     key=lambda plan: plan.key,
 )  # fmt: skip

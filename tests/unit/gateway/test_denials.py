@@ -50,9 +50,9 @@ def alter_quotas(count: int) -> bytes:
 
 def alter_drafted(count: int) -> bytes:
     entries = tuple(
-        draft.AlterEntry(
-            (draft.EntityPart("user", f"somebody-{n:09}"),),
-            (draft.AlterOp("producer_byte_rate", "broker_bps", 1_000, False),),
+        draft.DraftAlterEntry(
+            (draft.DraftEntityPart("user", f"somebody-{n:09}"),),
+            (draft.DraftAlterOp("producer_byte_rate", "broker_bps", 1_000, False),),
         )
         for n in range(count)
     )
@@ -60,7 +60,7 @@ def alter_drafted(count: int) -> bytes:
 
 
 def effective(count: int) -> bytes:
-    entity = tuple(draft.EntityPart(f"type-{n:09}", "somebody") for n in range(count))
+    entity = tuple(draft.DraftEntityPart(f"type-{n:09}", "somebody") for n in range(count))
     request = draft.DescribeEffectiveQuotasRequest(entity, False)
     return draft.encode_request(49, 7, "tool", request)
 

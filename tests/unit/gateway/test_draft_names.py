@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headgate.gateway.charging.plans import Kind, build_plans
+from headgate.gateway.charging.plans import RequestKind, build_plans
 from headgate.gateway.own_answers.admin_plans import admin_plans
 from headgate.gateway.session.commands import Ask
 from headgate.store.base import AuditEvent
@@ -36,5 +36,5 @@ async def test_546_audit_and_log_lines_name_the_draft_on_the_admin_listener_only
 
 
 def test_the_admin_listener_serves_the_drafts_only_version() -> None:
-    drafted = {plan.version for plan in admin_plans().values() if plan.kind is Kind.DRAFT}
+    drafted = {plan.version for plan in admin_plans().values() if plan.kind is RequestKind.DRAFT}
     assert drafted == {0}

@@ -20,7 +20,7 @@ from headgate.gateway.charging.lanes import (
     lane_key,
 )
 from headgate.gateway.charging.managers import Managers, sensors_of
-from headgate.gateway.charging.plans import Kind
+from headgate.gateway.charging.plans import RequestKind
 from headgate.gateway.charging.repaying import SEEN_MS
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
@@ -169,16 +169,20 @@ def test_a_fetch_asks_for_no_more_than_its_quota_has_left() -> None:
 @pytest.mark.parametrize(
     ("enforce", "kind", "owes"),
     [
-        ("all", Kind.PRODUCE, [REQUEST, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS]),
-        ("all", Kind.MUTATION, [REQUEST, MUTATION]),
-        ("all", Kind.FETCH, [REQUEST]),
-        ("missing", Kind.PRODUCE, [PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS]),
-        ("missing", Kind.MUTATION, []),
-        ("observe", Kind.PRODUCE, []),
+        (
+            "all",
+            RequestKind.PRODUCE,
+            [REQUEST, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS],
+        ),
+        ("all", RequestKind.MUTATION, [REQUEST, MUTATION]),
+        ("all", RequestKind.FETCH, [REQUEST]),
+        ("missing", RequestKind.PRODUCE, [PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS]),
+        ("missing", RequestKind.MUTATION, []),
+        ("observe", RequestKind.PRODUCE, []),
     ],
 )
 def test_a_request_owes_by_the_quotas_in_force_that_it_is_charged_to(
-    enforce: str, kind: Kind, owes: list[Any]
+    enforce: str, kind: RequestKind, owes: list[Any]
 ) -> None:
     made = Managers(
         Settings.from_properties({**BASE, **CAPACITIES, "headgate.enforce": enforce}), T0
@@ -209,7 +213,7 @@ def test_a_newcomer_waits_out_the_debt_of_a_divided_quota() -> None:
         end_ms = T0 + throttle.throttle_time_ms
         gone.owe(lane_key(name, "alice", "", "alice"), Lane(end_ms, T0, throttle.bound))
         gone.leave(T0)
-        return Debts(book).enter(made.lanes_of("alice", "c", Kind.PRODUCE), now_ms) - now_ms
+        return Debts(book).enter(made.lanes_of("alice", "c", RequestKind.PRODUCE), now_ms) - now_ms
 
     told = made.produce_bps.record("alice", "c", 1250, T0)
     assert told == (4000, "alice", "", 250.0)

@@ -11,7 +11,7 @@ from headgate.gateway.charging import lanes
 from headgate.gateway.charging.headroom import Allowance, Headroom, IdAllowance, TimeAllowance
 from headgate.gateway.charging.lanes import Debts, Lane, LaneBook, lane_key
 from headgate.gateway.charging.managers import Managers
-from headgate.gateway.charging.plans import MAX_VERSION, NO_FIELD, WALK, Kind, build_plans
+from headgate.gateway.charging.plans import MAX_VERSION, NO_FIELD, WALK, RequestKind, build_plans
 from headgate.wire import apis
 from headgate.wire.messages.live import LIVE
 
@@ -142,9 +142,9 @@ def test_plans_end_at_the_newest_version_that_is_read_here() -> None:
             assert versions == list(range(MAX_VERSION + 1))
             newest = every[api.key << 16 | MAX_VERSION]
             if api.key == apis.API_VERSIONS:  # a broker answers any version of it
-                assert (newest.kind, newest.whole) == (Kind.VERSIONS, True)
+                assert (newest.kind, newest.whole) == (RequestKind.VERSIONS, True)
             else:  # nothing is known of its body
-                assert (newest.kind, newest.whole) == (Kind.RELAY, False)
+                assert (newest.kind, newest.whole) == (RequestKind.RELAY, False)
                 assert newest.throttle_at == NO_FIELD
         else:
             assert versions == list(range(api.min_version, api.passes_until + 1))
@@ -154,7 +154,7 @@ def test_plans_end_at_the_newest_version_that_is_read_here() -> None:
     fixed = {plan.throttle_at for plan in every.values() if plan.throttle_at > 0}
     assert fixed == {8, 9}
     walked = {plan.kind for plan in every.values() if plan.throttle_at == WALK}
-    assert Kind.PRODUCE in walked
+    assert RequestKind.PRODUCE in walked
     assert [plan_of(HEARTBEAT, version).throttle_at for version in (0, 3, 4)] == [NO_FIELD, 8, 9]
     unknown = build_plans(pass_unknown=True)
     assert {plan.key for plan in unknown.values()} - set(apis.API) == set(range(1024)) - set(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.charging.plans import Kind
+from headgate.gateway.charging.plans import RequestKind
 from headgate.gateway.session import questions
 from headgate.gateway.session.answer_reader import MAX_ANSWER_BYTES
 from headgate.gateway.session.commands import Ask
@@ -63,7 +63,7 @@ def test_a_question_names_all_that_the_shell_needs(gateway: Make) -> None:
     play >> Ready() << NOTHING
     play >> FromClient(question(7)) << Asked(DESCRIBE_CONFIGS) << NOTHING
     ask: Any = play.asked
-    assert (ask.plan.key, ask.plan.version, ask.plan.kind) == (DESCRIBE_CONFIGS, 1, Kind.ASK)
+    assert (ask.plan.key, ask.plan.version, ask.plan.kind) == (DESCRIBE_CONFIGS, 1, RequestKind.ASK)
     assert (ask.correlation_id, ask.client_id, ask.body_offset) == (7, "app", 17)
     assert (ask.frame, ask.principal) == (question(7), "alice")
     assert (ask.client_ip, ask.token_id) == ("10.0.0.9", None)

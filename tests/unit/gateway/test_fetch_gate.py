@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.gateway.charging import fetch_gate
-from headgate.gateway.charging.fetch_gate import SLOT_MS, Gate, GateKey, Gates, Turn
+from headgate.gateway.charging.fetch_gate import SLOT_MS, Gate, GateKey, Gates, GateTurn
 
 OTHER = GateKey("consumer_byte_rate", "bob", "")
 KEY = GateKey("consumer_byte_rate", "alice", "")
@@ -20,12 +20,12 @@ class Queue:
         self.woken: list[str] = []
         self.numbers = 0
 
-    def turn(self, name: str) -> Turn:
+    def turn(self, name: str) -> GateTurn:
         """A place of the principal that the name begins with."""
         self.numbers += 1
-        return Turn(self.gate, name[0], self.numbers, lambda: self.woken.append(name))
+        return GateTurn(self.gate, name[0], self.numbers, lambda: self.woken.append(name))
 
-    def wait(self, *names: str) -> dict[str, Turn]:
+    def wait(self, *names: str) -> dict[str, GateTurn]:
         turns = {name: self.turn(name) for name in names}
         for turn in turns.values():
             assert not self.gate.admit(turn, 0)
@@ -258,8 +258,8 @@ def test_a_newcomer_in_the_place_of_one_that_left_goes_when_that_one_would_have(
     queue.gate.left(turns["a2"])
     number = queue.gate.place("a")
     assert number == turns["a2"].number
-    came = Turn(queue.gate, "a", number, lambda: queue.woken.append("a2 again"))
-    again = Turn(queue.gate, "a", number, lambda: None)
+    came = GateTurn(queue.gate, "a", number, lambda: queue.woken.append("a2 again"))
+    again = GateTurn(queue.gate, "a", number, lambda: None)
     for turn in (came, again):  # of one number, as no two connections that live have
         assert not queue.gate.admit(turn, 10)
     queue.gate.stand_aside(again)

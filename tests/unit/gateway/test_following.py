@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from headgate.gateway import following as following_module
-from headgate.gateway.following import Following
+from headgate.gateway.following import PeriodicWork
 from headgate.gateway.loop.tasks import OwnWork
 
 
 @pytest.fixture
-def following(monkeypatch: pytest.MonkeyPatch) -> Following:
+def following(monkeypatch: pytest.MonkeyPatch) -> PeriodicWork:
     for name in ("_SWEEP_S", "_LOOK_AGAIN_S"):
         monkeypatch.setattr(following_module, name, 0.0)
     in_force: Any = SimpleNamespace(settings=None)
-    return Following(in_force, OwnWork())
+    return PeriodicWork(in_force, OwnWork())
 
 
 async def ends(work: Any, enough: asyncio.Event) -> None:
@@ -30,7 +30,7 @@ async def ends(work: Any, enough: asyncio.Event) -> None:
     task.cancel()
 
 
-async def test_a_pool_that_fails_once_is_looked_at_again(following: Following) -> None:
+async def test_a_pool_that_fails_once_is_looked_at_again(following: PeriodicWork) -> None:
     rounds, enough = [], asyncio.Event()
 
     def expire(now_ms: int) -> None:
@@ -44,7 +44,7 @@ async def test_a_pool_that_fails_once_is_looked_at_again(following: Following) -
     assert len(rounds) >= 2
 
 
-async def test_producer_ids_are_forgotten_though_one_round_failed(following: Following) -> None:
+async def test_producer_ids_are_forgotten_though_one_round_failed(following: PeriodicWork) -> None:
     rounds, enough = [], asyncio.Event()
 
     def cleanup(now_ms: int, most: int) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.gateway.charging import lanes
 from headgate.gateway.charging.lanes import REPAYS_MS, SEEN_MS, Debts, Lane, LaneBook, lane_key
-from headgate.gateway.charging.plans import Kind, build_plans
+from headgate.gateway.charging.plans import RequestKind, build_plans
 
 KEY = lane_key("producer_byte_rate", "alice", "", "alice")
 OTHER = lane_key("producer_byte_rate", "", "app", "alice")
@@ -319,8 +319,8 @@ def test_a_connection_remembers_some_lanes_and_leaves_the_others(
 def test_mutations_that_are_refused_wait_for_no_debt_of_mutations() -> None:
     plans = build_plans()
     create, strict = plans[19 << 16 | 5], plans[19 << 16 | 6]
-    assert (create.kind, strict.kind) == (Kind.MUTATION, Kind.MUTATION)
-    assert (create.owes, strict.owes) == (Kind.MUTATION, Kind.RELAY)
+    assert (create.kind, strict.kind) == (RequestKind.MUTATION, RequestKind.MUTATION)
+    assert (create.owes, strict.owes) == (RequestKind.MUTATION, RequestKind.RELAY)
     assert create.bit != strict.bit
 
 

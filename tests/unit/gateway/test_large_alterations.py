@@ -12,7 +12,7 @@ import pytest
 from headgate.client.quota_messages import draft_entity_steps, entity_steps
 from headgate.config import MOST_ADDRESSES, Settings
 from headgate.errors import ApiError, ConfigError, KafkaError
-from headgate.gateway.cluster.quotas import Quotas
+from headgate.gateway.cluster.quotas import QuotasInForce
 from headgate.gateway.kept.current import Current
 from headgate.gateway.loop.tasks import OwnWork
 from headgate.gateway.own_answers import broker_settings
@@ -138,7 +138,7 @@ async def test_settings_of_a_broker_are_looked_at_in_slices(
 def test_the_brokers_answer_is_joined_in_steps() -> None:
     plan: Any = SimpleNamespace(key=INCREMENTAL_ALTER_CONFIGS, version=0, name="asked")
     made = Alteration(Asked().answers, None, Ask(plan, 7, "tool", 0, b"", "alice"), None, ())  # type: ignore[arg-type]
-    results = tuple(configs.AlterResult(configs.TOPIC, f"t{n}") for n in range(MANY))
+    results = tuple(configs.ResourceResult(configs.TOPIC, f"t{n}") for n in range(MANY))
     response = configs.AlterConfigsResponse(results)
     assert finish(made._results(response)) == results
     assert count_of(made._results(response)) == MANY // FEW
@@ -204,7 +204,7 @@ async def test_limits_of_many_brokers_change_one_after_the_other() -> None:
     settings = Settings.from_properties({**BASE, "headgate.broker.id.max": "40"})
     now, work = Current(settings, QuotaTable(), None), OwnWork()
     fronted: Any = {n: broker(n) for n in range(40)}
-    made = Quotas(now, fronted, work, lambda: None)
+    made = QuotasInForce(now, fronted, work, lambda: None)
     made.limit_connections()
     assert len(limited) < 5
     await asyncio.gather(*work.tasks._tasks)
@@ -224,7 +224,7 @@ def test_of_an_entity_no_more_is_read_than_makes_it_wrong() -> None:
     assert len(entity) == len(KNOWN_TYPES) + 1
     assert entity_error(entity) is not None
     assert next(rest).entity_type == f"t{len(KNOWN_TYPES) + 1}"
-    drafted = finish(draft_entity_steps(draft.EntityPart(f"t{n}", "x") for n in range(MANY)))
+    drafted = finish(draft_entity_steps(draft.DraftEntityPart(f"t{n}", "x") for n in range(MANY)))
     assert len(drafted) == len(KNOWN_TYPES) + 1
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from headgate.config import Settings
 from headgate.errors import KafkaError
-from headgate.gateway.charging.plans import Kind
+from headgate.gateway.charging.plans import RequestKind
 from headgate.gateway.identity.identity import ANONYMOUS
-from headgate.gateway.own_answers.live import Live
+from headgate.gateway.own_answers.live import LiveAnswers
 from headgate.gateway.session.commands import Ask
 from headgate.live.picture import decode
 from headgate.quota.entity import QuotaEntity
@@ -55,7 +55,7 @@ class _Answers:
 
 
 def asked(
-    principal: str, user: str | None, client_id: str | None, kind: Kind
+    principal: str, user: str | None, client_id: str | None, kind: RequestKind
 ) -> tuple[live.LiveResponse, list[str]]:
     """Return the answer to a question, and who was written down as refused."""
     answers = _Answers()
@@ -63,19 +63,21 @@ def asked(
     plan: Any = SimpleNamespace(kind=kind)
     body = header.parse_request_header(frame)[4]
     ask = Ask(plan, 7, "app", body, frame, principal)
-    told = Live({}, lambda: None, lambda broker: False, lambda: "gateway-1")
+    told = LiveAnswers({}, lambda: None, lambda broker: False, lambda: "gateway-1")
     raw = asyncio.run(told.answer(answers, 1, ask))  # type: ignore[arg-type]
     return decode_response(live.LIVE, 0, raw), answers.denied
 
 
-@pytest.mark.parametrize("kind", [Kind.ASK, Kind.DRAFT], ids=["data port", "admin port"])
+@pytest.mark.parametrize(
+    "kind", [RequestKind.ASK, RequestKind.DRAFT], ids=["data port", "admin port"]
+)
 @pytest.mark.parametrize("client_id", [None, "secret-feed"])
 @pytest.mark.parametrize("principal", ["alice", "root", ANONYMOUS, "", "Alice", "alice "])
 @pytest.mark.parametrize(
     "user", [None, "alice", "bob", "nobody", ANONYMOUS, "", "root", "User:bob"]
 )
 def test_only_administrators_ask_about_others(
-    principal: str, user: str | None, client_id: str | None, kind: Kind
+    principal: str, user: str | None, client_id: str | None, kind: RequestKind
 ) -> None:
     answer, denied = asked(principal, user, client_id, kind)
     own = user == principal and principal != ANONYMOUS

@@ -11,7 +11,7 @@ import pytest
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.connection import transports as sides
 from headgate.gateway.connection.link import Link
-from headgate.gateway.connection.pool import MINIMUM_BYTES, STUCK_MS, Account, Kind, Pool
+from headgate.gateway.connection.pool import MINIMUM_BYTES, STUCK_MS, Account, ConnectionKind, Pool
 from headgate.gateway.connection.transports import ReadBuffer
 from headgate.gateway.session.session import Session
 from headgate.gateway.session.state import SessionState
@@ -290,11 +290,11 @@ def test_who_waits_is_read_again_when_there_is_room_the_smallest_first() -> None
     accounts = {
         name: Account(lambda name=name: woken.append(name), lambda: None) for name in "abcd"
     }
-    assert pool.hold(accounts["a"], 900_000, Kind.KNOWN, 0)
-    assert not pool.hold(accounts["b"], 150_000, Kind.KNOWN, 0)
-    assert not pool.hold(accounts["c"], 60_000, Kind.KNOWN, 0)
-    assert pool.hold(accounts["d"], MINIMUM_BYTES, Kind.KNOWN, 0)
-    pool.hold(accounts["a"], 0, Kind.KNOWN, 0)
+    assert pool.hold(accounts["a"], 900_000, ConnectionKind.KNOWN, 0)
+    assert not pool.hold(accounts["b"], 150_000, ConnectionKind.KNOWN, 0)
+    assert not pool.hold(accounts["c"], 60_000, ConnectionKind.KNOWN, 0)
+    assert pool.hold(accounts["d"], MINIMUM_BYTES, ConnectionKind.KNOWN, 0)
+    pool.hold(accounts["a"], 0, ConnectionKind.KNOWN, 0)
     assert woken == ["c", "b"]
     assert pool.used == 150_000 + 60_000 - 2 * MINIMUM_BYTES
 
@@ -304,10 +304,10 @@ def test_a_byte_now_and_then_is_no_progress() -> None:
     closed: list[str] = []
     slow = Account(lambda: None, lambda: closed.append("slow"))
     quick = Account(lambda: None, lambda: closed.append("quick"))
-    pool.hold(slow, 900_000, Kind.KNOWN, 0)
+    pool.hold(slow, 900_000, ConnectionKind.KNOWN, 0)
     for second in range(1, 7):
-        pool.hold(slow, 900_000 + second, Kind.KNOWN, second * 1_000)
-        pool.hold(quick, 50_000 + second * 70_000, Kind.KNOWN, second * 1_000)
+        pool.hold(slow, 900_000 + second, ConnectionKind.KNOWN, second * 1_000)
+        pool.hold(quick, 50_000 + second * 70_000, ConnectionKind.KNOWN, second * 1_000)
         finish(pool.expire(second * 1_000))
     assert closed == ["slow"]
 
@@ -315,6 +315,6 @@ def test_a_byte_now_and_then_is_no_progress() -> None:
 def test_nobody_is_closed_while_nobody_waits() -> None:
     pool = Pool(1_000_000)
     closed: list[int] = []
-    pool.hold(Account(lambda: None, lambda: closed.append(1)), 990_000, Kind.KNOWN, 0)
+    pool.hold(Account(lambda: None, lambda: closed.append(1)), 990_000, ConnectionKind.KNOWN, 0)
     finish(pool.expire(3_600_000))
     assert not closed

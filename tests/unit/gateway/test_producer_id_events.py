@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.charging.plans import Plan, build_plans
+from headgate.gateway.charging.plans import RequestPlan, build_plans
 from headgate.gateway.usage.usage_journal import UsageJournal
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.journal import activity_batches
@@ -114,5 +114,5 @@ def test_936_2_an_id_given_out_is_neither_charged_nor_known_until_it_produces(
     assert manager.last_new == 0
 
 
-def produced_by(version: int) -> Plan:
+def produced_by(version: int) -> RequestPlan:
     return build_plans()[PRODUCE << 16 | version]

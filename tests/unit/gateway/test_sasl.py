@@ -12,8 +12,8 @@ from headgate.gateway.identity.sasl import (
     MAX_TOKEN_BYTES,
     MOST_BEARER_READ,
     MOST_READ,
-    Refusal,
     SaslObserver,
+    SaslRefusal,
     SaslState,
     jwt_claim,
     scram_name,
@@ -125,7 +125,7 @@ def test_a_name_in_a_later_round_changes_nothing() -> None:
     ],
 )
 def test_a_scram_message_nobody_can_read_is_refused(first: bytes) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(SaslRefusal) as caught:
         chosen("SCRAM-SHA-256").token(first)
     assert caught.value.code == KafkaError.SASL_AUTHENTICATION_FAILED
 
@@ -136,7 +136,7 @@ def test_another_authorization_id_is_refused() -> None:
         ("SCRAM-SHA-256", b"n,a=admin,n=alice,r=x"),
         ("OAUTHBEARER", bearer(jwt(sub="alice"), "a=admin")),
     ):
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(SaslRefusal) as caught:
             chosen(mechanism).token(token)
         assert caught.value.reason == "authzid"
 
@@ -154,17 +154,17 @@ def test_ones_own_authorization_id_is_fine() -> None:
 
 @pytest.mark.parametrize("token", [b"", b"alice", b"\0alice", b"\0\0secret", b"\0a\0b\0c"])
 def test_a_plain_token_nobody_can_read_is_refused(token: bytes) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(SaslRefusal) as caught:
         chosen("PLAIN").token(token)
     assert "secret" not in str(caught.value)
 
 
 def test_a_delegation_token_is_its_owners_or_refused() -> None:
     first = b"n,,n=token-id,r=nonce,tokenauth=true"
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(SaslRefusal) as caught:
         chosen("SCRAM-SHA-256").token(first)
     assert caught.value.reason == "delegation-token"
-    with pytest.raises(Refusal):
+    with pytest.raises(SaslRefusal):
         chosen("SCRAM-SHA-256", owner_of={}.get).token(first)
     observer = chosen("SCRAM-SHA-256", owner_of={"token-id": "alice"}.get)
     scram_login(observer, first)
@@ -247,7 +247,7 @@ def test_the_last_token_of_an_oauth_exchange_is_the_one_that_counts() -> None:
 def test_a_token_without_a_name_is_opaque(token: str) -> None:
     assert jwt_claim(token, "sub") is None
     if "!" not in token:
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(SaslRefusal) as caught:
             chosen("OAUTHBEARER").token(bearer(token))
         assert caught.value.reason == "opaque-token"
 
@@ -284,7 +284,7 @@ def test_a_deeply_nested_claim_does_not_exhaust_the_stack() -> None:
     "token", [b"", b"n,,\x01\x01", b"n,,\x01auth=Basic x\x01\x01", b"\x01\x01"]
 )
 def test_an_oauth_message_nobody_can_read_is_refused(token: bytes) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(SaslRefusal) as caught:
         chosen("OAUTHBEARER").token(token)
     assert caught.value.reason == "unreadable"
 
@@ -292,14 +292,14 @@ def test_an_oauth_message_nobody_can_read_is_refused(token: bytes) -> None:
 def test_gssapi_is_refused_with_the_reason() -> None:
     observer = SaslObserver(("GSSAPI", "PLAIN"))
     assert observer.offered == ("PLAIN",)
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(SaslRefusal) as caught:
         observer.handshake("GSSAPI", 1)
     assert caught.value.code == KafkaError.UNSUPPORTED_SASL_MECHANISM
     assert "sealed" in caught.value.message
 
 
 def test_a_mechanism_that_is_not_enabled_is_refused() -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(SaslRefusal) as caught:
         SaslObserver(("PLAIN",)).handshake("SCRAM-SHA-256", 1)
     assert caught.value.reason == "mechanism"
 
@@ -324,7 +324,7 @@ def test_re_authentication_cannot_change_the_name() -> None:
     observer = logged_in()
     observer.handshake("PLAIN", 1)
     observer.handshake_answered(0)
-    with pytest.raises(Refusal, match="Cannot change principals during re-authentication"):
+    with pytest.raises(SaslRefusal, match="Cannot change principals during re-authentication"):
         observer.token(b"\0admin\0secret")
     assert observer.name == "alice"
 
@@ -333,7 +333,7 @@ def test_re_authentication_cannot_change_the_mechanism() -> None:
     observer = logged_in()
     observer.handshake("SCRAM-SHA-256", 1)
     observer.handshake_answered(0)
-    with pytest.raises(Refusal, match="not supported for reauthentication") as refused:
+    with pytest.raises(SaslRefusal, match="not supported for reauthentication") as refused:
         observer.token(b"n,,n=alice,r=nonce")
     assert refused.value.code == KafkaError.SASL_AUTHENTICATION_FAILED
     assert (observer.name, observer.state) == ("alice", SaslState.FAILED)
@@ -380,7 +380,7 @@ def test_what_is_said_before_authentication_is_bounded() -> None:
     with pytest.raises(RemoteProtocolError) as caught:
         chosen("PLAIN").token(b"\0a\0" + b"x" * MAX_TOKEN_BYTES)
     assert caught.value.reason == "oversized"
-    with pytest.raises(Refusal, match="too long"):
+    with pytest.raises(SaslRefusal, match="too long"):
         chosen("PLAIN").token(b"\0" + b"a" * (MAX_NAME_BYTES + 1) + b"\0x")
     observer = chosen("OAUTHBEARER")
     with pytest.raises(RemoteProtocolError, match="without end"):
@@ -411,7 +411,9 @@ def test_a_token_is_read_only_if_it_is_not_too_long(
     assert observer.state is SaslState.ASKED
     too_long = start + b"x" + token[len(start) :]
     observer = chosen(mechanism)
-    with pytest.raises(Refusal, match=f"of {most + 1} bytes; of {mechanism} at most {most}") as no:
+    with pytest.raises(
+        SaslRefusal, match=f"of {most + 1} bytes; of {mechanism} at most {most}"
+    ) as no:
         observer.token(too_long)
     assert (no.value.code, no.value.reason) == (
         KafkaError.SASL_AUTHENTICATION_FAILED,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kio.schema.index import api_key_map
 
-from headgate.gateway.charging.plans import Kind, build_plans
+from headgate.gateway.charging.plans import RequestKind, build_plans
 from headgate.gateway.session.session import Session
 from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import QuotaEntity
@@ -28,7 +28,7 @@ VERSIONS = [
     for version in kio_versions(key)
     if apis.API[key].proxied
     and apis.has_throttle(key, version)
-    and build_plans()[key << 16 | version].kind is not Kind.ASK  # answered by the gateway
+    and build_plans()[key << 16 | version].kind is not RequestKind.ASK  # answered by the gateway
 ]
 
 

@@ -17,9 +17,9 @@ from headgate.gateway.splits.local import PERIODS_VALID, LocalSplits
 from headgate.gateway.splits.supervised import (
     LEAST,
     FleetSplitter,
-    Observed,
-    Seen,
+    QuotaIdPeriod,
     SupervisedSplits,
+    WorkerObservation,
     WorkersPart,
 )
 from headgate.quota.entity import QuotaEntity
@@ -195,10 +195,10 @@ def test_whatever_was_seen_and_whoever_was_away_together_they_hold_the_quota(
     for answers in rounds:
         now += chance.choice([PERIOD_MS, PERIOD_MS, 2 * PERIOD_MS, 5 * PERIOD_MS])
         observed: dict[int, Any] = {
-            broker: Observed(
+            broker: WorkerObservation(
                 [1, 2, 3, 4],
                 fronted,
-                [Seen("producer_byte_rate", "alice", "", QUOTA,
+                [QuotaIdPeriod("producer_byte_rate", "alice", "", QUOTA,
                       Observation(used, throttled, waited, 10, 0.0))],
             )
             for broker, (fronted, used, waited, throttled) in answers.items()
@@ -222,8 +222,14 @@ def test_splits_that_come_after_their_end_are_not_put_in_force() -> None:
     managers = Managers(SETTINGS, T0)
     managers.produce_bps.update_quota(QuotaEntity.of(user="alice"), QUOTA, T0)
     managers.produce_bps.set_brokers(2, T0)
-    seen = [Seen("producer_byte_rate", "alice", "", QUOTA, Observation(9e5, 1.0, True, 10, 0.0))]
-    its = splitter.round({1: Observed([1, 2], True, seen), 2: Observed([1, 2], True, [])}, T0)[1]
+    seen = [
+        QuotaIdPeriod(
+            "producer_byte_rate", "alice", "", QUOTA, Observation(9e5, 1.0, True, 10, 0.0)
+        )
+    ]
+    its = splitter.round(
+        {1: WorkerObservation([1, 2], True, seen), 2: WorkerObservation([1, 2], True, [])}, T0
+    )[1]
     body = msgspec.msgpack.encode(its)
     late = its.valid_until_ms
     finish(worker.assign(managers, body, lambda: late))
@@ -256,16 +262,22 @@ async def test_a_quota_that_changes_while_it_is_divided_is_divided_as_it_is_now(
 def test_for_a_worker_that_hangs_as_much_is_kept_as_it_was_given_last_or_before() -> None:
     splitter = FleetSplitter(PERIOD_MS)
 
-    def seen(used: float) -> list[Seen]:
+    def seen(used: float) -> list[QuotaIdPeriod]:
         hungry = Observation(used, 1.0, used > 1, 10, 0.0)
-        return [Seen("producer_byte_rate", "alice", "", QUOTA, hungry)]
+        return [QuotaIdPeriod("producer_byte_rate", "alice", "", QUOTA, hungry)]
 
     now = T0
     for _ in range(5):  # the first broker wants all
         now += PERIOD_MS
-        both = {1: Observed([1, 2], True, seen(QUOTA)), 2: Observed([1, 2], True, seen(0.0))}
+        both = {
+            1: WorkerObservation([1, 2], True, seen(QUOTA)),
+            2: WorkerObservation([1, 2], True, seen(0.0)),
+        }
         large = splitter.round(both, now)[1].parts[0].split
-    both = {1: Observed([1, 2], True, seen(0.0)), 2: Observed([1, 2], True, seen(QUOTA))}
+    both = {
+        1: WorkerObservation([1, 2], True, seen(0.0)),
+        2: WorkerObservation([1, 2], True, seen(QUOTA)),
+    }
     small = splitter.round(both, now + PERIOD_MS)[1].parts[0].split
     assert small < large
     # It hung before that one came: what it has is the large one, until that ends.

@@ -32,8 +32,8 @@ from headgate.store.zookeeper.layout import (
     encode_notice,
 )
 from headgate.store.zookeeper.store import ZooKeeperStore
-from headgate.store.zookeeper.znodes import Node
-from headgate.wire.messages.quotas import DescribedEntry, EntityPart, Value
+from headgate.store.zookeeper.znodes import Znode
+from headgate.wire.messages.quotas import DescribedEntry, EntityPart, QuotaValue
 
 ALICE, BOB = QuotaEntity.of(user="alice"), QuotaEntity.of(user="bob")
 MOST_MOMENTS = 100
@@ -46,7 +46,7 @@ class Zk:
         self.moments = Moments()
         self.reads = self.listed = self.zxid = 0
         self.notices = dict.fromkeys(HOMES, 0)
-        self.znodes: dict[str, Node] = {}
+        self.znodes: dict[str, Znode] = {}
         for path in SKELETON:
             self._put(path, None)
 
@@ -59,7 +59,7 @@ class Zk:
         if before is not None:
             self.znodes[path] = before._replace(data=data, mzxid=self.zxid)
             return
-        self.znodes[path] = Node(data, 0, 0, self.zxid, self.zxid, self.zxid, 0)
+        self.znodes[path] = Znode(data, 0, 0, self.zxid, self.zxid, self.zxid, 0)
         parent, _, name = path.rpartition("/")
         if parent in self.znodes and name:
             above = self.znodes[parent]
@@ -80,10 +80,10 @@ class Zk:
 
     # what the store calls
 
-    def nodes(self, paths: Iterable[str]) -> dict[str, Node | None]:
+    def nodes(self, paths: Iterable[str]) -> dict[str, Znode | None]:
         return {path: self._node(path) for path in paths}
 
-    def _node(self, path: str) -> Node | None:
+    def _node(self, path: str) -> Znode | None:
         self._read()
         return self.znodes.get(path)
 
@@ -208,7 +208,7 @@ class Kafka:
 
     def change(self, value: float) -> None:
         """Change a quota in Kafka, then one in the topic."""
-        parts, values = (EntityPart("user", "alice"),), (Value("producer_byte_rate", value),)
+        parts, values = (EntityPart("user", "alice"),), (QuotaValue("producer_byte_rate", value),)
         self.described = (DescribedEntry(parts, values),)
         self.state.apply(quota_record(BOB, PRODUCER_IDS, value))
 

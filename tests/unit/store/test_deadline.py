@@ -18,11 +18,11 @@ from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.store import QuotaStore, open_store
-from headgate.store.base import Origin
+from headgate.store.base import ChangeOrigin
 from headgate.store.deadline import LimitedLock, left_s, patient, within
 from headgate.store.zookeeper.alter import ZkAlterer
 from headgate.store.zookeeper.client import ZkClient
-from headgate.store.zookeeper.znodes import Interrupted, Step
+from headgate.store.zookeeper.znodes import Interrupted, TransactionStep
 
 ALICE = QuotaEntity.of(user="alice")
 CHANGE = [QuotaAlteration(ALICE, (Op(PRODUCER, 5.0),))]
@@ -138,7 +138,7 @@ def test_nothing_is_given_to_a_zookeeper_client_without_connection() -> None:
     client.hosts, client._connected = "zk:2181", threading.Event()
     client._send = client._kazoo = None  # a call of either fails
     with within(0), pytest.raises(StoreSilent, match="zk:2181 can't be reached"):
-        client.commit([[Step("create", "/x")]])
+        client.commit([[TransactionStep("create", "/x")]])
     with within(0), pytest.raises(StoreSilent, match="zk:2181 can't be reached"):
         client._ask(None, ["/x"])
 
@@ -170,7 +170,9 @@ def test_what_zookeeper_was_sent_and_did_not_answer_is_told(outcomes: list[Any],
     home: Any = SimpleNamespace(
         nodes=nodes, commit=commit, holds=away, prune=lambda _nodes: None, hosts="zk"
     )
-    alterer = ZkAlterer("zk", home, home, lambda: 7, away, "id", Origin("ops", "t", "c", ""), None)
+    alterer = ZkAlterer(
+        "zk", home, home, lambda: 7, away, "id", ChangeOrigin("ops", "t", "c", ""), None
+    )
     bob = [QuotaAlteration(QuotaEntity.of(user="bob"), CHANGE[0].ops)]
     with pytest.raises(StoreSilent, match=f"zk doesn't answer. {said}"):
         for batch in (CHANGE, bob):

@@ -29,11 +29,11 @@ from headgate.wire.messages.quotas import (
     DescribeClientQuotasResponse,
     DescribedEntry,
     EntityPart,
-    Value,
+    QuotaValue,
 )
 from headgate.wire.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
-ENTRY = DescribedEntry((EntityPart("user", "alice"),), (Value("producer_byte_rate", 5.0),))
+ENTRY = DescribedEntry((EntityPart("user", "alice"),), (QuotaValue("producer_byte_rate", 5.0),))
 FOUND = DescribeClientQuotasResponse((ENTRY,))
 
 Answer = Callable[[int, Any], Any]

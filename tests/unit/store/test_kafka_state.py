@@ -7,13 +7,13 @@ from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS, PRODUCER_IDS
 from headgate.quota.table import QuotaTable
-from headgate.store.base import AuditEvent, Origin
+from headgate.store.base import AuditEvent, ChangeOrigin
 from headgate.store.identity import StoreIdentity
 from headgate.store.kafka import state as kafka_state
 from headgate.store.kafka.state import (
+    PendingChange,
     Record,
     TopicState,
-    Turn,
     audit_record,
     broker_record,
     history_record,
@@ -58,10 +58,10 @@ def test_a_table_made_before_is_not_changed_by_a_later_record() -> None:
 def test_history_tells_what_kafka_must_show() -> None:
     state = TopicState()
     changes = [(PRODUCER, None, 5.0), (PRODUCER_IDS, 1.0, 2.0)]
-    record = history_record("1", (7, Origin("ops", "t")), ALICE, changes)
+    record = history_record("1", (7, ChangeOrigin("ops", "t")), ALICE, changes)
     assert state.apply(record) == {(ALICE, PRODUCER): 5.0}
     assert state.last == {(ALICE, PRODUCER): 5.0, (ALICE, PRODUCER_IDS): 2.0}
-    state.apply(history_record("2", (8, Origin("eve", "u")), PAIR, [(PRODUCER, 5.0, None)]))
+    state.apply(history_record("2", (8, ChangeOrigin("eve", "u")), PAIR, [(PRODUCER, 5.0, None)]))
     assert [(h.t_ms, h.who, h.entity, h.before, h.after) for h in state.entries(None, None)] == [
         (7, "ops", ALICE, None, 5.0),
         (7, "ops", ALICE, 1.0, 2.0),
@@ -94,7 +94,7 @@ def test_what_is_too_old_is_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
         for record in state.trimmed(1, 0):
             state.apply(record)
         change = (PRODUCER_IDS, None, 1.0 + n)
-        state.apply(history_record(str(n), (n, Origin("", "")), ALICE, [change]))
+        state.apply(history_record(str(n), (n, ChangeOrigin("", "")), ALICE, [change]))
     assert [h.t_ms for h in state.entries(None, None)] == [2, 3, 4]
 
 
@@ -151,7 +151,7 @@ def test_what_the_version_before_wrote_is_read_and_gets_an_identity_on_top() -> 
 def test_a_turn_comes_back_as_it_went() -> None:
     asked = [QuotaAlteration(PAIR, (Op(PRODUCER, 5.0), Op(CONSUMER, None)))]
     known = QuotaTable.of({PAIR: {CONSUMER: 2.0}})
-    turn = Turn.of("t1", 7, Origin("ops", "apply", "c1", "why"), asked, known)
+    turn = PendingChange.of("t1", 7, ChangeOrigin("ops", "apply", "c1", "why"), asked, known)
     state = TopicState()
     state.apply(turn_record(turn))
     assert state.turn == turn

@@ -16,14 +16,14 @@ from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_IDS, QuotaKey
 from headgate.quota.table import QuotaTable
-from headgate.store.base import Origin
+from headgate.store.base import ChangeOrigin
 from headgate.store.deadline import within
 from headgate.store.identity import StoreIdentity
 from headgate.store.kafka.alter import KafkaAlterer
 from headgate.store.kafka.state import (
+    PendingChange,
     Record,
     TopicState,
-    Turn,
     identity_record,
     is_change,
     turn_record,
@@ -109,7 +109,7 @@ class Process(KafkaAlterer):
     def set(self, who: str, key: QuotaKey, value: float, at: int | None = None) -> None:
         asked = [QuotaAlteration(ALICE, (Op(key, value),))]
         theirs, ours = (asked, []) if key.known_to_kafka else ([], asked)
-        self.alter(theirs, ours, QuotaTable.of(self.home.kafka), Origin(who, "t", who), at)
+        self.alter(theirs, ours, QuotaTable.of(self.home.kafka), ChangeOrigin(who, "t", who), at)
 
 
 @pytest.fixture
@@ -120,7 +120,11 @@ def home() -> Home:
 def left_by_a_dead_one(home: Home, value: float) -> None:
     """Somebody took the turn, changed Kafka, and died."""
     op = (ALICE, PRODUCER), (None, value)
-    home.write(lambda _state: [turn_record(Turn("dead", 1, Origin("dead", "t"), dict([op])))])
+    home.write(
+        lambda _state: [
+            turn_record(PendingChange("dead", 1, ChangeOrigin("dead", "t"), dict([op])))
+        ]
+    )
     home.put(ALICE, {PRODUCER: value})
 
 
@@ -203,7 +207,9 @@ def test_a_change_whose_writer_died_begins_where_the_history_ended(
 ) -> None:
     if told is not None:
         home.process().set("a", PRODUCER, told)
-    turn = Turn("dead", 1, Origin("dead", "t"), {(ALICE, PRODUCER): (known, 9.0 if made else None)})
+    turn = PendingChange(
+        "dead", 1, ChangeOrigin("dead", "t"), {(ALICE, PRODUCER): (known, 9.0 if made else None)}
+    )
     home.write(lambda _state: [turn_record(turn)])
     home.put(ALICE, {PRODUCER: made})
     home.process().set("b", PRODUCER_IDS, 1.0)
@@ -348,7 +354,9 @@ def test_what_became_of_a_change_is_told_where_kafka_stops_answering(
 
 def test_another_process_is_waited_for_as_long_as_the_change_may_take() -> None:
     home = Home()
-    home.state.apply(turn_record(Turn.of("t", 7, Origin("a", "t", "c", ""), [], QuotaTable())))
+    home.state.apply(
+        turn_record(PendingChange.of("t", 7, ChangeOrigin("a", "t", "c", ""), [], QuotaTable()))
+    )
     with within(0), pytest.raises(StoreError, match=r"in the middle of a change, by a\."):
         home.process().set("ops", PRODUCER, 5.0)
     home.process().set("ops", PRODUCER, 5.0)

@@ -15,7 +15,7 @@ from headgate.quota.key import (
     PRODUCER_IDS,
     REQUEST,
 )
-from headgate.store.base import Origin
+from headgate.store.base import ChangeOrigin
 from headgate.store.zookeeper.change import decode_history
 from headgate.store.zookeeper.layout import (
     KAFKA_HOME,
@@ -217,7 +217,7 @@ def test_what_the_version_before_wrote_is_read() -> None:
     entries = [d for path, d in sorted(nodes.items()) if path.startswith("/headgate/history/")]
     read = [decode_history(data.encode()) for data in entries]
     assert len(read) == 7
-    origin = Origin("User:ops", "kafka-configs")
+    origin = ChangeOrigin("User:ops", "kafka-configs")
     assert all(each is not None and each.origin == origin for each in read)
     alice = decode_config(nodes["/config/users/alice"].encode())
     values, problems = decode_values(KAFKA_HOME, alice)

@@ -12,7 +12,7 @@ from headgate.errors import StoreError
 from headgate.store.zookeeper import brokers, read, scram
 from headgate.store.zookeeper import identity as zk_identity
 from headgate.store.zookeeper.layout import BROKERS, IDENTITY, KAFKA_HOME, OWN_HOME
-from headgate.store.zookeeper.znodes import Conflict, Node, Step
+from headgate.store.zookeeper.znodes import Conflict, TransactionStep, Znode
 
 
 class Zk:
@@ -22,14 +22,14 @@ class Zk:
         self.znodes: dict[str, tuple[bytes | None, int]] = {}
         self.before_commit: list[Any] = []
 
-    def nodes(self, paths: Iterable[str]) -> dict[str, Node | None]:
+    def nodes(self, paths: Iterable[str]) -> dict[str, Znode | None]:
         return {path: self._node(path) for path in paths}
 
-    def _node(self, path: str) -> Node | None:
+    def _node(self, path: str) -> Znode | None:
         if path not in self.znodes:
             return None
         data, version = self.znodes[path]
-        return Node(data, version, len(self._below(path)), 1, 1, 1, 0)
+        return Znode(data, version, len(self._below(path)), 1, 1, 1, 0)
 
     def _below(self, path: str) -> list[str]:
         below = [p.removeprefix(f"{path}/") for p in self.znodes if p.startswith(f"{path}/")]
@@ -38,12 +38,12 @@ class Zk:
     def children(self, paths: Iterable[str]) -> dict[str, list[str]]:
         return {path: self._below(path) for path in paths}
 
-    def commit(self, transactions: list[list[Step]]) -> list[BaseException | None]:
+    def commit(self, transactions: list[list[TransactionStep]]) -> list[BaseException | None]:
         while self.before_commit:
             self.before_commit.pop()()
         return [self._transact(steps) for steps in transactions]
 
-    def _transact(self, steps: list[Step]) -> BaseException | None:
+    def _transact(self, steps: list[TransactionStep]) -> BaseException | None:
         after = dict(self.znodes)
         for verb, path, data, version in steps:
             if verb == "create":

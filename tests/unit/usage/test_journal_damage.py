@@ -91,7 +91,7 @@ def test_a_damaged_file_is_set_aside_and_what_can_be_read_of_it_kept(
     damaged = closed[1]
     damage(damaged.path, how)
     raw = damaged.path.read_bytes()
-    found: list[reader.Damaged] = []
+    found: list[reader.DamagedFile] = []
     compact(tmp_path, found.append)
     [one] = found
     assert one.path == damaged.path.with_suffix(".bad")
@@ -114,7 +114,7 @@ def test_a_kill_between_keeping_and_setting_aside_removes_no_damaged_file(tmp_pa
     raw = closed.read_bytes()
     compact(tmp_path)
     closed.with_suffix(".bad").rename(closed)  # as if killed before
-    found: list[reader.Damaged] = []
+    found: list[reader.DamagedFile] = []
     compact(tmp_path, found.append)
     assert [one.path.read_bytes() for one in found] == [raw]
     closed.write_bytes(b"more of the same name")
@@ -281,7 +281,7 @@ def test_a_garbled_index_is_damage_and_not_read(tmp_path: Path) -> None:
     path = tmp_path / "w-0000000000000001.arrow"
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as out:
         out.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
-    found: list[reader.Damaged] = []
+    found: list[reader.DamagedFile] = []
     assert compact(tmp_path, found.append) == []
     assert [one.events for one in found] == [0]
 

@@ -16,12 +16,14 @@ MANY = 10 * FEW
 
 
 def described(count: int, kind: int = configs.TOPIC) -> bytes:
-    value = configs.ConfigValue("listeners", "x", synonyms=(configs.Synonym("listeners", "x", 5),))
+    value = configs.ConfigValue(
+        "listeners", "x", synonyms=(configs.ResourceSynonym("listeners", "x", 5),)
+    )
     results = tuple(configs.DescribeResult(kind, f"r{n}", (value,) * 3) for n in range(count))
     return encode_response(DESCRIBE_CONFIGS, 4, 7, configs.DescribeConfigsResponse(results, 5))
 
 
-KINDS = configs.DescribeResult, configs.ConfigValue, configs.Synonym
+KINDS = configs.DescribeResult, configs.ConfigValue, configs.ResourceSynonym
 
 
 def test_an_answer_about_settings_is_looked_at_result_by_result() -> None:

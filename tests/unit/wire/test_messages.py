@@ -201,17 +201,20 @@ def test_546_35_the_admin_listener_advertises_the_draft_and_no_metadata(version:
     assert ranges == {17: (0, 1), 18: (0, 5), 36: (0, 2), 48: (0, 0), 49: (0, 0), 50: (0, 0)}
 
 
-ENTITY = (draft.EntityPart("user", "user-one"), draft.EntityPart("client-id", "<default>"))
+ENTITY = (
+    draft.DraftEntityPart("user", "user-one"),
+    draft.DraftEntityPart("client-id", "<default>"),
+)
 DRAFT_REQUESTS = {
     48: draft.DescribeQuotasRequest((draft.Filter("user", "PREFIX", "user-"),)),
     49: draft.DescribeEffectiveQuotasRequest(ENTITY, True),
     50: draft.AlterQuotasRequest(
         (
-            draft.AlterEntry(
+            draft.DraftAlterEntry(
                 ENTITY,
                 (
-                    draft.AlterOp("producer_byte_rate", "bps", 2**62, False),
-                    draft.AlterOp("consumer_byte_rate", "shares", 0, True),
+                    draft.DraftAlterOp("producer_byte_rate", "bps", 2**62, False),
+                    draft.DraftAlterOp("consumer_byte_rate", "shares", 0, True),
                 ),
             ),
         ),
@@ -239,7 +242,7 @@ DRAFT_RESPONSES = {
         ),
         7,
     ),
-    50: draft.AlterQuotasResponse((draft.AlteredEntry(ENTITY, 42, "why"),), 7),
+    50: draft.AlterQuotasResponse((draft.DraftAlteredEntry(ENTITY, 42, "why"),), 7),
 }
 
 

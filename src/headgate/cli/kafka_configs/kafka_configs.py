@@ -36,9 +36,9 @@ from headgate.cli.kafka_configs.options import (
     SCRAM_NAMES,
     USERS,
     WIRE_TYPES,
-    BadUsage,
     ConfigsOptions,
     IllegalArgument,
+    RefusedOptions,
 )
 from headgate.cli.kafka_configs.values import (
     configs_to_add,
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
     logging.getLogger().addHandler(logging.NullHandler())
     try:
         return _run(words)
-    except BadUsage as exc:
+    except RefusedOptions as exc:
         complain(printable(str(exc)))
         complain(usage(OPTIONS))
     except _TOLD_ALONE as exc:
@@ -97,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
 def _run(words: Sequence[str]) -> int:
     options = ConfigsOptions(words)
     if not words or options.has("help"):
-        raise BadUsage(HELP)
+        raise RefusedOptions(HELP)
     if options.has("version"):
         say(KAFKA_VERSION)
         return exit_codes.DONE
@@ -130,7 +130,7 @@ def _do(options: ConfigsOptions) -> None:
 # --- alter
 
 
-class Asked(NamedTuple):
+class ConfigsAlteration(NamedTuple):
     """What --alter asks for: types and names of one entity, configs to set and to remove."""
 
     types: Sequence[str]
@@ -143,7 +143,9 @@ def alter(client: AdminClient, options: ConfigsOptions) -> None:
     """Set and remove configs of one entity."""
     kafka3 = (options.value("store") or "").startswith("zookeeper")
     add = configs_to_add(options, kafka3=kafka3)
-    asked = Asked(options.entity_types, options.entity_names, add, configs_to_delete(options))
+    asked = ConfigsAlteration(
+        options.entity_types, options.entity_names, add, configs_to_delete(options)
+    )
     kind, name = asked.types[0], asked.names[0]
     if kind in (USERS, CLIENTS):
         _alter_client(client, asked)
@@ -163,7 +165,7 @@ def alter(client: AdminClient, options: ConfigsOptions) -> None:
         say(f"Completed updating default config for {kind} in the cluster.")
 
 
-def _alter_client(client: AdminClient, asked: Asked) -> None:
+def _alter_client(client: AdminClient, asked: ConfigsAlteration) -> None:
     types, names, add, delete = asked
     scram_add = {key: value for key, value in add.items() if key in SCRAM_NAMES}
     scram_delete = [key for key in delete if key in SCRAM_NAMES]
@@ -211,7 +213,7 @@ def _unexpected(kind: str, done: str, names: Sequence[str]) -> str:
     )
 
 
-def alter_quotas(client: AdminClient, asked: Asked) -> None:
+def alter_quotas(client: AdminClient, asked: ConfigsAlteration) -> None:
     """
     Set and remove quotas of one entity.
 
@@ -258,7 +260,7 @@ def _alter_scram(
     client.alter_user_scram_credentials(user, upsertions, delete)
 
 
-def _alter_resource(client: AdminClient, asked: Asked) -> None:
+def _alter_resource(client: AdminClient, asked: ConfigsAlteration) -> None:
     types, names, add, delete = asked
     kind, name = types[0], names[0]
     check_resource_name(kind, name)

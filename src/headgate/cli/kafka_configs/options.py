@@ -157,7 +157,7 @@ class IllegalArgument(ValueError):
     """A refusal whose text is all that is printed: Kafka's, and below it ours where it helps."""
 
 
-class BadUsage(ValueError):
+class RefusedOptions(ValueError):
     """A refusal after which the tool prints its usage."""
 
 
@@ -246,11 +246,13 @@ class ConfigsOptions(OptionSet):
 
     def _check_action(self) -> None:
         if self.has("alter") == self.has("describe"):
-            raise BadUsage("Command must include exactly one action: --describe, --alter")
+            raise RefusedOptions("Command must include exactly one action: --describe, --alter")
         if self.has("describe"):
             for flag in ("add-config", "delete-config"):
                 if self.has(flag):
-                    raise BadUsage(f'Option "[describe]" can\'t be used with option "[{flag}]"')
+                    raise RefusedOptions(
+                        f'Option "[describe]" can\'t be used with option "[{flag}]"'
+                    )
 
     def _check_names(
         self, flags: Sequence[str], is_valid: Callable[[str], bool], what: str

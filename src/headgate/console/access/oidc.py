@@ -42,7 +42,7 @@ class Refused(HeadgateError):
     """The provider can't be used, or its answer can't."""
 
 
-class Identity(NamedTuple):
+class ProviderIdentity(NamedTuple):
     """The person that the provider named: the subject, unique at this issuer, and groups."""
 
     subject: str
@@ -113,7 +113,7 @@ class Oidc:
         )  # fmt: skip
         return redirect
 
-    async def end(self, request: Request) -> Identity:
+    async def end(self, request: Request) -> ProviderIdentity:
         """
         Take a browser back.
 
@@ -145,7 +145,7 @@ class Oidc:
         if not isinstance(subject, str) or not subject:
             raise Refused("the provider sent no ID token")
         named = groups if isinstance(groups, list) else []
-        return Identity(subject, frozenset(g for g in named if isinstance(g, str)), next_)
+        return ProviderIdentity(subject, frozenset(g for g in named if isinstance(g, str)), next_)
 
     async def _check_provider(self) -> None:
         """Check that the provider is the one that was configured, and signs asymmetrically."""

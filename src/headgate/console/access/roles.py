@@ -26,7 +26,7 @@ from headgate.yaml_reading import read_yaml_file
 _PERSON: Final = {"oidc": "subject", "proxy": "user"}
 
 
-class Row(NamedTuple):
+class RoleRow(NamedTuple):
     """One row: a name or a group, and the role."""
 
     name: str
@@ -43,7 +43,7 @@ class Roles:
         rows: of ``oidc`` and of ``proxy``.
     """
 
-    def __init__(self, rows: dict[str, list[Row]]) -> None:
+    def __init__(self, rows: dict[str, list[RoleRow]]) -> None:
         self._rows = rows
 
     def of(self, source: str, name: str, groups: Collection[str]) -> tuple[Role, str] | None:
@@ -72,7 +72,7 @@ def read_roles(path: Path) -> Roles:
     if not isinstance(found, dict) or not set(found) <= set(_PERSON):
         raise ConfigError(f"{path}: expected lists named oidc and proxy")
     problems: list[str] = []
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, list[RoleRow]] = {}
     for source, listed in found.items():
         if not isinstance(listed, list):
             problems.append(f"{path}: {source} isn't a list")
@@ -92,7 +92,7 @@ def read_roles(path: Path) -> Roles:
     return Roles(rows)
 
 
-def _row(given: object, person: str) -> Row | None:
+def _row(given: object, person: str) -> RoleRow | None:
     if not isinstance(given, dict) or not set(given) <= {person, "group", "role", "tenant"}:
         return None
     if not all(isinstance(value, str) and value for value in given.values()):
@@ -101,4 +101,4 @@ def _row(given: object, person: str) -> Row | None:
     role, tenant = given.get("role"), given.get("tenant", "")
     if len(who) != 1 or role not in set(Role) or bool(tenant) != (role == Role.TENANT):
         return None
-    return Row(given.get(person, ""), given.get("group", ""), Role(role), tenant)
+    return RoleRow(given.get(person, ""), given.get("group", ""), Role(role), tenant)

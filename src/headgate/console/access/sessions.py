@@ -20,7 +20,7 @@ _NOTED_MS: Final = 60_000
 """The shortest time between two notes of a session's last use; less if the idle time is short."""
 
 
-class Session(NamedTuple):
+class ConsoleSession(NamedTuple):
     """A session: where its owner signed in, and what the owner may."""
 
     source: str
@@ -69,7 +69,7 @@ class Sessions:
             )
         return token
 
-    def find(self, token: str) -> Session | None:
+    def find(self, token: str) -> ConsoleSession | None:
         """Return a token's session; None if there is none, or it is over."""
         hashed, now = _hash(token), self._clock_ms()
         # A local user's role is the one of now, and a user that was removed has no session.
@@ -87,7 +87,9 @@ class Sessions:
             return None
         if now - row["seen_ms"] >= min(_NOTED_MS, self._idle_ms // 4):
             self._database.change("UPDATE sessions SET seen_ms=? WHERE hash=?", (now, hashed))
-        return Session(row["source"], row["name"], Role(row["role"]), row["tenant"], hashed.hex())
+        return ConsoleSession(
+            row["source"], row["name"], Role(row["role"]), row["tenant"], hashed.hex()
+        )
 
     def end(self, token: str) -> None:
         """End a session, if there is one."""

@@ -16,7 +16,7 @@ from headgate.console.access.failures import Failures
 from headgate.console.access.oidc import Oidc
 from headgate.console.access.proxy import Proxies
 from headgate.console.access.roles import Roles
-from headgate.console.access.sessions import LOCAL, Session, Sessions
+from headgate.console.access.sessions import LOCAL, ConsoleSession, Sessions
 from headgate.console.access.tenants import Tenants
 from headgate.console.access.users import Users
 from headgate.console.access.viewer import Role, Viewer
@@ -128,6 +128,6 @@ class SignIn:
         )  # fmt: skip
 
 
-def _shown(session: Session) -> str:
+def _shown(session: ConsoleSession) -> str:
     """Return the name of a session's owner in the history; a subject differs from a local name."""
     return session.name if session.source == LOCAL else f"{session.source}:{session.name}"

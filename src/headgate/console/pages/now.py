@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.console.access.viewer import SEEING_ALL
-from headgate.console.drawing import Row, matching, rows
+from headgate.console.drawing import QuotaIdRow, matching, rows
 from headgate.console.events import EventStream, Moment, wants_events, watches
 from headgate.console.parts import viewer
 from headgate.console.rendering import draw, render
@@ -31,7 +31,7 @@ class _Drawn:
 
     def __init__(self) -> None:
         self._number = -1
-        self._rows: list[Row] = []
+        self._rows: list[QuotaIdRow] = []
         self._texts: dict[str, Markup] = {}
 
     def text(self, moment: Moment, find: str) -> Markup:

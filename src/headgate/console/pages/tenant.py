@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.console.access.viewer import EVERYBODY, Viewer
-from headgate.console.asking import Asked, asked, configured, seen, unknown
+from headgate.console.asking import ClientQuery, asked, configured, seen, unknown
 from headgate.console.drawing import chart, connections, ladders, rows
 from headgate.console.events import EventStream, Moment, Watches, wants_events, watches
 from headgate.console.parts import parts, viewer
 from headgate.console.recent import Point, Recent
-from headgate.console.recorded import Recorded
+from headgate.console.recorded import PrincipalUse
 from headgate.console.rendering import draw, render
 from headgate.console.routing import Page
 from headgate.errors import StoreError
@@ -71,7 +71,7 @@ async def show(request: Request) -> Response:
     )
 
 
-async def _pairs(request: Request, about: Asked) -> list[tuple[str, QuotaKey, float]]:
+async def _pairs(request: Request, about: ClientQuery) -> list[tuple[str, QuotaKey, float]]:
     """Return the quotas of the principal's pairs: without a client-id none of them applies."""
     if about.client_id is not None:
         return []
@@ -85,14 +85,14 @@ async def _pairs(request: Request, about: Asked) -> list[tuple[str, QuotaKey, fl
     return sorted(found)[: MOST_CLIENTS + 1]
 
 
-def _named(picture: Picture, about: Asked) -> dict[str, Any]:
+def _named(picture: Picture, about: ClientQuery) -> dict[str, Any]:
     """Return the client-ids that the principal uses now, to choose one."""
     own = [c.client_id for c in connections(picture) if c.principal == about.user]
     names = list(dict.fromkeys(own))
     return {"client_ids": names[:MOST_CLIENTS], "more_client_ids": len(names) - MOST_CLIENTS}
 
 
-def _live(found: Watches, moment: Moment, about: Asked, looks: Viewer) -> Markup:
+def _live(found: Watches, moment: Moment, about: ClientQuery, looks: Viewer) -> Markup:
     picture = moment.picture
     if picture is None:
         return draw("tenant_live.html.j2", moment=moment)
@@ -127,7 +127,7 @@ def _shared(picture: Picture) -> set[str]:
     return {use.client_id for use in uses if use.client_id and not use.user}
 
 
-def _points(use: QuotaUse, recent: Recent, past: Recorded | None) -> list[Point]:
+def _points(use: QuotaUse, recent: Recent, past: PrincipalUse | None) -> list[Point]:
     """Return a quota-id's use: by the journal, then what was seen since."""
     quota_id = (use.key, use.user, use.client_id)
     if use.coarse:
@@ -141,7 +141,7 @@ def _points(use: QuotaUse, recent: Recent, past: Recorded | None) -> list[Point]
 
 
 async def _history(
-    request: Request, picture: Picture, about: Asked, looks: Viewer
+    request: Request, picture: Picture, about: ClientQuery, looks: Viewer
 ) -> tuple[list[HistoryEntry], str]:
     """
     Return the latest changes of quotas that match the client; and why none can be read, or "".

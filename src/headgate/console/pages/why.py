@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.console.access.viewer import EVERYBODY
-from headgate.console.asking import Asked, asked, configured, seen, unknown
+from headgate.console.asking import ClientQuery, asked, configured, seen, unknown
 from headgate.console.drawing import ladders, levels, rows
 from headgate.console.events import EventStream, Moment, wants_events, watches
 from headgate.console.parts import viewer
@@ -51,7 +51,7 @@ async def show(request: Request) -> Response:
     )
 
 
-def _live(moment: Moment, about: Asked) -> Markup:
+def _live(moment: Moment, about: ClientQuery) -> Markup:
     picture = moment.picture
     if picture is None:
         return draw("why_live.html.j2", moment=moment)

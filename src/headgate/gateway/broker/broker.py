@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headgate.config.settings import Settings
     from headgate.gateway.broker.listener import BrokerListener, ListenerParts
     from headgate.gateway.charging.enforcement import Enforcement
-    from headgate.gateway.charging.plans import Plan
+    from headgate.gateway.charging.plans import RequestPlan
     from headgate.gateway.connection.hangup import HangupWatch
     from headgate.gateway.connection.link import Link
     from headgate.gateway.connection.transports import ReadBuffer
@@ -81,7 +81,7 @@ class Broker:
         settings: Settings,
         rules: Enforcement,
         meters: Meters,
-        plans: Mapping[int, Plan],
+        plans: Mapping[int, RequestPlan],
         buffer: ReadBuffer,
         hangup: HangupWatch,
         answer: Callable[[Broker, Link, Ask | Rewrite], None],

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headgate.gateway.broker.dialing import Dialer
     from headgate.gateway.broker.listener import BrokerListener
     from headgate.gateway.charging.enforcement import Enforcement
-    from headgate.gateway.charging.plans import Plan
+    from headgate.gateway.charging.plans import RequestPlan
     from headgate.gateway.connection.hangup import HangupWatch
     from headgate.gateway.connection.refusals import Refusals
     from headgate.gateway.connection.transports import BrokerSide, ReadBuffer
@@ -67,7 +67,7 @@ class Clients:
         broker_id: int,
         rules: Enforcement,
         meters: Meters,
-        plans: Mapping[int, Plan],
+        plans: Mapping[int, RequestPlan],
         quotas: ConnectionQuotas,
         dialer: Dialer,
         listeners: Mapping[str, BrokerListener],

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from headgate.config.listeners import HostPort
     from headgate.config.settings import Settings
-    from headgate.gateway.charging.plans import Plan
+    from headgate.gateway.charging.plans import RequestPlan
     from headgate.gateway.connection.acceptor import Acceptor
     from headgate.gateway.identity.lending import Lending
     from headgate.gateway.session.rewrite import AddressBook
@@ -66,7 +66,7 @@ class BrokerListener:
         addresses: AddressBook,
         parts: ListenerParts,
         on_unknown: Callable[[], None] = lambda: None,
-        plans: Mapping[int, Plan] | None = None,
+        plans: Mapping[int, RequestPlan] | None = None,
     ) -> None:
         self.name = name
         self.upstream = upstream

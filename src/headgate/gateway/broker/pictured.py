@@ -55,7 +55,7 @@ class QuotaId(NamedTuple):
     tags: Tags
 
 
-class _Held(NamedTuple):
+class _ClientWaits(NamedTuple):
     """How many connections of a client wait by a quota-id, until when, and why the last does."""
 
     connections: int
@@ -63,7 +63,7 @@ class _Held(NamedTuple):
     told: WaitTold | None
 
 
-_NOT_HELD: Final = _Held(0, 0, None)
+_NOT_HELD: Final = _ClientWaits(0, 0, None)
 
 
 class _Client:
@@ -74,14 +74,14 @@ class _Client:
     def __init__(self) -> None:
         self.connections = 0
         self.addresses: Counter[str] = Counter()
-        self.held: dict[QuotaId, _Held] = {}
+        self.held: dict[QuotaId, _ClientWaits] = {}
 
     def waits(self, quota_id: QuotaId, until_ms: int, told: WaitTold | None) -> None:
         """Note a connection that waits by a quota-id until then, epoch ms."""
         count, latest_ms, why = self.held.get(quota_id, _NOT_HELD)
         if until_ms >= latest_ms:
             latest_ms, why = until_ms, told
-        self.held[quota_id] = _Held(count + 1, latest_ms, why)
+        self.held[quota_id] = _ClientWaits(count + 1, latest_ms, why)
 
     def outlives(self, charged: set[QuotaId]) -> None:
         """Mark the waits of quota-ids that it isn't charged to any more: a wait outlasts them."""

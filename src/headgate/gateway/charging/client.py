@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from headgate.gateway.charging.fetch_hold import FetchHold
     from headgate.gateway.charging.headroom import Headroom
     from headgate.gateway.charging.lanes import Lane, LaneKey
-    from headgate.gateway.charging.plans import Plan
+    from headgate.gateway.charging.plans import RequestPlan
     from headgate.gateway.charging.told import Told
 
 
@@ -22,7 +22,7 @@ class ClientConnection(Protocol):
         spent_ns: thread time that its next charge has to count; the charge sets it to 0.
         asked_ms: when a broker begins with its oldest request in flight, epoch ms.
         told: the last wait that was told to it; a decision that throttles sets it.
-        repays: kinds of requests (``Plan.bit``) whose charge it has to be told (``repaid``).
+        repays: kinds of requests (``RequestPlan.bit``) whose charge it has to be told (``repaid``).
         early_in: the headroom in which it may have requests that aren't charged yet.
         client_ip: for the journal.
         listener: for the journal.
@@ -53,7 +53,7 @@ class ClientConnection(Protocol):
     def note_debt(self, key: LaneKey, lane: Lane) -> None:
         """Note a throttle, to be left behind if the connection closes before it is over."""
 
-    def repaid(self, plan: Plan, now_ms: int) -> None:
+    def repaid(self, plan: RequestPlan, now_ms: int) -> None:
         """Note that a request is charged of a kind that may have waited for a debt."""
 
     def charge_early(self, now_ms: int) -> None:

@@ -15,7 +15,7 @@ from headgate.gateway.charging.client_ids import ClientIds
 from headgate.gateway.charging.fetch_gate import GateKey
 from headgate.gateway.charging.headroom import (
     Allowance,
-    Changes,
+    ChangeFlag,
     Headroom,
     IdAllowance,
     TimeAllowance,
@@ -156,7 +156,7 @@ class Contexts:
         self._headrooms: dict[tuple[tuple[QuotaKey, Tags], ...], Headroom] = {}
         self._allowances: dict[tuple[QuotaKey, Tags], Allowance] = {}
         self._used: dict[Allowance, None] = {}  # those to be settled before a quota changes
-        self._changes = Changes()
+        self._changes = ChangeFlag()
         self._tidying: Iterator[None] = iter(())
         self._made = 0
         # Those of earlier epochs: what is claimed still counts, and freeing them takes time.

@@ -33,7 +33,7 @@ from headgate.throttle.request import PERCENT_PER_NS
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
     from headgate.gateway.charging.client import ClientConnection
-    from headgate.gateway.charging.plans import Plan
+    from headgate.gateway.charging.plans import RequestPlan
     from headgate.quota.entity import QuotaEntity
     from headgate.quota.table import QuotaTable, TableDelta
     from headgate.steps import Work
@@ -273,7 +273,7 @@ class Enforcement:
         self,
         client: ClientConnection,
         context: Context,
-        plan: Plan,
+        plan: RequestPlan,
         size: int,
         producer_ids: frozenset[int] | None,
         upstream_ms: int,
@@ -355,7 +355,7 @@ class Enforcement:
         self,
         client: ClientConnection,
         context: Context,
-        plan: Plan,
+        plan: RequestPlan,
         size: int,
         upstream_ms: int,
         now_ms: int,
@@ -396,7 +396,7 @@ class Enforcement:
         self,
         client: ClientConnection,
         context: Context,
-        plan: Plan,
+        plan: RequestPlan,
         size: int,
         upstream_ms: int,
         quota: MutationQuota,

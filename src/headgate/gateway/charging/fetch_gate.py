@@ -58,7 +58,7 @@ class GateKey(NamedTuple):
     client_tag: str
 
 
-class Turn:
+class GateTurn:
     """
     A connection's place at a gate.
 
@@ -104,13 +104,13 @@ class Gate:
         self._opened_ms: int | None = None  # when the first went, after it had been closed
         self._abroad = 0  # let through since, and not charged yet
         self._waiting = self._gone = 0
-        self._queues: dict[str, list[tuple[int, int, Turn]]] = {}  # heaps by principal
+        self._queues: dict[str, list[tuple[int, int, GateTurn]]] = {}  # heaps by principal
         # A heap of the principals that wait: when each last had a turn, its first place, its name.
         self._order: list[tuple[int, int, str]] = []
         self._served: dict[str, int] = {}
         self._left: dict[str, list[int]] = {}  # heaps of places by principal
         self._turns = self._joined = 0
-        self._appointed: Turn | None = None
+        self._appointed: GateTurn | None = None
 
     # --- when -------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class Gate:
         return self._deadline_ms
 
     def next_ms(self, now_ms: int) -> int:
-        """Return when the turn that is next (``Turn.appointed``) has to look again, epoch ms."""
+        """Return when the next turn (``GateTurn.appointed``) has to look again, epoch ms."""
         opens_ms = self.opens_ms(now_ms)
         if opens_ms > now_ms:
             return opens_ms if self._owed_ms is None else min(opens_ms, now_ms + LOOK_AGAIN_MS)
@@ -155,7 +155,7 @@ class Gate:
 
     # --- who --------------------------------------------------------------------------------
 
-    def admit(self, turn: Turn, now_ms: int) -> bool:
+    def admit(self, turn: GateTurn, now_ms: int) -> bool:
         """Say whether a turn may pass now; otherwise it waits, and is woken when it may."""
         if self.opens_ms(now_ms) > now_ms:
             self._close()
@@ -167,7 +167,7 @@ class Gate:
             self._call(now_ms, turn)
         return turn.granted
 
-    def stand_aside(self, turn: Turn) -> None:
+    def stand_aside(self, turn: GateTurn) -> None:
         """A turn doesn't wait any more, for now or for good; it keeps its place."""
         if turn.granted:
             turn.granted = False
@@ -188,7 +188,7 @@ class Gate:
             del self._left[principal]
         return number
 
-    def left(self, turn: Turn) -> None:
+    def left(self, turn: GateTurn) -> None:
         """A turn's connection closes: the next new one gets its place, unless it had passed."""
         if turn.granted:
             self.stand_aside(turn)
@@ -214,7 +214,7 @@ class Gate:
             queue[:] = [place for place in queue if place[2].queued]
             heapify(queue)
 
-    def done(self, turn: Turn, now_ms: int) -> None:
+    def done(self, turn: GateTurn, now_ms: int) -> None:
         """A turn was charged: its place ends, and the next may go if the gate is still open."""
         self.stand_aside(turn)
         if self._waiting and self.opens_ms(now_ms) <= now_ms:
@@ -224,7 +224,7 @@ class Gate:
         self._opened_ms = None
         self._abroad = 0
 
-    def _join(self, turn: Turn) -> None:
+    def _join(self, turn: GateTurn) -> None:
         if turn.waiting:
             return
         turn.waiting = True
@@ -242,7 +242,7 @@ class Gate:
             turn.appointed = True
             self._appointed = turn
 
-    def _call(self, now_ms: int, asking: Turn) -> None:
+    def _call(self, now_ms: int, asking: GateTurn) -> None:
         """Let turns pass until as many are on their way as may be now."""
         if self._opened_ms is None:
             self._opened_ms = now_ms
@@ -265,7 +265,7 @@ class Gate:
             self._served = dict(recent)
         self._appoint(asking)
 
-    def _appoint(self, asking: Turn | None) -> None:
+    def _appoint(self, asking: GateTurn | None) -> None:
         """Appoint the first of those that wait, and wake it unless it is asking."""
         first = self._first()
         if first is self._appointed:
@@ -278,7 +278,7 @@ class Gate:
             if first is not asking:
                 first.wake()
 
-    def _first(self) -> Turn | None:
+    def _first(self) -> GateTurn | None:
         """Return whose turn it is: of the principal served longest ago, the lowest place."""
         order = self._order
         while order:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from headgate.gateway.charging.fetch_gate import GateKey, Gates, Turn
+from headgate.gateway.charging.fetch_gate import GateKey, Gates, GateTurn
 from headgate.wire.messages import fetch
 
 PASS: Final = 0
@@ -59,7 +59,7 @@ class FetchHold:
     little: bool = False
     wake_ms: int = 0
     waited_ms: int = 0
-    _turns: dict[GateKey, Turn] = field(default_factory=dict)
+    _turns: dict[GateKey, GateTurn] = field(default_factory=dict)
     _had: set[GateKey] = field(default_factory=set)  # where this request or answer had its turn
     _keys: tuple[GateKey, ...] = ()
     _since_ms: int | None = None  # when the fetch came
@@ -174,7 +174,7 @@ class FetchHold:
             turn.gate.left(turn)
         self._turns.clear()
 
-    def _closed(self, principal: str, now_ms: int) -> Turn | None:
+    def _closed(self, principal: str, now_ms: int) -> GateTurn | None:
         """
         Wait at one gate at a time; return the place it has there, None: all have let it pass.
 
@@ -210,7 +210,7 @@ class FetchHold:
                 found, last_ms = key, opens_ms
         return found
 
-    def _turn_at(self, key: GateKey, principal: str) -> Turn:
+    def _turn_at(self, key: GateKey, principal: str) -> GateTurn:
         """Return its place at a gate; it takes one if it has none."""
         turn, gate = self._turns.get(key), self._gates.get(key)
         assert gate is not None
@@ -218,10 +218,10 @@ class FetchHold:
             number = gate.place(principal) if turn is None else turn.number
             if number is None:
                 number = next(self._gates.numbers)
-            turn = self._turns[key] = Turn(gate, principal, number, self._wake)
+            turn = self._turns[key] = GateTurn(gate, principal, number, self._wake)
         return turn
 
-    def _hold_nothing_but(self, waiting: Turn, now_ms: int) -> None:
+    def _hold_nothing_but(self, waiting: GateTurn, now_ms: int) -> None:
         """Have the next pass wherever it had its turn: it waits elsewhere now."""
         for turn in self._turns.values():
             if turn is not waiting and (turn.granted or turn.waiting):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.charging.fetch_gate import GateKey, Gates
-from headgate.gateway.charging.plans import Kind
+from headgate.gateway.charging.plans import RequestKind
 from headgate.gateway.charging.request_time import REQUEST_NAME, RequestTime
 from headgate.gateway.charging.told import Told
 from headgate.quota.key import CONSUMER
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.journal import Journal
     from headgate.gateway.charging.managers import Managers
-    from headgate.gateway.charging.plans import Plan
+    from headgate.gateway.charging.plans import RequestPlan
     from headgate.metrics.meters import Meters
 
 _FETCH: Final = CONSUMER.name
 # In Python 3.11 looking up an enum's member costs more than all that is done with it.
-_KIND_FETCH: Final = Kind.FETCH
+_KIND_FETCH: Final = RequestKind.FETCH
 
 
 @dataclass(eq=False)
@@ -62,7 +62,7 @@ class FetchCharges:
         self,
         client: ClientConnection,
         context: Context,
-        plan: Plan,
+        plan: RequestPlan,
         size: int,
         answer_bytes: int,
         upstream_ms: int,
@@ -142,7 +142,7 @@ class FetchCharges:
         self,
         client: ClientConnection,
         context: Context,
-        plan: Plan,
+        plan: RequestPlan,
         waited_ms: int,
         now_ms: int,
     ) -> None:
@@ -156,7 +156,7 @@ class FetchCharges:
         self,
         client: ClientConnection,
         context: Context,
-        plan: Plan,
+        plan: RequestPlan,
         answer_bytes: int,
         now_ms: int,
     ) -> None:

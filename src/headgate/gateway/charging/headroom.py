@@ -181,7 +181,7 @@ class TimeAllowance(Allowance):
         return max(2 * self._max_ns, 2 * self._before_ns, LEAST_TIME_NS)
 
 
-class Changes:
+class ChangeFlag:
     """
     Whether quotas are being changed.
 
@@ -195,7 +195,7 @@ class Changes:
         self.under_way = 0
 
 
-NO_CHANGES: Final = Changes()
+NO_CHANGES: Final = ChangeFlag()
 
 
 class Headroom:
@@ -219,7 +219,7 @@ class Headroom:
         time: TimeAllowance | None = None,
         *,
         timeless: bool = False,
-        changes: Changes = NO_CHANGES,
+        changes: ChangeFlag = NO_CHANGES,
     ) -> None:
         self._changes = changes
         self.bytes = produced

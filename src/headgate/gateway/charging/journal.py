@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headgate.gateway.charging.client import ClientConnection
     from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.managers import Sensors
-    from headgate.gateway.charging.plans import Plan
+    from headgate.gateway.charging.plans import RequestPlan
     from headgate.quota.entity import QuotaEntity
     from headgate.quota.key import QuotaKey
     from headgate.throttle.registry import Throttle
@@ -35,7 +35,7 @@ class Journal:
         self,
         client: ClientConnection,
         context: Context,
-        plan: Plan,
+        plan: RequestPlan,
         quota_type: str,
         t_ms: int,
         amount: float,
@@ -53,7 +53,7 @@ class Journal:
         kind: str,
         client: ClientConnection,
         context: Context,
-        plan: Plan | None,
+        plan: RequestPlan | None,
         quota_type: str,
         t_ms: int,
         amount: float | None,

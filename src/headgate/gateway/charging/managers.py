@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.charging.fetch_gate import GateKey
 from headgate.gateway.charging.lanes import LaneKey, lane_key
-from headgate.gateway.charging.plans import Kind
+from headgate.gateway.charging.plans import RequestKind
 from headgate.gateway.charging.told import Told, Used, used_of
 from headgate.quota.entity import entity_from_path
 from headgate.quota.key import (
@@ -54,8 +54,8 @@ _SMOOTH_FETCH_S: Final = 0.5
 """A smooth consumer gets no more at once than its quota allows in this time. Less would make it pay
 for more part batches: a fetch ends in one, which is charged and which clients throw away."""
 _LANES: Final[Mapping[int, tuple[QuotaKey, ...]]] = {
-    Kind.PRODUCE: (REQUEST, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS),
-    Kind.MUTATION: (REQUEST, MUTATION),
+    RequestKind.PRODUCE: (REQUEST, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS),
+    RequestKind.MUTATION: (REQUEST, MUTATION),
 }
 """The quotas by which a kind of request leaves debts; any other kind by its time only. Fetches have
 gates (``fetch_gate``)."""

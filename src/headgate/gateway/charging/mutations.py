@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.journal import Journal
     from headgate.gateway.charging.managers import Managers
-    from headgate.gateway.charging.plans import Plan
+    from headgate.gateway.charging.plans import RequestPlan
     from headgate.throttle.controller_mutation import MutationQuota
 
 MUTATION_NAME: Final = MUTATION.name
@@ -38,7 +38,7 @@ class MutationCharges:
         self._journal = journal
         self._clock = clock
 
-    def quota(self, context: Context, plan: Plan, now_ms: int) -> MutationQuota:
+    def quota(self, context: Context, plan: RequestPlan, now_ms: int) -> MutationQuota:
         """
         Return the quota to charge one request's topics to.
 
@@ -55,7 +55,7 @@ class MutationCharges:
         self,
         client: ClientConnection,
         context: Context,
-        plan: Plan,
+        plan: RequestPlan,
         partitions: float,
         quota: MutationQuota,
         size: int | None,
@@ -71,7 +71,7 @@ class MutationCharges:
         )
 
     def give_back(
-        self, client: ClientConnection, context: Context, plan: Plan, partitions: int
+        self, client: ClientConnection, context: Context, plan: RequestPlan, partitions: int
     ) -> None:
         """Take back the charge of a topic that the broker refused."""
         now_ms = self._clock()

@@ -25,7 +25,7 @@ WALK: Final = -2
 """The field isn't at a fixed offset; ``wire.throttle`` finds it in a whole answer."""
 
 
-class Kind(enum.IntEnum):
+class RequestKind(enum.IntEnum):
     """What is special about a request."""
 
     RELAY = 0
@@ -42,7 +42,7 @@ class Kind(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # one object per API and version: told by identity
-class Plan:
+class RequestPlan:
     """
     The handling of one API at one version.
 
@@ -63,50 +63,52 @@ class Plan:
 
     key: int
     version: int
-    kind: Kind
+    kind: RequestKind
     name: str
     whole: bool = False
     throttle_at: int = NO_FIELD
     mask: bool = False
-    owes: Kind = field(init=False)
+    owes: RequestKind = field(init=False)
     bit: int = field(init=False)
 
     def __post_init__(self) -> None:
-        refused = self.kind is Kind.MUTATION and self.version >= STRICT_SINCE.get(self.key, 0)
-        object.__setattr__(self, "owes", Kind.RELAY if refused else self.kind)
+        refused = self.kind is RequestKind.MUTATION and self.version >= STRICT_SINCE.get(
+            self.key, 0
+        )
+        object.__setattr__(self, "owes", RequestKind.RELAY if refused else self.kind)
         object.__setattr__(self, "bit", 1 << self.owes)
 
 
 _KINDS: Final = {
-    apis.PRODUCE: Kind.PRODUCE,
-    apis.FETCH: Kind.FETCH,
-    apis.API_VERSIONS: Kind.VERSIONS,
-    apis.SASL_HANDSHAKE: Kind.SASL,
-    apis.SASL_AUTHENTICATE: Kind.SASL,
-    apis.CREATE_TOPICS: Kind.MUTATION,
-    apis.DELETE_TOPICS: Kind.MUTATION,
-    apis.CREATE_PARTITIONS: Kind.MUTATION,
-    apis.INIT_PRODUCER_ID: Kind.NEW_PRODUCER_ID,
-    apis.DESCRIBE_CONFIGS: Kind.ASK,
-    apis.ALTER_CONFIGS: Kind.ASK,
-    apis.INCREMENTAL_ALTER_CONFIGS: Kind.ASK,
-    apis.DESCRIBE_CLIENT_QUOTAS: Kind.ASK,
-    apis.ALTER_CLIENT_QUOTAS: Kind.ASK,
-    apis.SHARE_FETCH: Kind.SHARE_FETCH,
+    apis.PRODUCE: RequestKind.PRODUCE,
+    apis.FETCH: RequestKind.FETCH,
+    apis.API_VERSIONS: RequestKind.VERSIONS,
+    apis.SASL_HANDSHAKE: RequestKind.SASL,
+    apis.SASL_AUTHENTICATE: RequestKind.SASL,
+    apis.CREATE_TOPICS: RequestKind.MUTATION,
+    apis.DELETE_TOPICS: RequestKind.MUTATION,
+    apis.CREATE_PARTITIONS: RequestKind.MUTATION,
+    apis.INIT_PRODUCER_ID: RequestKind.NEW_PRODUCER_ID,
+    apis.DESCRIBE_CONFIGS: RequestKind.ASK,
+    apis.ALTER_CONFIGS: RequestKind.ASK,
+    apis.INCREMENTAL_ALTER_CONFIGS: RequestKind.ASK,
+    apis.DESCRIBE_CLIENT_QUOTAS: RequestKind.ASK,
+    apis.ALTER_CLIENT_QUOTAS: RequestKind.ASK,
+    apis.SHARE_FETCH: RequestKind.SHARE_FETCH,
 }
 _WHOLE: Final = {
-    Kind.PRODUCE,
-    Kind.VERSIONS,
-    Kind.SASL,
-    Kind.ASK,
-    Kind.MUTATION,
-    Kind.SHARE_FETCH,
-    Kind.NEW_PRODUCER_ID,
+    RequestKind.PRODUCE,
+    RequestKind.VERSIONS,
+    RequestKind.SASL,
+    RequestKind.ASK,
+    RequestKind.MUTATION,
+    RequestKind.SHARE_FETCH,
+    RequestKind.NEW_PRODUCER_ID,
 }
 
 
-def _plan(api: apis.Api, version: int) -> Plan:
-    kind = _KINDS.get(api.key, Kind.RELAY)
+def _plan(api: apis.Api, version: int) -> RequestPlan:
+    kind = _KINDS.get(api.key, RequestKind.RELAY)
     throttle_at = NO_FIELD
     if apis.has_throttle(api.key, version):
         # length, correlation id, and the empty tag section of a flexible answer's header
@@ -115,17 +117,17 @@ def _plan(api: apis.Api, version: int) -> Plan:
             throttle_at = WALK
     whole = kind in _WHOLE or throttle_at == WALK or (api.has_addresses and api.key != apis.FETCH)
     mask = api.key == apis.FETCH and version >= 16
-    return Plan(api.key, version, kind, api.name, whole, throttle_at, mask)
+    return RequestPlan(api.key, version, kind, api.name, whole, throttle_at, mask)
 
 
-RAW_TOKEN: Final = Plan(-1, 0, Kind.SASL, "SaslToken", whole=True)
+RAW_TOKEN: Final = RequestPlan(-1, 0, RequestKind.SASL, "SaslToken", whole=True)
 """A bare SASL token after a handshake of version 0: no header says what it is."""
 MAX_VERSION: Final = 64
 """Far above any Kafka API's newest version; a request above it is refused, ApiVersions apart."""
 
 
 @functools.cache
-def build_plans(*, pass_unknown: bool = False) -> Mapping[int, Plan]:
+def build_plans(*, pass_unknown: bool = False) -> Mapping[int, RequestPlan]:
     """
     Work out the plan of every API and version that may pass; the table is made once.
 
@@ -137,7 +139,7 @@ def build_plans(*, pass_unknown: bool = False) -> Mapping[int, Plan]:
         that carry addresses or are charged stop at the newest version we can read; ApiVersions
         doesn't, since a broker answers what it doesn't know with its own range.
     """
-    plans: dict[int, Plan] = {}
+    plans: dict[int, RequestPlan] = {}
     for api in apis.API.values():
         if not api.proxied:
             continue
@@ -148,16 +150,18 @@ def build_plans(*, pass_unknown: bool = False) -> Mapping[int, Plan]:
         oldest = 0 if api.passes_until is None else api.min_version
         for version in range(oldest, newest + 1):
             if version > api.max_version and api.key != apis.API_VERSIONS:
-                plan = Plan(api.key, version, Kind.RELAY, api.name)
+                plan = RequestPlan(api.key, version, RequestKind.RELAY, api.name)
             else:
                 plan = _plan(api, version)
             plans[api.key << 16 | version] = plan
-    plans[LIVE << 16] = Plan(LIVE, 0, Kind.ASK, LIVE_NAME, whole=True, throttle_at=8)
+    plans[LIVE << 16] = RequestPlan(LIVE, 0, RequestKind.ASK, LIVE_NAME, whole=True, throttle_at=8)
     # Differs: APIs unknown here are hidden from clients, unless headgate.unknown.apis=pass.
     if pass_unknown:
         for key in range(1024):
             if key in apis.API:
                 continue
             for version in range(MAX_VERSION):
-                plans[key << 16 | version] = Plan(key, version, Kind.RELAY, f"Unknown{key}")
+                plans[key << 16 | version] = RequestPlan(
+                    key, version, RequestKind.RELAY, f"Unknown{key}"
+                )
     return plans

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headgate.gateway.charging.client import ClientConnection
     from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.journal import Journal
-    from headgate.gateway.charging.plans import Plan
+    from headgate.gateway.charging.plans import RequestPlan
 
 REQUEST_NAME: Final = REQUEST.name
 _LONG_POLLS: Final = frozenset({1, 11, 14, 78})
@@ -43,7 +43,7 @@ class RequestTime:
         self._record_network = manager.record_network_ns
         self._journal = journal
 
-    def take(self, client: ClientConnection, plan: Plan, now_ms: int) -> int:
+    def take(self, client: ClientConnection, plan: RequestPlan, now_ms: int) -> int:
         """Return the thread time that a charged request took, ns; the next counts from 0."""
         if client.repays & plan.bit:
             client.repaid(plan, now_ms)
@@ -51,7 +51,7 @@ class RequestTime:
         client.spent_ns = 0
         return spent_ns + self.upstream_ns(client, plan, now_ms) if self.upstream else spent_ns
 
-    def upstream_ns(self, client: ClientConnection, plan: Plan, now_ms: int) -> int:
+    def upstream_ns(self, client: ClientConnection, plan: RequestPlan, now_ms: int) -> int:
         """Return the broker's thread time, by how long its answer took; 0 unless it counts."""
         if not self.upstream or plan.key in _LONG_POLLS:
             return 0

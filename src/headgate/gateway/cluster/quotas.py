@@ -36,7 +36,7 @@ _MOST_TEXT: Final = 100
 """Characters of a value that is logged because it can't be read."""
 
 
-class Quotas:
+class QuotasInForce:
     """
     Puts quotas and settings of brokers in force.
 

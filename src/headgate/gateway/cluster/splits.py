@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headgate.usage.splits import Split
 
 
-class Splits:
+class GatewaySplits:
     """
     The splits of one gateway.
 

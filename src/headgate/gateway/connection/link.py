@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.clock import now_ms
-from headgate.gateway.connection.pool import MINIMUM_BYTES, STUCK_MS, Account, Kind
+from headgate.gateway.connection.pool import MINIMUM_BYTES, STUCK_MS, Account, ConnectionKind
 from headgate.gateway.connection.refusals import DELAYED
 from headgate.gateway.connection.timers import Timers
 from headgate.gateway.connection.transports import BrokerSide, ClientSide
@@ -217,9 +217,13 @@ class Link:
         elif retained + owed == account.size <= MINIMUM_BYTES:
             return
         if not session.state.known:
-            kind = Kind.UNKNOWN
+            kind = ConnectionKind.UNKNOWN
         else:
-            kind = Kind.OURS if session.state.made_to_wait and not owed else Kind.KNOWN
+            kind = (
+                ConnectionKind.OURS
+                if session.state.made_to_wait and not owed
+                else ConnectionKind.KNOWN
+            )
         now_ms = time.monotonic_ns() // 1_000_000
         starved = not self._buffer.pool.hold(account, retained + owed, kind, now_ms)
         if starved != self._starved:

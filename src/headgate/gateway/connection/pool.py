@@ -8,7 +8,8 @@ that need more aren't read any further, and all others are read in pieces of the
 at most ``limit + one read + 2 * minimum * connections`` bytes are held.
 
 Two kinds of connections may take a part of the pool only: those that haven't authenticated an
-eighth, and those that the gateway itself makes wait (``Kind.OURS``) half. Neither can fill it.
+eighth, and those that the gateway itself makes wait (``ConnectionKind.OURS``) half. Neither can
+fill it.
 
 No connection waits for a peer that neither sends nor reads. While connections wait, the largest
 holder that has made no progress for ``STUCK_MS`` is closed, then the next one, until an eighth is
@@ -35,7 +36,7 @@ WOKEN_AT_ONCE: Final = 64
 after a second (``expire``)."""
 
 
-class Kind(enum.IntEnum):
+class ConnectionKind(enum.IntEnum):
     """Which kind of connection holds bytes."""
 
     KNOWN = 0
@@ -64,7 +65,7 @@ class Account:
         self.give_up = give_up
         self.size = 0
         self._over = 0  # beyond the minimum: these count in the pool
-        self._kind = Kind.KNOWN
+        self._kind = ConnectionKind.KNOWN
         self._granted = 0  # since it last made progress
         self._moved_ms = 0  # when that was
 
@@ -89,7 +90,7 @@ class Pool:
         self.closed = 0
         self._of = [0, 0, 0]
         self._holders: set[Account] = set()
-        self._waiting: tuple[dict[Account, None], ...] = tuple({} for _ in Kind)
+        self._waiting: tuple[dict[Account, None], ...] = tuple({} for _ in ConnectionKind)
         self._full = False
         self._closing = False  # nobody is woken meanwhile
 
@@ -98,7 +99,7 @@ class Pool:
         """How many connections wait for room."""
         return sum(map(len, self._waiting))
 
-    def hold(self, account: Account, size: int, kind: Kind, now_ms: int) -> bool:
+    def hold(self, account: Account, size: int, kind: ConnectionKind, now_ms: int) -> bool:
         """
         Note what a connection holds now.
 
@@ -139,7 +140,7 @@ class Pool:
             self._wake()
         return True
 
-    def scarce(self, kind: Kind) -> bool:
+    def scarce(self, kind: ConnectionKind) -> bool:
         """Whether a kind of connections has all that it may have."""
         return not self._room(kind)
 
@@ -158,12 +159,12 @@ class Pool:
         are woken when it is done: to look at all of them for each that is closed takes a second.
         """
         self._wake()
-        kinds = {kind for kind in Kind if self._waiting[kind]}
+        kinds = {kind for kind in ConnectionKind if self._waiting[kind]}
         if self.used < self._enough(self.limit):
             # Only a kind's own part is full. Connections that we make wait are never closed here.
-            kinds &= {Kind.UNKNOWN}
+            kinds &= {ConnectionKind.UNKNOWN}
         elif kinds:
-            kinds = {Kind.KNOWN, Kind.UNKNOWN}
+            kinds = {ConnectionKind.KNOWN, ConnectionKind.UNKNOWN}
         stuck = [
             holder
             for holder in self._holders
@@ -184,15 +185,15 @@ class Pool:
             self._closing = False
         self._wake()
 
-    def _bound(self, kind: Kind) -> int:
-        if kind == Kind.KNOWN:
+    def _bound(self, kind: ConnectionKind) -> int:
+        if kind == ConnectionKind.KNOWN:
             return self.limit
-        return self.limit // 8 if kind == Kind.UNKNOWN else self.limit // 2
+        return self.limit // 8 if kind == ConnectionKind.UNKNOWN else self.limit // 2
 
-    def _of_bound(self, kind: Kind) -> float:
+    def _of_bound(self, kind: ConnectionKind) -> float:
         return max(self.used / self.limit, self._of[kind] / self._bound(kind))
 
-    def _room(self, kind: Kind) -> bool:
+    def _room(self, kind: ConnectionKind) -> bool:
         return self.used < self.limit and self._of[kind] < self._bound(kind)
 
     @staticmethod
@@ -215,7 +216,7 @@ class Pool:
         left = self._enough(self.limit) - self.used
         if left <= 0 or self._closing:
             return
-        rooms = [self._enough(self._bound(kind)) - self._of[kind] for kind in Kind]
+        rooms = [self._enough(self._bound(kind)) - self._of[kind] for kind in ConnectionKind]
         waiting = [wait for wait, room in zip(self._waiting, rooms, strict=True) if room > 0]
         if not any(waiting):
             return

@@ -15,7 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.gateway.connection.gathering import MANY_UNANSWERED, Gathering
-from headgate.gateway.connection.pool import MINIMUM_BYTES, Kind, Pool
+from headgate.gateway.connection.pool import MINIMUM_BYTES, ConnectionKind, Pool
 from headgate.gateway.loop.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -334,7 +334,7 @@ class ClientSide(_Side):
         if not session.state.known:
             return self.buffer.small
         self.freely = not session.state.made_to_wait
-        if self.freely or not self.buffer.pool.scarce(Kind.OURS):
+        if self.freely or not self.buffer.pool.scarce(ConnectionKind.OURS):
             return self.buffer.memory
         return self.buffer.small
 

@@ -18,7 +18,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from headgate.errors import ConfigError, RemoteProtocolError
-from headgate.gateway.identity.sasl import MAX_NAME_BYTES, OwnerOf, Refusal, SaslObserver, SaslState
+from headgate.gateway.identity.sasl import (
+    MAX_NAME_BYTES,
+    OwnerOf,
+    SaslObserver,
+    SaslRefusal,
+    SaslState,
+)
 from headgate.gateway.identity.ssl_names import PrincipalMapper, dn_text, subject_of
 from headgate.wire import apis
 from headgate.wire.fields import Buffer
@@ -217,7 +223,7 @@ class Identity:
                 raise RemoteProtocolError("a framed token after raw ones", reason="sasl-state")
             else:
                 observer.token(decode_request(key, version, frame, body).auth_bytes)
-        except Refusal as refusal:
+        except SaslRefusal as refusal:
             return self._refused(key, version, frame, refusal)
         return None
 
@@ -247,7 +253,7 @@ class Identity:
         assert self._observer is not None
         try:
             self._observer.token(bytes(frame[4:]))
-        except Refusal as refusal:
+        except SaslRefusal as refusal:
             raise RemoteProtocolError(refusal.message, reason=refusal.reason) from None
         # If the broker now closes the connection, this is why.
         self.close_reason = "authentication-failed"
@@ -304,7 +310,7 @@ class Identity:
             )
         return encoded.decode()
 
-    def _refused(self, key: int, version: int, frame: Buffer, refusal: Refusal) -> bytes:
+    def _refused(self, key: int, version: int, frame: Buffer, refusal: SaslRefusal) -> bytes:
         self.authenticated = False
         self.close_reason = refusal.reason
         self.close_text = refusal.message

@@ -72,7 +72,7 @@ class SaslState(enum.Enum):
     FAILED = "refused"
 
 
-class Refusal(Exception):
+class SaslRefusal(Exception):
     """
     A client's request that is refused: the gateway answers it, and closes the connection.
 
@@ -336,11 +336,11 @@ class SaslObserver:
             )
         return name
 
-    def _refuse(self, code: KafkaError, message: str, reason: str) -> Refusal:
+    def _refuse(self, code: KafkaError, message: str, reason: str) -> SaslRefusal:
         self.state = SaslState.FAILED
-        return Refusal(code, message, reason)
+        return SaslRefusal(code, message, reason)
 
-    def _failed(self, message: str, reason: str) -> Refusal:
+    def _failed(self, message: str, reason: str) -> SaslRefusal:
         return self._refuse(KafkaError.SASL_AUTHENTICATION_FAILED, message, reason)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headgate.gateway.charging.plans import NO_FIELD, Kind, Plan
+from headgate.gateway.charging.plans import NO_FIELD, RequestKind, RequestPlan
 from headgate.gateway.own_answers.draft_answers import ADMIN_APIS
 from headgate.wire import apis
 from headgate.wire.messages import draft
@@ -21,26 +21,28 @@ DRAFT_NAMES: Final = {
 names, and 50 to another API."""
 
 
-def admin_plans() -> dict[int, Plan]:
+def admin_plans() -> dict[int, RequestPlan]:
     """
     Return how the admin listener handles its six APIs, and ``LIVE``, which it doesn't advertise.
 
     Any other API is refused.
     """
-    plans: dict[int, Plan] = {}
+    plans: dict[int, RequestPlan] = {}
     for key in ADMIN_APIS:
         api = apis.API[key]
         if key in (apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE):
-            kind, newest = Kind.SASL, api.max_version
+            kind, newest = RequestKind.SASL, api.max_version
         elif key == apis.API_VERSIONS:
-            kind, newest = Kind.OWN_VERSIONS, 64
+            kind, newest = RequestKind.OWN_VERSIONS, 64
         else:
-            kind, newest = Kind.DRAFT, 0
-        throttle_at = 8 if kind is Kind.DRAFT else NO_FIELD
+            kind, newest = RequestKind.DRAFT, 0
+        throttle_at = 8 if kind is RequestKind.DRAFT else NO_FIELD
         for version in range(newest + 1):
             name = DRAFT_NAMES.get(key, api.name)
-            plans[key << 16 | version] = Plan(
+            plans[key << 16 | version] = RequestPlan(
                 key, version, kind, name, whole=True, throttle_at=throttle_at
             )
-    plans[LIVE << 16] = Plan(LIVE, 0, Kind.DRAFT, LIVE_NAME, whole=True, throttle_at=8)
+    plans[LIVE << 16] = RequestPlan(
+        LIVE, 0, RequestKind.DRAFT, LIVE_NAME, whole=True, throttle_at=8
+    )
     return plans

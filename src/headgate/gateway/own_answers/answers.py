@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from headgate.client.quota_messages import component_of, described, entity_steps, op_of
 from headgate.errors import ApiError, KafkaError, RemoteProtocolError, StoreError, StoreSilent
-from headgate.gateway.charging.plans import Kind
+from headgate.gateway.charging.plans import RequestKind
 from headgate.gateway.kept.limits import static_defaults
 from headgate.gateway.log import get_logger
 from headgate.gateway.loop.log_limit import LogLimit
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from headgate.gateway.connection.link import Link
     from headgate.gateway.kept.current import Current
     from headgate.gateway.loop.tasks import Threads
-    from headgate.gateway.own_answers.live import Live
+    from headgate.gateway.own_answers.live import LiveAnswers
     from headgate.gateway.own_answers.token_owners import TokenOwners
     from headgate.gateway.own_answers.topics import Topics
     from headgate.gateway.session.commands import Ask
@@ -87,7 +87,7 @@ class Answers:
         topics: Topics,
         token_owners: TokenOwners,
         trouble: Callable[[], str | None],
-        live: Live,
+        live: LiveAnswers,
     ) -> None:
         self.current = current
         self.slices = slices
@@ -196,13 +196,13 @@ class Answers:
             if ask.token_id is not None:
                 await self._token_owners.find(ask.token_id, link.listener)
                 link.resume(ask)
-            elif ask.plan.kind == Kind.MUTATION:
+            elif ask.plan.kind == RequestKind.MUTATION:
                 await mutations.charge(self, rules, link, ask)
             elif ask.plan.key == LIVE:
                 link.answer(ask, await self.live.answer(self, rules.broker_id, ask))
-            elif ask.plan.kind == Kind.OWN_VERSIONS:
+            elif ask.plan.kind == RequestKind.OWN_VERSIONS:
                 link.answer(ask, draft_answers.versions(ask))
-            elif ask.plan.kind == Kind.DRAFT:
+            elif ask.plan.kind == RequestKind.DRAFT:
                 link.answer(ask, await draft_answers.answer(self, ask, link.listener.name))
             elif ask.plan.key == apis.DESCRIBE_CLIENT_QUOTAS:
                 link.answer(ask, await self._describe(ask))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import HeadgateError
-from headgate.gateway.charging.plans import Kind
+from headgate.gateway.charging.plans import RequestKind
 from headgate.gateway.own_answers.denials import SMALL_BYTES
 from headgate.quota.key import format_value
 from headgate.store.broker_rules import BROKER_SETTINGS, base_setting
@@ -46,7 +46,7 @@ def _named(ask: Ask) -> tuple[Iterable[str], Iterable[str]]:
     if key == LIVE:
         asked = decode_request(LIVE, 0, ask.frame, ask.body_offset)
         return ("everybody" if asked.user is None else f"user={asked.user}",), ()
-    if ask.plan.kind == Kind.DRAFT:
+    if ask.plan.kind == RequestKind.DRAFT:
         if key != draft.ALTER_QUOTAS:
             return (), ()
         request: Any = draft.decode_request(key, ask.frame, draft.body_offset(ask.frame))

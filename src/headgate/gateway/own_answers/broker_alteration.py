@@ -187,7 +187,7 @@ class Alteration:
 
     def _results(
         self, response: configs.AlterConfigsResponse
-    ) -> Work[tuple[configs.AlterResult, ...]]:
+    ) -> Work[tuple[configs.ResourceResult, ...]]:
         """Return how it went: what the broker answered, with our errors, and our own results."""
         asked = {name for name, part in self._parts.items() if part.forwarded}
         results = []
@@ -227,10 +227,10 @@ class Alteration:
         return None
 
 
-def _result(broker: str, error: ApiError | None) -> configs.AlterResult:
+def _result(broker: str, error: ApiError | None) -> configs.ResourceResult:
     if error is None:
-        return configs.AlterResult(configs.BROKER, broker)
-    return configs.AlterResult(configs.BROKER, broker, int(error.code), error.message)
+        return configs.ResourceResult(configs.BROKER, broker)
+    return configs.ResourceResult(configs.BROKER, broker, int(error.code), error.message)
 
 
 def _some(names: Iterable[str]) -> str:

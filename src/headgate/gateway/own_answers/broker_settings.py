@@ -110,7 +110,7 @@ def _brokers(request: Any) -> Work[list[Any]]:
 def _refusing(ask: Ask, request: Any, error: ApiError) -> Work[bytes]:
     """Return an answer that refuses every resource of a request."""
     describing = ask.plan.key == apis.DESCRIBE_CONFIGS
-    made: Any = configs.DescribeResult if describing else configs.AlterResult
+    made: Any = configs.DescribeResult if describing else configs.ResourceResult
     told: dict[str, Any] = {"error_code": int(error.code), "error_message": error.message}
     results = []
     for resource in request.resources:
@@ -220,7 +220,8 @@ def our_values(
             config_source=configs.ConfigSource[told[0].source],
             is_default=told[0].source == BUILT_IN,
             synonyms=tuple(
-                configs.Synonym(s.name, s.value, configs.ConfigSource[s.source]) for s in told
+                configs.ResourceSynonym(s.name, s.value, configs.ConfigSource[s.source])
+                for s in told
             ),
             config_type=_STRING if base_setting(name) == OVERRIDES else _INT,
         )
@@ -239,7 +240,9 @@ def _quota_defaults(settings: Settings) -> tuple[configs.ConfigValue, ...]:
             text,
             read_only=True,
             config_source=configs.ConfigSource.STATIC_BROKER_CONFIG,
-            synonyms=(configs.Synonym(name, text, configs.ConfigSource.STATIC_BROKER_CONFIG),),
+            synonyms=(
+                configs.ResourceSynonym(name, text, configs.ConfigSource.STATIC_BROKER_CONFIG),
+            ),
             config_type=_LONG,
         )
         for name, key in QUOTA_DEFAULTS.items()

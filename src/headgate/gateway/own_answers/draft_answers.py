@@ -83,7 +83,7 @@ async def answer(answers: Answers, ask: Ask, listener: str) -> bytes:
             tool=ask.client_id or f"listener {listener}",
         )
         response = draft.AlterQuotasResponse(
-            await run(answers.altered(draft.AlteredEntry, request, results))
+            await run(answers.altered(draft.DraftAlteredEntry, request, results))
         )
     return await run(draft.encode_response_steps(key, ask.correlation_id, response))
 

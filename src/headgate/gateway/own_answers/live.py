@@ -26,7 +26,7 @@ from headgate.gateway.broker.pictured import (
     picture_steps,
     without_capacity,
 )
-from headgate.gateway.charging.plans import Kind
+from headgate.gateway.charging.plans import RequestKind
 from headgate.gateway.identity.identity import ANONYMOUS
 from headgate.gateway.kept.limits import static_defaults
 from headgate.live.effective import effective_of
@@ -65,7 +65,7 @@ async def _nothing_known() -> Mapping[int, str]:
     return {}
 
 
-class Live:
+class LiveAnswers:
     """
     What goes on at the brokers of one gateway.
 
@@ -117,7 +117,7 @@ class Live:
         """
         request = decode_request(LIVE, 0, ask.frame, ask.body_offset)
         principal = ask.principal
-        everywhere = ask.plan.kind == Kind.DRAFT
+        everywhere = ask.plan.kind == RequestKind.DRAFT
         if answers.may_administer(principal):
             picture = await self._picture(answers, broker_id, everywhere, request, MOST)
         elif request.user == principal != ANONYMOUS:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import RemoteProtocolError
-from headgate.gateway.charging.plans import Kind, Plan
+from headgate.gateway.charging.plans import RequestKind, RequestPlan
 from headgate.gateway.session import authentication, fetch, produce, relay
 from headgate.gateway.session.commands import Ask, PauseBroker, ResumeBroker
 from headgate.gateway.session.in_flight import InFlight, told_before
@@ -44,12 +44,12 @@ _ANSWER: Final = struct.Struct(">ii").unpack_from
 _ANSWER_PEEK: Final = 24
 """Bytes of an answer needed to charge it: throttle time, error and session of a Fetch."""
 # In Python 3.11 looking up an enum's member costs more than all that is done with it.
-_KIND_PRODUCE: Final = Kind.PRODUCE
-_KIND_FETCH: Final = Kind.FETCH
-_KIND_VERSIONS: Final = Kind.VERSIONS
-_KIND_SASL: Final = Kind.SASL
-_KIND_NEW_PRODUCER_ID: Final = Kind.NEW_PRODUCER_ID
-_KIND_SHARE_FETCH: Final = Kind.SHARE_FETCH
+_KIND_PRODUCE: Final = RequestKind.PRODUCE
+_KIND_FETCH: Final = RequestKind.FETCH
+_KIND_VERSIONS: Final = RequestKind.VERSIONS
+_KIND_SASL: Final = RequestKind.SASL
+_KIND_NEW_PRODUCER_ID: Final = RequestKind.NEW_PRODUCER_ID
+_KIND_SHARE_FETCH: Final = RequestKind.SHARE_FETCH
 
 
 @dataclass(slots=True, eq=False)
@@ -293,7 +293,7 @@ class AnswerReader:
         if asked[6] is not None:  # it is charged
             self._state.unanswered[0] = (*asked[:6], 0)
 
-    def _collect(self, plan: Plan, head: memoryview, frame_bytes: int) -> None:
+    def _collect(self, plan: RequestPlan, head: memoryview, frame_bytes: int) -> None:
         """Begin to collect an answer."""
         if frame_bytes > MAX_ANSWER_BYTES:
             raise RemoteProtocolError(

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import RemoteProtocolError
-from headgate.gateway.charging.plans import RAW_TOKEN, Plan
+from headgate.gateway.charging.plans import RAW_TOKEN, RequestPlan
 from headgate.gateway.session.commands import Ask
 from headgate.gateway.session.relay import collect_alone
 from headgate.wire.header import parse_request_header
@@ -31,7 +31,7 @@ on_request: Final = partial(collect_alone, MAX_REQUEST_BYTES)
 _INT: Final = struct.Struct(">i").unpack_from
 
 
-def take(state: SessionState, plan: Plan, frame: memoryview, now_ms: int) -> None:
+def take(state: SessionState, plan: RequestPlan, frame: memoryview, now_ms: int) -> None:
     """Take a SASL request or a bare token that was collected."""
     state.block()
     correlation_id, client_id, body = 0, None, 4
@@ -51,7 +51,11 @@ def take(state: SessionState, plan: Plan, frame: memoryview, now_ms: int) -> Non
 
 
 def pass_on(
-    state: SessionState, plan: Plan, correlation_id: int, body: int, frame: memoryview | bytes
+    state: SessionState,
+    plan: RequestPlan,
+    correlation_id: int,
+    body: int,
+    frame: memoryview | bytes,
 ) -> None:
     """Pass a SASL request or a bare token on, unless the identity refuses it."""
     identity = state.identity
@@ -67,7 +71,7 @@ def pass_on(
     state.unanswered.append((correlation_id, plan, len(frame) - 4, state.context, None, None, None))
 
 
-def answered(state: SessionState, plan: Plan, frame: Buffer) -> None:
+def answered(state: SessionState, plan: RequestPlan, frame: Buffer) -> None:
     """Show the identity a broker's answer; it takes a principal only when the broker accepts it."""
     before = state.identity.principal
     if plan is RAW_TOKEN:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from headgate.gateway.charging.fetch_hold import FetchHold
 from headgate.gateway.charging.lanes import Debts
-from headgate.gateway.charging.plans import Plan
+from headgate.gateway.charging.plans import RequestPlan
 from headgate.gateway.session.rewrite import Rewrite
 
 
@@ -76,7 +76,7 @@ class Ask:
     that delegation token's owner and calls ``Session.resume`` instead.
     """
 
-    plan: Plan
+    plan: RequestPlan
     correlation_id: int
     client_id: str | None
     body_offset: int

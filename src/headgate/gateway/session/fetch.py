@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.charging.fetch_gate import KEPT_BYTES
 from headgate.gateway.charging.fetch_hold import HELD, LITTLE, PASS, SHARE_HOLD_MS, FetchHold
-from headgate.gateway.charging.plans import Kind, Plan
+from headgate.gateway.charging.plans import RequestKind, RequestPlan
 from headgate.gateway.session.commands import AwaitTurn, WakeAt
 from headgate.gateway.session.in_flight import told_before
 from headgate.gateway.session.relay import (
@@ -34,7 +34,7 @@ _PACK_INT: Final = struct.Struct(">i").pack_into
 _SESSIONS_SINCE: Final = 7
 """Fetch sessions exist since this version (KIP-227)."""
 # In Python 3.11 looking up an enum's member costs more than all that is done with it.
-_KIND_FETCH: Final = Kind.FETCH
+_KIND_FETCH: Final = RequestKind.FETCH
 
 
 class FetchSession:
@@ -75,7 +75,7 @@ def on_request(
     pos: int,
     header: int,
     size: int,
-    plan: Plan,
+    plan: RequestPlan,
     correlation_id: int,
     now_ms: int,
 ) -> int:
@@ -109,7 +109,7 @@ def on_share_request(
     pos: int,
     header: int,
     size: int,
-    plan: Plan,
+    plan: RequestPlan,
     correlation_id: int,
     now_ms: int,
 ) -> int:
@@ -128,7 +128,9 @@ def on_share_request(
     return COLLECT
 
 
-def take_share_fetch(state: SessionState, plan: Plan, frame: memoryview, now_ms: int) -> None:
+def take_share_fetch(
+    state: SessionState, plan: RequestPlan, frame: memoryview, now_ms: int
+) -> None:
     """Pass on a ShareFetch that was collected, asking for no more than the quota's window."""
     _, version, correlation_id, _, body = parse_request_header(frame)
     context = state.context
@@ -163,7 +165,11 @@ def _session(state: SessionState) -> FetchSession:
 
 
 def _waits_for_turn(
-    state: SessionState, plan: Plan, keys: tuple[GateKey, ...], frame: memoryview, now_ms: int
+    state: SessionState,
+    plan: RequestPlan,
+    keys: tuple[GateKey, ...],
+    frame: memoryview,
+    now_ms: int,
 ) -> bool:
     """Whether a fetch is held for now; one that asks for no records never is."""
     if (state.hold is None or state.hold.idle) and not state.rules.gates.any_at(keys):
@@ -183,7 +189,7 @@ def _waits_for_turn(
 
 def _turn(
     state: SessionState,
-    plan: Plan,
+    plan: RequestPlan,
     context: Context,
     keys: tuple[GateKey, ...],
     since_ms: int,
@@ -208,7 +214,7 @@ def _turn(
 
 
 def _answer_way(
-    state: SessionState, plan: Plan, context: Context, data: memoryview, now_ms: int
+    state: SessionState, plan: RequestPlan, context: Context, data: memoryview, now_ms: int
 ) -> int:
     """
     Say what becomes of a Fetch's answer: PASS, HELD for its turn, or emptied (LITTLE).

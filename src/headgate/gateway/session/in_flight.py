@@ -6,18 +6,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from headgate.gateway.charging.plans import Kind, Plan
+from headgate.gateway.charging.plans import RequestKind, RequestPlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.headroom import Headroom
+    from headgate.gateway.charging.plans import RequestPlan
     from headgate.gateway.session.commands import Ask
     from headgate.wire.messages.produce import IdWalker
 
 InFlight: TypeAlias = (
-    "tuple[int, Plan, int, Context, frozenset[int] | None,"
+    "tuple[int, RequestPlan, int, Context, frozenset[int] | None,"
     " Callable[[bytes], bytes | Ask] | None, Headroom | int | None]"
 )
 """
@@ -31,7 +32,7 @@ charged before its answer comes, the claim is the throttle time to be told, in m
 IN_FLIGHT_BYTES: Final = 128
 """About what one unanswered request takes in memory."""
 # In Python 3.11 looking up an enum's member costs more than all that is done with it.
-_KIND_PRODUCE: Final = Kind.PRODUCE
+_KIND_PRODUCE: Final = RequestKind.PRODUCE
 
 
 class Passing:
@@ -72,7 +73,7 @@ class Collecting:
 
     passes_untouched: Final = False
 
-    def __init__(self, plan: Plan, frame: bytearray, left: int) -> None:
+    def __init__(self, plan: RequestPlan, frame: bytearray, left: int) -> None:
         self.plan = plan
         self.frame = frame
         self.left = left

@@ -22,7 +22,7 @@ class ClusterView(Protocol):
         """The upstream named brokers that have no address here yet."""
 
 
-class Identity(Protocol):
+class ClientIdentity(Protocol):
     """Who a client is; ``identity.Identity`` is the one that is used."""
 
     principal: str

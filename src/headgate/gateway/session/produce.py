@@ -24,7 +24,7 @@ from headgate.wire.header import parse_request_header
 from headgate.wire.messages import produce
 
 if TYPE_CHECKING:
-    from headgate.gateway.charging.plans import Plan
+    from headgate.gateway.charging.plans import RequestPlan
     from headgate.gateway.session.in_flight import InFlight
     from headgate.gateway.session.state import SessionState
 
@@ -47,7 +47,7 @@ def on_request(
     pos: int,
     header: int,
     size: int,
-    plan: Plan,
+    plan: RequestPlan,
     correlation_id: int,
     now_ms: int,
 ) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.gateway.charging.plans import Plan
+from headgate.gateway.charging.plans import RequestPlan
 from headgate.gateway.session import relay
 from headgate.gateway.session.commands import Ask
 from headgate.gateway.session.relay import collect_alone
@@ -32,7 +32,7 @@ def on_mutation(state: SessionState, *request: Any) -> int:
     return handler(state, *request)
 
 
-def take(state: SessionState, plan: Plan, frame: memoryview, now_ms: int) -> None:
+def take(state: SessionState, plan: RequestPlan, frame: memoryview, now_ms: int) -> None:
     """Ask the shell what becomes of a request that was collected."""
     _, _, correlation_id, client_id, body = parse_request_header(frame)
     state.block()

@@ -1,6 +1,6 @@
 """
-How requests are passed on: all of it for those that nothing is special about (``Kind``), and the
-last steps for the others.
+How requests are passed on: all of it for those that nothing is special about (``RequestKind``), and
+the last steps for the others.
 
 A handler of requests is a function that is called when a request's header has come. It returns a
 verdict that says what becomes of the request: ``PASSED``, ``WAITS``, ``INCOMPLETE`` or ``COLLECT``.
@@ -12,7 +12,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import RemoteProtocolError
-from headgate.gateway.charging.plans import Kind, Plan
+from headgate.gateway.charging.plans import RequestKind, RequestPlan
 from headgate.gateway.session.in_flight import Passing, told_before
 from headgate.gateway.session.mute import RESPONSE_SENT
 
@@ -32,8 +32,8 @@ COLLECT: Final = 3
 _INT: Final = struct.Struct(">i").unpack_from
 _PACK_INT: Final = struct.Struct(">i").pack_into
 # In Python 3.11 looking up an enum's member costs more than all that is done with it.
-_KIND_FETCH: Final = Kind.FETCH
-_KIND_PRODUCE: Final = Kind.PRODUCE
+_KIND_FETCH: Final = RequestKind.FETCH
+_KIND_PRODUCE: Final = RequestKind.PRODUCE
 
 
 def on_request(
@@ -42,7 +42,7 @@ def on_request(
     pos: int,
     header: int,
     size: int,
-    plan: Plan,
+    plan: RequestPlan,
     correlation_id: int,
     now_ms: int,
 ) -> int:
@@ -108,7 +108,7 @@ def collect_alone(
     pos: int,
     header: int,
     size: int,
-    plan: Plan,
+    plan: RequestPlan,
     correlation_id: int,
     now_ms: int,
 ) -> int:

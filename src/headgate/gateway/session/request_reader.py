@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from headgate.errors import RemoteProtocolError
-from headgate.gateway.charging.plans import MAX_VERSION, RAW_TOKEN, Kind, Plan
+from headgate.gateway.charging.plans import MAX_VERSION, RAW_TOKEN, RequestKind, RequestPlan
 from headgate.gateway.session import authentication, fetch, produce, questions, relay
 from headgate.gateway.session.held_bytes import HeldBytes
 from headgate.gateway.session.in_flight import Collecting, Passing
@@ -53,27 +53,27 @@ _HEAD_BYTES: Final = 14
 """A request's header up to the client id."""
 _BODY_PEEK: Final = 64
 """Bytes after the request header that suffice to read acks, or a fetch's limits, in place."""
-_BEFORE_LOGIN: Final = frozenset({Kind.SASL, Kind.VERSIONS, Kind.OWN_VERSIONS})
+_BEFORE_LOGIN: Final = frozenset({RequestKind.SASL, RequestKind.VERSIONS, RequestKind.OWN_VERSIONS})
 _PENDING: Final = (PENDING, THROTTLED_AND_PENDING)
 # In Python 3.11 looking up an enum's member costs more than all that is done with it.
-_KIND_RELAY: Final = Kind.RELAY
-_KIND_SHARE_FETCH: Final = Kind.SHARE_FETCH
+_KIND_RELAY: Final = RequestKind.RELAY
+_KIND_SHARE_FETCH: Final = RequestKind.SHARE_FETCH
 
-_ASKED: Final = (Kind.ASK, Kind.DRAFT, Kind.OWN_VERSIONS)
-Handler = Callable[["SessionState", memoryview, int, int, int, Plan, int, int], int]
-_HANDLER_OF: Final[Mapping[Kind, Handler]] = {
-    Kind.PRODUCE: produce.on_request,
-    Kind.FETCH: fetch.on_request,
-    Kind.SHARE_FETCH: fetch.on_share_request,
-    Kind.SASL: authentication.on_request,
-    Kind.MUTATION: questions.on_mutation,
+_ASKED: Final = (RequestKind.ASK, RequestKind.DRAFT, RequestKind.OWN_VERSIONS)
+Handler = Callable[["SessionState", memoryview, int, int, int, RequestPlan, int, int], int]
+_HANDLER_OF: Final[Mapping[RequestKind, Handler]] = {
+    RequestKind.PRODUCE: produce.on_request,
+    RequestKind.FETCH: fetch.on_request,
+    RequestKind.SHARE_FETCH: fetch.on_share_request,
+    RequestKind.SASL: authentication.on_request,
+    RequestKind.MUTATION: questions.on_mutation,
     **dict.fromkeys(_ASKED, questions.on_request),
 }
-_HANDLERS: Final = tuple(_HANDLER_OF.get(kind, relay.on_request) for kind in Kind)
-_TAKE: Final[Mapping[Kind, Callable[[SessionState, Plan, memoryview, int], None]]] = {
-    Kind.SHARE_FETCH: fetch.take_share_fetch,
-    Kind.SASL: authentication.take,
-    **dict.fromkeys((*_ASKED, Kind.MUTATION), questions.take),
+_HANDLERS: Final = tuple(_HANDLER_OF.get(kind, relay.on_request) for kind in RequestKind)
+_TAKE: Final[Mapping[RequestKind, Callable[[SessionState, RequestPlan, memoryview, int], None]]] = {
+    RequestKind.SHARE_FETCH: fetch.take_share_fetch,
+    RequestKind.SASL: authentication.take,
+    **dict.fromkeys((*_ASKED, RequestKind.MUTATION), questions.take),
 }
 
 
@@ -92,7 +92,7 @@ class RequestReader:
 
     __slots__ = ("_client_raw", "_head", "_plans", "_state", "_wanted", "held", "opened")
 
-    def __init__(self, state: SessionState, plans: Mapping[int, Plan]) -> None:
+    def __init__(self, state: SessionState, plans: Mapping[int, RequestPlan]) -> None:
         self._state = state
         self._plans = plans
         self.opened = False
@@ -345,7 +345,7 @@ class RequestReader:
         return self._collect(RAW_TOKEN, data, 0, size + 4, now_ms)
 
     def _collect(
-        self, plan: Plan, data: memoryview, pos: int, frame_bytes: int, now_ms: int
+        self, plan: RequestPlan, data: memoryview, pos: int, frame_bytes: int, now_ms: int
     ) -> int:
         """Take a request whole, now or when its rest has come; return where the next begins."""
         state = self._state
@@ -373,7 +373,7 @@ class RequestReader:
             self._client_raw = raw
         self._state.use_context()
 
-    def _must_stop(self, plan: Plan, key_version: int) -> bool:
+    def _must_stop(self, plan: RequestPlan, key_version: int) -> bool:
         """Whether too many requests are unanswered; raise for one before authentication."""
         state = self._state
         waiting = len(state.unanswered)
@@ -384,7 +384,7 @@ class RequestReader:
             self._refuse(key_version)
         return False
 
-    def _owes(self, plan: Plan, now_ms: int) -> bool:
+    def _owes(self, plan: RequestPlan, now_ms: int) -> bool:
         """Whether the client waits for closed connections' debts (``lanes``); if so, mute it."""
         state = self._state
         until_ms = state.debts_end_ms(plan, now_ms)
@@ -428,7 +428,7 @@ class RequestReader:
         if size < MIN_REQUEST_BYTES:
             raise RemoteProtocolError(f"a request of {size} bytes; none is that short")
 
-    def _unknown(self, key_version: int) -> Plan:
+    def _unknown(self, key_version: int) -> RequestPlan:
         """Let any version of ApiVersions pass, as a broker answers all; refuse the rest."""
         if key_version >> 16 != API_VERSIONS:
             self._refuse(key_version)
@@ -448,7 +448,7 @@ class RequestReader:
         )
 
 
-def _bad_client_id(plan: Plan, client_length: int, size: int) -> RemoteProtocolError:
+def _bad_client_id(plan: RequestPlan, client_length: int, size: int) -> RemoteProtocolError:
     return RemoteProtocolError(
         f"{plan.name} v{plan.version}: a client id of {client_length} bytes in a request of {size}"
     )

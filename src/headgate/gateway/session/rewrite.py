@@ -17,7 +17,7 @@ from headgate.wire.messages.addresses import REWRITERS, Book, name_controller
 from headgate.wire.throttle import finding_throttle
 
 if TYPE_CHECKING:
-    from headgate.gateway.charging.plans import Plan
+    from headgate.gateway.charging.plans import RequestPlan
     from headgate.gateway.session.interfaces import ClusterView
 
 STEPS_AT_ONCE: Final = 2
@@ -93,7 +93,7 @@ class Rewrite:
         came_ms: when all of it had come, epoch ms.
     """
 
-    plan: Plan
+    plan: RequestPlan
     frame: Any
     work: Work[Rewritten]
     came_ms: int
@@ -121,12 +121,12 @@ class Rewriter:
         """Size of the pending answer, and of the copy that is made of it."""
         return 0 if self.pending is None else 2 * len(self.pending.frame)
 
-    def whole(self, plan: Plan, frame: Buffer) -> Buffer:
+    def whole(self, plan: RequestPlan, frame: Buffer) -> Buffer:
         """Return an answer with our addresses, in one piece: it is short."""
         return self.shown(finish(self._work(plan, frame)))
 
     def at_once(
-        self, plan: Plan, frame: Buffer, now_ms: int, *, owned: bool
+        self, plan: RequestPlan, frame: Buffer, now_ms: int, *, owned: bool
     ) -> Rewritten | Rewrite:
         """
         Return an answer with our addresses, or what is now ``pending`` if it is long.
@@ -153,5 +153,5 @@ class Rewriter:
             self._cluster.unknown_brokers(rewritten.hidden)
         return rewritten.frame
 
-    def _work(self, plan: Plan, frame: Buffer) -> Work[Rewritten]:
+    def _work(self, plan: RequestPlan, frame: Buffer) -> Work[Rewritten]:
         return rewriting(plan.key, plan.version, frame, self._cluster.addresses)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import RemoteProtocolError
 from headgate.gateway.charging.fetch_gate import SET_BACK_MS
-from headgate.gateway.charging.plans import Plan
+from headgate.gateway.charging.plans import RequestPlan
 from headgate.gateway.session import authentication, questions
 from headgate.gateway.session.answer_reader import AnswerReader
 from headgate.gateway.session.commands import Ask, Command, ResumeBroker, WakeAt
@@ -64,7 +64,7 @@ class Session:
     def __init__(
         self,
         state: SessionState,
-        plans: Mapping[int, Plan],
+        plans: Mapping[int, RequestPlan],
         cluster: ClusterView,
         *,
         pass_unknown: bool = False,

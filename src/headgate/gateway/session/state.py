@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.charging.lanes import MOST_WAITING, Debts
-from headgate.gateway.charging.plans import Kind, Plan
+from headgate.gateway.charging.plans import RequestKind, RequestPlan
 from headgate.gateway.session.commands import Ask, AwaitTurn, Close, Command, Continue, WakeAt
 from headgate.gateway.session.in_flight import Passing, told_before
 from headgate.gateway.session.mute import (
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from headgate.gateway.charging.told import Told
     from headgate.gateway.session.fetch import FetchSession
     from headgate.gateway.session.in_flight import Collecting, InFlight
-    from headgate.gateway.session.interfaces import Identity
+    from headgate.gateway.session.interfaces import ClientIdentity
     from headgate.throttle.controller_mutation import MutationQuota
     from headgate.throttle.line import Place
 
 # In Python 3.11 looking up an enum's member costs more than all that is done with it.
-_KIND_PRODUCE: Final = Kind.PRODUCE
+_KIND_PRODUCE: Final = RequestKind.PRODUCE
 BUDGET: Final = 400
 """Most units of work in one callback; beyond it others are served first. Most clients have less in
 flight than it allows."""
 MAX_UNKNOWN_BYTES: Final = 524_288
 """Largest request before authentication is over."""
-CHARGED_BY_ANSWER: Final = frozenset({Kind.FETCH, Kind.SHARE_FETCH})
+CHARGED_BY_ANSWER: Final = frozenset({RequestKind.FETCH, RequestKind.SHARE_FETCH})
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +63,8 @@ class SessionState:
         known: the client has been authenticated.
         tokens: bare SASL tokens pass, not Kafka's frames.
         max_bytes: the largest request that the client may send now.
-        entered: kinds of requests that have waited for earlier connections' debts (``Plan.bit``).
+        entered: kinds of requests that have waited for earlier connections' debts
+            (``RequestPlan.bit``).
         repays: kinds whose next charge may repay such a debt.
         to_broker: what is to be sent to the broker, in pieces.
         to_client: what is to be sent to the client, in pieces.
@@ -101,7 +102,7 @@ class SessionState:
     """
 
     rules: Enforcement
-    identity: Identity
+    identity: ClientIdentity
     _: KW_ONLY
     max_request_bytes: int = 104_857_600
     client_ip: str = ""
@@ -235,7 +236,7 @@ class SessionState:
             place.leave()
         self.places.clear()
 
-    def debts_end_ms(self, plan: Plan, now_ms: int) -> int:
+    def debts_end_ms(self, plan: RequestPlan, now_ms: int) -> int:
         """Return when closed connections' debts let the first request of a kind pass, epoch ms."""
         # Differs: a newcomer waits for the mute that a closed connection of its quota-id left;
         # Kafka forgets it.
@@ -262,7 +263,7 @@ class SessionState:
             self.told = debts.waits_by
         return until_ms
 
-    def repaid(self, plan: Plan, now_ms: int) -> None:
+    def repaid(self, plan: RequestPlan, now_ms: int) -> None:
         """Note that a request is charged of a kind that may have waited for a debt."""
         if self._own_debts().charged(plan.owes, now_ms):
             self.repays = 0
@@ -278,7 +279,9 @@ class SessionState:
 
     # --- what is charged --------------------------------------------------------------------
 
-    def charge(self, plan: Plan, context: Context, size: int, upstream_ms: int, now_ms: int) -> int:
+    def charge(
+        self, plan: RequestPlan, context: Context, size: int, upstream_ms: int, now_ms: int
+    ) -> int:
         """
         Charge a request that is neither a Produce nor a fetch.
 

@@ -42,7 +42,7 @@ LEAST: Final = 0.02
 _TYPES: Final = (QuotaType.PRODUCER_BYTE_RATE, QuotaType.CONSUMER_BYTE_RATE)
 
 
-class Seen(NamedTuple):
+class QuotaIdPeriod(NamedTuple):
     """What a period showed of one quota-id at one broker, and its cluster-wide quota."""
 
     type: str
@@ -52,7 +52,7 @@ class Seen(NamedTuple):
     observation: Observation
 
 
-class Part(NamedTuple):
+class BrokerSplit(NamedTuple):
     """A broker's split of one quota-id, and the quota that was divided; units per second."""
 
     type: str
@@ -62,7 +62,7 @@ class Part(NamedTuple):
     quota: float
 
 
-class Observed(msgspec.Struct):
+class WorkerObservation(msgspec.Struct):
     """
     What a worker's period showed.
 
@@ -74,7 +74,7 @@ class Observed(msgspec.Struct):
 
     brokers: list[int]
     fronted: bool
-    seen: list[Seen]
+    seen: list[QuotaIdPeriod]
 
 
 class Assigned(msgspec.Struct):
@@ -86,12 +86,12 @@ class Assigned(msgspec.Struct):
         valid_until_ms: epoch ms; whatever comes later than that is out of date.
     """
 
-    parts: list[Part]
+    parts: list[BrokerSplit]
     valid_until_ms: int
 
 
 T = TypeVar("T")
-_OBSERVED: Final = msgspec.msgpack.Decoder(Observed)
+_OBSERVED: Final = msgspec.msgpack.Decoder(WorkerObservation)
 _NOTHING: Final = msgspec.msgpack.Decoder(None)
 _ASSIGNED: Final = msgspec.msgpack.Decoder(Assigned)
 
@@ -111,7 +111,7 @@ class FleetSplitter:
         # for a worker that hangs now may not have taken the last one.
         self._given: dict[tuple[str, Tags], dict[int, list[tuple[float, int]]]] = {}
 
-    def round(self, observed: Mapping[int, Observed], now_ms: int) -> dict[int, Assigned]:
+    def round(self, observed: Mapping[int, WorkerObservation], now_ms: int) -> dict[int, Assigned]:
         """
         Compute the splits of the next period.
 
@@ -131,7 +131,7 @@ class FleetSplitter:
             if (alive := {b: left for b, its in given.items() if (left := _alive(its, now_ms))})
         }
         until_ms = now_ms + self._valid_ms
-        parts: dict[int, list[Part]] = {broker: [] for broker in fronted}
+        parts: dict[int, list[BrokerSplit]] = {broker: [] for broker in fronted}
         for kind, splitter in self._splitters.items():
             quotas: dict[Tags, float] = {}
             shown: dict[int, dict[Tags, Observation]] = {broker: {} for broker in fronted}
@@ -149,7 +149,7 @@ class FleetSplitter:
                 given = self._given.setdefault((kind, tags), {})
                 for broker, split in splits.items():
                     given.setdefault(broker, []).append((split, until_ms))
-                    parts[broker].append(Part(str(kind), *tags, split, quotas[tags]))
+                    parts[broker].append(BrokerSplit(str(kind), *tags, split, quotas[tags]))
         return {broker: Assigned(its, until_ms) for broker, its in parts.items()}
 
     def _budget(
@@ -222,10 +222,10 @@ class WorkersPart:
 
     def observe(self, managers: Managers | None, brokers: list[int], now_ms: int) -> Work[bytes]:
         """Return, in steps, what the period since the last question showed."""
-        seen: list[Seen] = []
+        seen: list[QuotaIdPeriod] = []
         if managers is not None:
             yield from _look(managers, now_ms, seen)
-        return msgspec.msgpack.encode(Observed(brokers, managers is not None, seen))
+        return msgspec.msgpack.encode(WorkerObservation(brokers, managers is not None, seen))
 
     def assign(
         self, managers: Managers | None, body: bytes, clock: Callable[[], int]
@@ -256,7 +256,7 @@ def _bps(managers: Managers) -> Iterator[tuple[QuotaType, BpsQuotaManager]]:
     yield _TYPES[1], managers.fetch_bps
 
 
-def _look(managers: Managers, now_ms: int, seen: list[Seen]) -> Work[None]:
+def _look(managers: Managers, now_ms: int, seen: list[QuotaIdPeriod]) -> Work[None]:
     for kind, manager in _bps(managers):
         if not manager.enabled:
             continue
@@ -264,6 +264,6 @@ def _look(managers: Managers, now_ms: int, seen: list[Seen]) -> Work[None]:
         for count, (tags, observation) in enumerate(observed.items(), 1):
             quota = manager.quota(tags)
             if quota < UNLIMITED:
-                seen.append(Seen(str(kind), *tags, quota, observation))
+                seen.append(QuotaIdPeriod(str(kind), *tags, quota, observation))
             if not count % FEW:
                 yield

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headgate.gateway.charging.client import ClientConnection
     from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.managers import Sensors
-    from headgate.gateway.charging.plans import Plan
+    from headgate.gateway.charging.plans import RequestPlan
     from headgate.quota.entity import QuotaEntity
     from headgate.quota.key import QuotaKey
     from headgate.throttle.registry import Throttle
@@ -116,7 +116,7 @@ class UsageJournal(Journal):
         self,
         client: ClientConnection,
         context: Context,
-        plan: Plan,
+        plan: RequestPlan,
         quota_type: str,
         t_ms: int,
         amount: float,
@@ -176,7 +176,7 @@ class UsageJournal(Journal):
         kind: str,
         client: ClientConnection,
         context: Context,
-        plan: Plan | None,
+        plan: RequestPlan | None,
         quota_type: str,
         t_ms: int,
         amount: float | None,
@@ -249,7 +249,7 @@ class UsageJournal(Journal):
         self,
         client: ClientConnection,
         context: Context,
-        plan: Plan | None,
+        plan: RequestPlan | None,
         kind: str,
         quota_type: str,
         user: str,

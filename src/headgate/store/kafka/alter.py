@@ -22,16 +22,16 @@ from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import FilterComponent
 from headgate.quota.table import QuotaTable
-from headgate.store.base import FOREIGN, KeyChange, Origin
+from headgate.store.base import FOREIGN, ChangeOrigin, KeyChange
 from headgate.store.deadline import NOTHING, UNSURE, left_s
 from headgate.store.identity import check_revision
 from headgate.store.kafka.client import CALL_TIMEOUT_S, RETRIABLE, KafkaClient
 from headgate.store.kafka.codec import by_entity
 from headgate.store.kafka.state import (
     At,
+    PendingChange,
     Record,
     TopicState,
-    Turn,
     history_record,
     quota_record,
     turn_record,
@@ -71,7 +71,7 @@ class _Held:
     ``became`` says what became of the change, should Kafka or the topic stop answering.
     """
 
-    turn: Turn
+    turn: PendingChange
     since: float = 0.0
     became: str = NOTHING
 
@@ -102,7 +102,7 @@ class KafkaAlterer:
         in_kafka: Sequence[QuotaAlteration],
         in_topic: Sequence[QuotaAlteration],
         known: QuotaTable,
-        origin: Origin,
+        origin: ChangeOrigin,
         at_revision: int | None,
     ) -> dict[QuotaEntity, ApiError]:
         """
@@ -125,7 +125,7 @@ class KafkaAlterer:
         if not in_kafka:
             self._alter_topic(in_topic, origin, at_revision)
             return {}
-        turn = _Held(Turn.of(new_id(), self.clock_ms(), origin, in_kafka, known))
+        turn = _Held(PendingChange.of(new_id(), self.clock_ms(), origin, in_kafka, known))
         try:
             return self._alter_kafka(turn, in_kafka, in_topic, origin, at_revision)
         except StoreSilent as exc:
@@ -136,7 +136,7 @@ class KafkaAlterer:
         turn: _Held,
         in_kafka: Sequence[QuotaAlteration],
         in_topic: Sequence[QuotaAlteration],
-        origin: Origin,
+        origin: ChangeOrigin,
         at_revision: int | None,
     ) -> dict[QuotaEntity, ApiError]:
         """Make the changes in our turn; return the errors of the controller."""
@@ -172,7 +172,7 @@ class KafkaAlterer:
         return errors
 
     def _alter_topic(
-        self, in_topic: Sequence[QuotaAlteration], origin: Origin, at_revision: int | None
+        self, in_topic: Sequence[QuotaAlteration], origin: ChangeOrigin, at_revision: int | None
     ) -> None:
         """Change quotas that the topic keeps."""
         stamp = (self.clock_ms(), origin)
@@ -233,7 +233,7 @@ class KafkaAlterer:
             if done:
                 return
 
-    def _settle(self, dead: Turn) -> None:
+    def _settle(self, dead: PendingChange) -> None:
         """Record what the process with the turn changed, and give the turn back for it."""
         left = self._left_by(dead)
 
@@ -278,7 +278,7 @@ class KafkaAlterer:
             retriable=True,
         )
 
-    def _left_by(self, dead: Turn) -> list[Record]:
+    def _left_by(self, dead: PendingChange) -> list[Record]:
         """Return history records of the changes that a process made before it died."""
         if not dead.ops:
             return []
@@ -294,7 +294,7 @@ class KafkaAlterer:
             if found.get(at[0], {}).get(at[1]) == after != last[at]
         ]
 
-    def _give_up(self, turn: Turn) -> None:
+    def _give_up(self, turn: PendingChange) -> None:
         """Give the turn back after a failure; if that fails too, the next process settles it."""
         try:
             self._settle(turn)
@@ -412,7 +412,7 @@ def _changing(alteration: QuotaAlteration, values: Mapping[At, float | None]) ->
 def _topic_changes(
     state: TopicState,
     alterations: Sequence[QuotaAlteration],
-    stamp: tuple[int, Origin],
+    stamp: tuple[int, ChangeOrigin],
     told: Sequence[Record] = (),
 ) -> list[Record]:
     """Return the records that change quotas of the topic, and the history: ``told`` and theirs."""

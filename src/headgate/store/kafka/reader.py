@@ -45,7 +45,7 @@ class FewLines(logging.Filter):
 log.addFilter(FewLines())
 
 
-class TopicReader:
+class QuotaTopicReader:
     """
     Reads the topic from its beginning, on a thread of its own.
 

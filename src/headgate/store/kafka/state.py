@@ -20,9 +20,9 @@ from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable
 from headgate.store.base import (
     AuditEvent,
+    ChangeOrigin,
     HistoryEntry,
     KeyChange,
-    Origin,
     Recorded,
     json_bytes,
     number,
@@ -50,7 +50,7 @@ class Record(NamedTuple):
     value: bytes | None
 
 
-class Turn(NamedTuple):
+class PendingChange(NamedTuple):
     """
     The change of Kafka's own quotas that is under way; there is one at a time.
 
@@ -63,7 +63,7 @@ class Turn(NamedTuple):
 
     id: str
     t_ms: int
-    origin: Origin
+    origin: ChangeOrigin
     ops: Mapping[At, tuple[float | None, float | None]]
 
     @classmethod
@@ -71,10 +71,10 @@ class Turn(NamedTuple):
         cls,
         id_: str,
         t_ms: int,
-        origin: Origin,
+        origin: ChangeOrigin,
         alterations: Sequence[QuotaAlteration],
         known: QuotaTable,
-    ) -> Turn:
+    ) -> PendingChange:
         """Return the turn for alterations; without ops if there are more than ``MOST_TURN_OPS``."""
         ops = {
             (a.entity, op.key): (known.get(a.entity, op.key), op.value)
@@ -89,7 +89,7 @@ class TopicState:
 
     def __init__(self) -> None:
         self.identity: StoreIdentity | None = None
-        self.turn: Turn | None = None
+        self.turn: PendingChange | None = None
         self.quotas: dict[QuotaEntity, dict[QuotaKey, float]] = {}
         self.brokers: dict[str, dict[str, str]] = {}
         self.leases: dict[str, LeaseRecord] = {}
@@ -231,7 +231,7 @@ def is_change(record: Record) -> bool:
     return kind in ("quota", "broker") or (kind == "history" and record.value is not None)
 
 
-def turn_record(turn: Turn | None) -> Record:
+def turn_record(turn: PendingChange | None) -> Record:
     """Return the record that takes the turn, or gives it back."""
     if turn is None:
         return Record(_key(kind="turn"), None)
@@ -252,17 +252,17 @@ def _lease(value: Any) -> LeaseRecord:
     return LeaseRecord(owner, epoch, mark, int(value.get("ttl_ms", 0)))
 
 
-def _turn(value: Any) -> Turn:
+def _turn(value: Any) -> PendingChange:
     ops = {
         (entity_from_path(path), QuotaKey.parse(key)): (number(before), number(after))
         for path, key, before, after in value["ops"]
     }
-    return Turn(str(value["id"]), int(value["t_ms"]), Origin.of(value), ops)
+    return PendingChange(str(value["id"]), int(value["t_ms"]), ChangeOrigin.of(value), ops)
 
 
 def history_record(
     id_: str,
-    stamp: tuple[int, Origin],
+    stamp: tuple[int, ChangeOrigin],
     entity: QuotaEntity,
     changes: Iterable[tuple[QuotaKey, float | None, float | None]],
 ) -> Record:

@@ -26,8 +26,8 @@ from headgate.store.base import (
     FOREIGN,
     AuditEvent,
     BrokerConfigs,
+    ChangeOrigin,
     HistoryEntry,
-    Origin,
     resolvable,
 )
 from headgate.store.broker_rules import Told
@@ -225,7 +225,12 @@ class KafkaStore(QuotaStore):
     # --- changing
 
     def _alter(
-        self, checked: Validated, origin: Origin, *, validate_only: bool, at_revision: int | None
+        self,
+        checked: Validated,
+        origin: ChangeOrigin,
+        *,
+        validate_only: bool,
+        at_revision: int | None,
     ) -> list[AlterResult]:
         """Kafka's keys go to Kafka, the others to the topic."""
         results, accepted = checked

@@ -30,7 +30,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from headgate.errors import StoreError, StoreSilent
 from headgate.store.deadline import LimitedLock, left_s
-from headgate.store.kafka.reader import TopicReader
+from headgate.store.kafka.reader import QuotaTopicReader
 from headgate.store.kafka.reader import log as librdkafka_log
 from headgate.store.kafka.state import Expected, Record, TopicState
 
@@ -96,7 +96,7 @@ class QuotaTopic:
         self._partition = TopicPartition(topic, 0)
         # Held while the reader is started, or started again.
         self._start_lock = LimitedLock(f"topic {topic}", threading.Lock())
-        self._reader: TopicReader | None = None
+        self._reader: QuotaTopicReader | None = None
 
     # --- whether there is a topic
 
@@ -156,10 +156,12 @@ class QuotaTopic:
         """Read from now on, if there is a topic; returns whether there is."""
         with self._start_lock:
             if self._reader is None and self._exists():
-                self._reader = TopicReader(self._topic, self._topic_id(), self._config, self._take)
+                self._reader = QuotaTopicReader(
+                    self._topic, self._topic_id(), self._config, self._take
+                )
             return self._reader is not None
 
-    def _forget(self, reader: TopicReader) -> None:
+    def _forget(self, reader: QuotaTopicReader) -> None:
         """Stop reading, and forget what was read. Under ``_start_lock``."""
         reader.close()
         self._reader = None

@@ -46,7 +46,7 @@ def translated(path: Path) -> Iterator[None]:
         raise StoreError(f"the quota store {path} is damaged ({said}); bring a copy back") from exc
 
 
-class OpenFile:
+class OpenDatabase:
     """
     A connection, and the device and inode of the file that it is to.
 

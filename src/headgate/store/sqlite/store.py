@@ -25,8 +25,8 @@ from headgate.quota.table import QuotaTable, TableDelta, table_delta
 from headgate.store.base import (
     AuditEvent,
     BrokerConfigs,
+    ChangeOrigin,
     HistoryEntry,
-    Origin,
     resolvable,
 )
 from headgate.store.broker_rules import Told
@@ -34,7 +34,7 @@ from headgate.store.deadline import NOTHING, LimitedLock
 from headgate.store.identity import StoreIdentity, check_revision, replaced
 from headgate.store.leases import LeaseTaker
 from headgate.store.sqlite import rows
-from headgate.store.sqlite.file import OpenFile, free_bytes, translated
+from headgate.store.sqlite.file import OpenDatabase, free_bytes, translated
 from headgate.store.sqlite.lease import SqliteLeases
 from headgate.store.sqlite.migrations import migrate, newer, pending
 from headgate.store.sqlite.place import refuse_network_file_system
@@ -93,15 +93,15 @@ class SqliteStore(QuotaStore):
         # Why a change couldn't be written; "" once a probe was written.
         self._full = ""
         self._probe_at = 0.0
-        self._writer: OpenFile | None = None
+        self._writer: OpenDatabase | None = None
         self._leases = LeaseTaker(SqliteLeases(self._transaction, clock_ms))
         self._reader = self._open(create=create)
         self._begin(create, self._refresh)
 
-    def _open(self, *, create: bool) -> OpenFile:
+    def _open(self, *, create: bool) -> OpenDatabase:
         """Open the file for reading."""
         with translated(self.path), contextlib.ExitStack() as opened:
-            file = OpenFile(self.path, create=create)
+            file = OpenDatabase(self.path, create=create)
             opened.callback(file.close)
             unknown = newer(file.db)
             if unknown:
@@ -159,7 +159,7 @@ class SqliteStore(QuotaStore):
         known = self._identity
         with translated(self.path), contextlib.ExitStack() as opened:
             try:
-                file = OpenFile(self.path, create=self._create and known is None)
+                file = OpenDatabase(self.path, create=self._create and known is None)
             except StoreError as exc:
                 if known is None:
                     raise
@@ -233,7 +233,7 @@ class SqliteStore(QuotaStore):
         self._refresh()
         if time.monotonic() >= self._check_at:
             with translated(self.path):
-                file = OpenFile(self.path, create=False)
+                file = OpenDatabase(self.path, create=False)
                 try:
                     said = file.db.execute("PRAGMA quick_check(1)").fetchone()[0]
                 finally:
@@ -308,7 +308,12 @@ class SqliteStore(QuotaStore):
             raise
 
     def _alter(
-        self, checked: Validated, origin: Origin, *, validate_only: bool, at_revision: int | None
+        self,
+        checked: Validated,
+        origin: ChangeOrigin,
+        *,
+        validate_only: bool,
+        at_revision: int | None,
     ) -> list[AlterResult]:
         """All accepted entities change in one transaction."""
         results, accepted = checked

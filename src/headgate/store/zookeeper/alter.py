@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from headgate.errors import ApiError, InvalidQuota, StoreError, StoreSilent
 from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.entity import QuotaEntity
-from headgate.store.base import Origin
+from headgate.store.base import ChangeOrigin
 from headgate.store.deadline import NOTHING, left_s
 from headgate.store.identity import StoreIdentity, moved_on
 from headgate.store.zookeeper.change import decide, reads_of
 from headgate.store.zookeeper.client import ZkClient
 from headgate.store.zookeeper.history import ZkHistory
 from headgate.store.zookeeper.identity import count_step, node_of
-from headgate.store.zookeeper.znodes import Conflict, Interrupted, Step
+from headgate.store.zookeeper.znodes import Conflict, Interrupted, TransactionStep
 
 #: Entities that are altered together, with all their transactions in flight.
 BATCH = 250
@@ -28,7 +28,7 @@ PATIENCE_S = 60.0
 
 
 #: An alteration and the steps that make it happen.
-_Todo = tuple[QuotaAlteration, list[Step]]
+_Todo = tuple[QuotaAlteration, list[TransactionStep]]
 
 
 def insist(failed: str, check_same: Callable[[], None], tried: Callable[[], bool]) -> None:
@@ -65,7 +65,7 @@ class ZkAlterer:
     clock_ms: Callable[[], int]
     check_same: Callable[[], None]
     id: str
-    origin: Origin
+    origin: ChangeOrigin
     at_revision: int | None
     errors: dict[QuotaEntity, ApiError] = field(default_factory=dict)
     _done: int = 0  # transactions that happened

@@ -12,7 +12,7 @@ from headgate.store.zookeeper.change import notice_step
 from headgate.store.zookeeper.client import ZkClient, settled
 from headgate.store.zookeeper.layout import BROKERS, KAFKA_HOME, encode_config
 from headgate.store.zookeeper.read import config_at, settings_in
-from headgate.store.zookeeper.znodes import Step
+from headgate.store.zookeeper.znodes import TransactionStep
 
 
 def read(client: ZkClient) -> BrokerConfigs:
@@ -32,7 +32,7 @@ def alter(
     client: ZkClient,
     broker: str,
     ops: Mapping[str, str | None],
-    more: Callable[[Mapping[str, str], Mapping[str, str | None]], list[Step]],
+    more: Callable[[Mapping[str, str], Mapping[str, str | None]], list[TransactionStep]],
 ) -> BaseException | None:
     """
     Set and remove settings of a broker, in one transaction.
@@ -59,7 +59,7 @@ def alter(
     new = {k: v for k, v in {**config, **changed}.items() if v is not None}
     verb, version = ("create", -1) if node is None else ("set", node.version)
     steps = [
-        Step(verb, path, encode_config(new), version),
+        TransactionStep(verb, path, encode_config(new), version),
         notice_step(KAFKA_HOME, f"brokers/{name}"),
         *more(config, changed),
     ]

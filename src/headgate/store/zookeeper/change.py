@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from headgate.errors import MALFORMED
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
-from headgate.store.base import KeyChange, Origin, Recorded, json_bytes
+from headgate.store.base import ChangeOrigin, KeyChange, Recorded, json_bytes
 from headgate.store.zookeeper.layout import (
     CHANGE_PREFIX,
     CHANGES,
@@ -34,9 +34,9 @@ from headgate.store.zookeeper.layout import (
     history_node,
     home_of,
 )
-from headgate.store.zookeeper.znodes import Node, Step
+from headgate.store.zookeeper.znodes import TransactionStep, Znode
 
-Nodes = Mapping[str, Node | None]
+Nodes = Mapping[str, Znode | None]
 
 
 def reads_of(alteration: QuotaAlteration) -> list[str]:
@@ -50,7 +50,9 @@ def reads_of(alteration: QuotaAlteration) -> list[str]:
     return [history_node(path), *paths]
 
 
-def decide(alteration: QuotaAlteration, nodes: Nodes, *, t_ms: int, origin: Origin) -> list[Step]:
+def decide(
+    alteration: QuotaAlteration, nodes: Nodes, *, t_ms: int, origin: ChangeOrigin
+) -> list[TransactionStep]:
     """
     Return the steps of the transaction that alters an entity; none: nothing to do.
 
@@ -64,7 +66,7 @@ def decide(alteration: QuotaAlteration, nodes: Nodes, *, t_ms: int, origin: Orig
         InvalidQuota: a znode holds something that isn't a configuration; it is not overwritten.
     """
     entity = alteration.entity
-    steps: list[Step] = []
+    steps: list[TransactionStep] = []
     changed: list[KeyChange] = []
     for home in HOMES:
         ops = [op for op in alteration.ops if op.key.is_known and home_of(op.key) == home]
@@ -77,13 +79,15 @@ def decide(alteration: QuotaAlteration, nodes: Nodes, *, t_ms: int, origin: Orig
     if changed:
         folder = history_node(entity.path)
         steps.append(unchanged_step(folder, nodes[folder]))
-        steps.append(Step("sequence", f"{folder}/e_", encode_history(t_ms, origin, changed)))
+        steps.append(
+            TransactionStep("sequence", f"{folder}/e_", encode_history(t_ms, origin, changed))
+        )
     return steps
 
 
 def _decide_home(
     home: str, entity: QuotaEntity, ops: Sequence[Op], nodes: Nodes
-) -> tuple[list[Step], list[KeyChange]]:
+) -> tuple[list[TransactionStep], list[KeyChange]]:
     path = entity.path
     links = chain(home, path)
     target = links[-1]
@@ -104,16 +108,20 @@ def _decide_home(
             new[key.name] = encode_value(key, value)
         if before != value:
             changed.append(KeyChange(key, before, value))
-    steps: list[Step] = []
+    steps: list[TransactionStep] = []
     if new != config:
         steps += write_config(links, new, nodes)
     if older_path and older_node and new_older != older:
         # The older layout is written only to remove what was cleared.
-        steps.append(Step("set", older_path, encode_config(new_older), older_node.version))
+        steps.append(
+            TransactionStep("set", older_path, encode_config(new_older), older_node.version)
+        )
     return steps, changed
 
 
-def write_config(links: list[str], config: Mapping[str, str], nodes: Nodes) -> list[Step]:
+def write_config(
+    links: list[str], config: Mapping[str, str], nodes: Nodes
+) -> list[TransactionStep]:
     """
     Return the steps that give an entity's znode a configuration, or take the znode away.
 
@@ -126,22 +134,22 @@ def write_config(links: list[str], config: Mapping[str, str], nodes: Nodes) -> l
     target = links[-1]
     node = nodes[target]
     if node is None:
-        parents = [Step("create", link) for link in links[:-1] if nodes[link] is None]
-        return [*parents, Step("create", target, encode_config(config))]
+        parents = [TransactionStep("create", link) for link in links[:-1] if nodes[link] is None]
+        return [*parents, TransactionStep("create", target, encode_config(config))]
     if config or node.children:
-        return [Step("set", target, encode_config(config), node.version)]
+        return [TransactionStep("set", target, encode_config(config), node.version)]
     # The znode goes with its last key, and so do parents that this leaves empty.
     # Source: AdminZkClient.tryCleanQuotaNodes.
-    steps = [Step("delete", target, None, node.version)]
+    steps = [TransactionStep("delete", target, None, node.version)]
     for link in reversed(links[:-1]):
         parent = nodes[link]
         if parent is None or parent.children != 1 or decode_config(parent.data):
             break
-        steps.append(Step("delete", link, None, parent.version))
+        steps.append(TransactionStep("delete", link, None, parent.version))
     return steps
 
 
-def unchanged_step(folder: str, before: Node | None) -> Step:
+def unchanged_step(folder: str, before: Znode | None) -> TransactionStep:
     """
     Return the step that fails if an entity was changed since it was read, and counts this change.
 
@@ -153,19 +161,19 @@ def unchanged_step(folder: str, before: Node | None) -> Step:
         before: that folder as it was before any other of the entity's znodes was read.
     """
     if before is None:
-        return Step("create", folder)
-    return Step("set", folder, before.data, before.version)
+        return TransactionStep("create", folder)
+    return TransactionStep("set", folder, before.data, before.version)
 
 
-def notice_step(home: str, path: str) -> Step:
+def notice_step(home: str, path: str) -> TransactionStep:
     """Return the step that notifies of a change of what has this path under a root."""
-    return Step("sequence", f"{CHANGES[home]}/{CHANGE_PREFIX}", encode_notice(path))
+    return TransactionStep("sequence", f"{CHANGES[home]}/{CHANGE_PREFIX}", encode_notice(path))
 
 
 # --- history
 
 
-def encode_history(t_ms: int, origin: Origin, changed: Sequence[KeyChange]) -> bytes:
+def encode_history(t_ms: int, origin: ChangeOrigin, changed: Sequence[KeyChange]) -> bytes:
     """Return a history entry: one alteration of one entity."""
     return json_bytes({"version": 1, **Recorded(t_ms, origin, changed).told()})
 

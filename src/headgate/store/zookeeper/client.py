@@ -38,7 +38,7 @@ from headgate.config.security import ZooKeeperSecurity
 from headgate.errors import ApiError, StoreError, StoreSilent
 from headgate.store.deadline import left_s
 from headgate.store.zookeeper import takeover
-from headgate.store.zookeeper.znodes import UNSURE, Conflict, Interrupted, Node, Step
+from headgate.store.zookeeper.znodes import UNSURE, Conflict, Interrupted, TransactionStep, Znode
 
 #: How long one call may take, reconnecting included, before it is an error to try again later.
 CALL_TIMEOUT_S = 30.0
@@ -157,7 +157,7 @@ class ZkClient:
 
     # --- reading
 
-    def nodes(self, paths: Iterable[str]) -> dict[str, Node | None]:
+    def nodes(self, paths: Iterable[str]) -> dict[str, Znode | None]:
         """Return znodes by path, None where there is none."""
         found = self._ask_each(self._kazoo.get_async, paths)
         return {path: None if told is None else _node(*told) for path, told in found.items()}
@@ -191,7 +191,7 @@ class ZkClient:
 
     # --- writing
 
-    def commit(self, transactions: list[list[Step]]) -> list[BaseException | None]:
+    def commit(self, transactions: list[list[TransactionStep]]) -> list[BaseException | None]:
         """
         Commit transactions, many in flight; each all or nothing.
 
@@ -222,7 +222,7 @@ class ZkClient:
         """Return who is in charge of the cluster whose znodes these are."""
         return takeover.in_charge(f"zookeeper://{self.hosts}", self.nodes(takeover.PATHS))
 
-    def _commit(self, transactions: list[list[Step]]) -> list[BaseException | None]:
+    def _commit(self, transactions: list[list[TransactionStep]]) -> list[BaseException | None]:
         outcomes: list[BaseException | None] = []
         deadline = time.monotonic() + left_s(CALL_TIMEOUT_S)
         with self.translated():
@@ -247,7 +247,7 @@ class ZkClient:
         if not self._connected.wait(max(0.0, deadline - time.monotonic())):
             raise KazooTimeoutError("no connection")
 
-    def _send(self, steps: list[Step]) -> Any:
+    def _send(self, steps: list[TransactionStep]) -> Any:
         transaction = self._kazoo.transaction()
         for verb, path, data, version in steps:
             if verb == "check":
@@ -267,7 +267,7 @@ class ZkClient:
         """Make znodes without data where they are missing, one by one, in order."""
         for path in paths:
             # Folders that Kafka makes itself may be made under a KRaft controller as well.
-            for outcome in self._commit([[Step("create", path)]]):
+            for outcome in self._commit([[TransactionStep("create", path)]]):
                 if isinstance(outcome, Interrupted):
                     raise StoreError(f"ZooKeeper {self.hosts} was lost", retriable=True)
 
@@ -300,7 +300,7 @@ class ZkClient:
 
 
 def settled(
-    client: ZkClient, steps: list[Step], path: str, before: Node | None
+    client: ZkClient, steps: list[TransactionStep], path: str, before: Znode | None
 ) -> BaseException | None:
     """
     Commit one transaction, and find out whether it happened even if the connection broke.
@@ -355,8 +355,8 @@ def _found(answer: Any, deadline: float) -> Any:
         return None
 
 
-def _node(data: bytes | None, stat: Any) -> Node:
-    return Node(
+def _node(data: bytes | None, stat: Any) -> Znode:
+    return Znode(
         data, stat.version, stat.numChildren, stat.czxid, stat.mzxid, stat.pzxid, stat.mtime
     )
 

@@ -32,7 +32,7 @@ from headgate.store.zookeeper.change import (
 )
 from headgate.store.zookeeper.client import ZkClient
 from headgate.store.zookeeper.layout import AUDIT, CHANGE_PREFIX, HISTORY, history_node, sequence
-from headgate.store.zookeeper.znodes import Interrupted, Node, Step
+from headgate.store.zookeeper.znodes import Interrupted, TransactionStep, Znode
 
 #: Entries kept per entity, and audit lines kept.
 KEEP_ENTRIES = 1_000
@@ -139,7 +139,10 @@ class ZkHistory:
         if not changed:
             return True
         entry = encode_history(change.t_ms, FOREIGN, changed)
-        steps = [unchanged_step(folder, known), Step("create", f"{folder}/{name}", entry)]
+        steps = [
+            unchanged_step(folder, known),
+            TransactionStep("create", f"{folder}/{name}", entry),
+        ]
         return self._client.commit([steps])[0] is None
 
     def _since(
@@ -161,10 +164,10 @@ class ZkHistory:
             if node and (recorded := decode_history(node.data))
         )
 
-    def _folder(self, path: str) -> Node | None:
+    def _folder(self, path: str) -> Znode | None:
         return self._client.nodes([path])[path]
 
-    def prune(self, nodes: Mapping[str, Node | None]) -> None:
+    def prune(self, nodes: Mapping[str, Znode | None]) -> None:
         """Truncate the histories among these znodes to their latest entries."""
         for path, node in nodes.items():
             if node and node.children > KEEP_ENTRIES + SLACK and path.startswith(f"{HISTORY}/"):
@@ -175,13 +178,13 @@ class ZkHistory:
         nodes = self._client.nodes(f"{folder}/{name}" for name in names)
         by_age = sorted((node.czxid, path) for path, node in nodes.items() if node)
         old = [path for _, path in by_age[: len(by_age) - keep]]
-        self._client.commit([[Step("delete", path)] for path in old])
+        self._client.commit([[TransactionStep("delete", path)] for path in old])
 
     # --- audit
 
-    def audit_step(self, event: AuditEvent) -> Step:
+    def audit_step(self, event: AuditEvent) -> TransactionStep:
         """Return the step that keeps an audit line."""
-        return Step("sequence", f"{AUDIT}/a_", json_bytes(asdict(event)))
+        return TransactionStep("sequence", f"{AUDIT}/a_", json_bytes(asdict(event)))
 
     def keep_audit(self, event: AuditEvent) -> bool:
         """Keep an audit line; False if it has to be tried again."""
@@ -225,10 +228,10 @@ class ZkHistory:
             for path, node in nodes.items()
             if node and now - node.mtime_ms > NOTICE_LIFE_MS and sequence(path) != newest
         ]
-        self._client.commit([[Step("delete", path)] for path in old])
+        self._client.commit([[TransactionStep("delete", path)] for path in old])
 
 
-def _moment(path: str, node: Node) -> int:
+def _moment(path: str, node: Znode) -> int:
     """Return the transaction that made the change that an entry records."""
     found = _transaction(path.rpartition("/")[2])
     return node.czxid if found is None else found

@@ -15,7 +15,7 @@ from headgate.store.identity import StoreIdentity, new_identity
 from headgate.store.watched import log
 from headgate.store.zookeeper.client import ZkClient
 from headgate.store.zookeeper.layout import IDENTITY
-from headgate.store.zookeeper.znodes import Node, Step
+from headgate.store.zookeeper.znodes import TransactionStep, Znode
 
 
 def node_of(id_: str) -> str:
@@ -23,9 +23,9 @@ def node_of(id_: str) -> str:
     return f"{IDENTITY}/{id_}"
 
 
-def count_step(id_: str, version: int = -1) -> Step:
+def count_step(id_: str, version: int = -1) -> TransactionStep:
     """Return the step that makes the revision grow; with a version, only if it is that one."""
-    return Step("set", node_of(id_), b"", version)
+    return TransactionStep("set", node_of(id_), b"", version)
 
 
 def read(client: ZkClient, known: StoreIdentity | None) -> StoreIdentity | None:
@@ -44,7 +44,7 @@ def _read(client: ZkClient, names: Sequence[str]) -> StoreIdentity | None:
     return None
 
 
-def _succeeds(node: Node | None) -> tuple[tuple[str, int], ...]:
+def _succeeds(node: Znode | None) -> tuple[tuple[str, int], ...]:
     """Read which stores it took over from; none where that can't be read."""
     try:
         told = json.loads(node.data) if node is not None and node.data else []
@@ -57,19 +57,19 @@ def _succeeds(node: Node | None) -> tuple[tuple[str, int], ...]:
 def make(client: ZkClient) -> None:
     """Give a chroot an identity, unless another process does it first: then that one is used."""
     folder = client.nodes([IDENTITY])[IDENTITY]
-    first = Step("create", IDENTITY)
+    first = TransactionStep("create", IDENTITY)
     if folder is not None:
         if client.children([IDENTITY])[IDENTITY]:
             return
         # Emptied by hand. Its version was read before its children: of two processes one fails.
-        first = Step("set", IDENTITY, b"", folder.version)
-    client.commit([[first, Step("create", node_of(new_identity().id))]])
+        first = TransactionStep("set", IDENTITY, b"", folder.version)
+    client.commit([[first, TransactionStep("create", node_of(new_identity().id))]])
 
 
 def succeed(client: ZkClient, id_: str, succeeds: tuple[tuple[str, int], ...]) -> None:
     """Write which stores this one took over from."""
     path = f"{node_of(id_)}/succeeds"
     verb = "create" if client.nodes([path])[path] is None else "set"
-    step = Step(verb, path, json.dumps(succeeds).encode())
+    step = TransactionStep(verb, path, json.dumps(succeeds).encode())
     if client.commit([[step, count_step(id_)]])[0] is not None:
         raise StoreError("somebody else changed the store; try again", retriable=True)

@@ -15,7 +15,7 @@ from headgate.quota.sanitizer import sanitize
 from headgate.store.leases import NOBODYS, Decide, LeaseRecord
 from headgate.store.zookeeper.client import ZkClient
 from headgate.store.zookeeper.layout import LEASES
-from headgate.store.zookeeper.znodes import Node, Step
+from headgate.store.zookeeper.znodes import TransactionStep, Znode
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,14 +47,18 @@ class ZkLeases:
             self.check_same()
             return False
         data = json.dumps(wanted._asdict()).encode()
-        step = Step("create", path, data) if node is None else Step("set", path, data, node.version)
+        step = (
+            TransactionStep("create", path, data)
+            if node is None
+            else TransactionStep("set", path, data, node.version)
+        )
         return self.client.commit([[step]])[0] is None
 
-    def _node(self, path: str) -> Node | None:
+    def _node(self, path: str) -> Znode | None:
         self.client.sync()
         return self.client.nodes([path])[path]
 
-    def _record(self, path: str, node: Node | None) -> LeaseRecord:
+    def _record(self, path: str, node: Znode | None) -> LeaseRecord:
         if node is None or not node.data:
             return NOBODYS
         try:

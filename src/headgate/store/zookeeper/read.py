@@ -21,13 +21,13 @@ from headgate.store.zookeeper.layout import (
     decode_config,
     decode_values,
 )
-from headgate.store.zookeeper.znodes import Node
+from headgate.store.zookeeper.znodes import Znode
 
 #: How often an entity that changed while it was read is read again. After that it is taken as read.
 MOST_PASSES = 100
 
 
-def read_tree(client: ZkClient) -> tuple[list[QuotaEntity], dict[str, Node | None]]:
+def read_tree(client: ZkClient) -> tuple[list[QuotaEntity], dict[str, Znode | None]]:
     """Return every entity there is a znode of (and the defaults), and those znodes."""
     nodes = client.nodes(OLDER.values())
     entities: dict[QuotaEntity, None] = dict.fromkeys(OLDER)
@@ -53,14 +53,14 @@ def sources(entity: QuotaEntity) -> list[str]:
     return [*([older] if older else []), *(chain(home, entity.path)[-1] for home in HOMES)]
 
 
-def read_entities(client: ZkClient, entities: Iterable[QuotaEntity]) -> dict[str, Node | None]:
+def read_entities(client: ZkClient, entities: Iterable[QuotaEntity]) -> dict[str, Znode | None]:
     """
     Return the znodes of :func:`sources` of entities, each entity's as of one moment.
 
     An entity has a znode under each root, and one read tells about one znode. So all but the last
     are read once more: those that didn't change had these values when the last one was read.
     """
-    nodes: dict[str, Node | None] = {}
+    nodes: dict[str, Znode | None] = {}
     left = list(entities)
     for _ in range(MOST_PASSES):
         if not left:
@@ -75,7 +75,7 @@ def read_entities(client: ZkClient, entities: Iterable[QuotaEntity]) -> dict[str
     return nodes
 
 
-def _made(node: Node | None) -> tuple[int, int] | None:
+def _made(node: Znode | None) -> tuple[int, int] | None:
     """Return the transactions that made a znode and its data."""
     return None if node is None else (node.czxid, node.mzxid)
 
@@ -101,7 +101,7 @@ def broken(client: ZkClient) -> list[str]:
     return found
 
 
-def config_at(path: str, nodes: Mapping[str, Node | None]) -> dict[str, str]:
+def config_at(path: str, nodes: Mapping[str, Znode | None]) -> dict[str, str]:
     """Return the settings in a znode; for one that is no configuration none, and a warning."""
     node = nodes.get(path)
     try:
@@ -111,7 +111,7 @@ def config_at(path: str, nodes: Mapping[str, Node | None]) -> dict[str, str]:
         return {}
 
 
-def settings_in(path: str, node: Node | None) -> dict[str, str]:
+def settings_in(path: str, node: Znode | None) -> dict[str, str]:
     """
     Return the settings in a znode that is about to be changed.
 
@@ -144,7 +144,7 @@ def gone_by(client: ZkClient, home: str, path: str) -> int:
     return next(parent.pzxid for link in reversed(above) if (parent := nodes[link]) is not None)
 
 
-def values_of(entity: QuotaEntity, nodes: Mapping[str, Node | None]) -> dict[QuotaKey, float]:
+def values_of(entity: QuotaEntity, nodes: Mapping[str, Znode | None]) -> dict[QuotaKey, float]:
     """Return an entity's quotas from the znodes of :func:`sources`."""
     values: dict[QuotaKey, float] = {}
     older = OLDER.get(entity)

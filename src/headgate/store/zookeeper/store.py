@@ -22,9 +22,9 @@ from headgate.quota.table import QuotaTable, TableDelta
 from headgate.store.base import (
     AuditEvent,
     BrokerConfigs,
+    ChangeOrigin,
     HistoryEntry,
     KeyChange,
-    Origin,
     resolvable,
 )
 from headgate.store.broker_rules import Told
@@ -60,7 +60,7 @@ from headgate.store.zookeeper.read import (
     values_of,
 )
 from headgate.store.zookeeper.takeover import CONTROLLER
-from headgate.store.zookeeper.znodes import Node
+from headgate.store.zookeeper.znodes import Znode
 
 #: How often a watch looks without a notification, in case ZooKeeper's was lost; a few small reads.
 IDLE_POLL_S = 10.0
@@ -291,7 +291,7 @@ class ZooKeeperStore(QuotaStore):
         entity: QuotaEntity,
         changed: list[KeyChange],
         notice: _Noticed,
-        nodes: Mapping[str, Node | None],
+        nodes: Mapping[str, Znode | None],
     ) -> None:
         """
         Queue a change to be compared with the history, unless it is certainly Headgate's.
@@ -351,7 +351,12 @@ class ZooKeeperStore(QuotaStore):
     # --- changing
 
     def _alter(
-        self, checked: Validated, origin: Origin, *, validate_only: bool, at_revision: int | None
+        self,
+        checked: Validated,
+        origin: ChangeOrigin,
+        *,
+        validate_only: bool,
+        at_revision: int | None,
     ) -> list[AlterResult]:
         """Each entity changes in a transaction of its own."""
         validated, accepted = checked

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from headgate.errors import MALFORMED, ApiError, KafkaError
 from headgate.store.zookeeper.layout import KAFKA_HOME
-from headgate.store.zookeeper.znodes import Node, Step
+from headgate.store.zookeeper.znodes import TransactionStep, Znode
 
 CONTROLLER = "/controller"
 EPOCH = "/controller_epoch"
@@ -40,7 +40,7 @@ class InCharge(NamedTuple):
     """
 
     why: str | None
-    check: tuple[Step, ...]
+    check: tuple[TransactionStep, ...]
 
     def refusal(self) -> ApiError | None:
         """Return the error of a change of Kafka's znodes; None: it may be made."""
@@ -48,7 +48,7 @@ class InCharge(NamedTuple):
         return None if self.why is None else ApiError(KafkaError.POLICY_VIOLATION, self.why)
 
 
-def in_charge(url: str, nodes: Mapping[str, Node | None]) -> InCharge:
+def in_charge(url: str, nodes: Mapping[str, Znode | None]) -> InCharge:
     """
     Say who is in charge.
 
@@ -57,7 +57,7 @@ def in_charge(url: str, nodes: Mapping[str, Node | None]) -> InCharge:
         nodes: the znodes of ``PATHS``, read in that order.
     """
     epoch, controller = nodes[EPOCH], nodes[CONTROLLER]
-    check = () if epoch is None else (Step("check", EPOCH, None, epoch.version),)
+    check = () if epoch is None else (TransactionStep("check", EPOCH, None, epoch.version),)
     try:
         told = json.loads((controller.data if controller else None) or b"{}")
         kraft, broker = int(told.get("kraftControllerEpoch", -1)), int(told.get("brokerid", -1))
@@ -75,6 +75,6 @@ def in_charge(url: str, nodes: Mapping[str, Node | None]) -> InCharge:
     )
 
 
-def is_kafkas(steps: Sequence[Step]) -> bool:
+def is_kafkas(steps: Sequence[TransactionStep]) -> bool:
     """Return whether a transaction changes what Kafka has in ZooKeeper."""
     return any(step.path.startswith(f"{KAFKA_HOME}/") for step in steps)

@@ -18,7 +18,7 @@ class Interrupted(Exception):
     """The connection broke while a transaction was under way: it may have happened or not."""
 
 
-class Node(NamedTuple):
+class Znode(NamedTuple):
     """A znode: data (None where it has none), version for set and delete, and more of its Stat."""
 
     data: bytes | None
@@ -30,7 +30,7 @@ class Node(NamedTuple):
     mtime_ms: int
 
 
-class Step(NamedTuple):
+class TransactionStep(NamedTuple):
     """One step of a transaction."""
 
     verb: str  # create | set | delete | sequence | check

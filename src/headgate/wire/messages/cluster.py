@@ -56,7 +56,7 @@ class DescribeClusterRequest:
 
 
 @message()
-class Endpoint:
+class BrokerEndpoint:
     """A broker's address, or a controller's."""
 
     node_id: Int32
@@ -72,7 +72,7 @@ class DescribeClusterResponse:
 
     cluster_id: str
     controller_id: Int32
-    brokers: tuple[Endpoint, ...]
+    brokers: tuple[BrokerEndpoint, ...]
     error_code: Int16 = 0
     error_message: str | None = None
     endpoint_type: Int8 = versions(BROKERS, since=1)

@@ -56,7 +56,7 @@ class DescribeConfigsRequest:
 
 
 @message()
-class Synonym:
+class ResourceSynonym:
     """Another place the value may come from, most specific first."""
 
     name: str
@@ -74,7 +74,7 @@ class ConfigValue:
     config_source: Int8 = versions(-1, since=1)
     is_default: bool = versions(False, until=0)
     is_sensitive: bool = False
-    synonyms: tuple[Synonym, ...] = versions((), since=1)
+    synonyms: tuple[ResourceSynonym, ...] = versions((), since=1)
     config_type: Int8 = versions(0, since=3)
     documentation: str | None = versions(None, since=3)
 
@@ -125,7 +125,7 @@ class AlterConfigsRequest:
 
 
 @message("error_code", "error_message")
-class AlterResult:
+class ResourceResult:
     """How it went for one resource."""
 
     resource_type: Int8
@@ -138,7 +138,7 @@ class AlterResult:
 class AlterConfigsResponse:
     """How it went (33 and 44)."""
 
-    responses: tuple[AlterResult, ...]
+    responses: tuple[ResourceResult, ...]
     throttle_time_ms: Int32 = 0
 
 

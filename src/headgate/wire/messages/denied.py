@@ -60,7 +60,7 @@ def _released(key: int, version: int, frame: bytes) -> bytes:
         assert key in (ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS)
         response = configs.AlterConfigsResponse(
             tuple(
-                configs.AlterResult(r.resource_type, r.resource_name, _CODE, _TEXT)
+                configs.ResourceResult(r.resource_type, r.resource_name, _CODE, _TEXT)
                 for r in request.resources
             )
         )
@@ -73,7 +73,7 @@ def _draft(key: int, frame: bytes) -> bytes:
     response: Any
     if key == draft.ALTER_QUOTAS:
         response = draft.AlterQuotasResponse(
-            tuple(draft.AlteredEntry(entry.entity, _CODE, _TEXT) for entry in request.entries)
+            tuple(draft.DraftAlteredEntry(entry.entity, _CODE, _TEXT) for entry in request.entries)
         )
     else:
         entry = draft.EffectiveEntry(request.entity, (), _CODE, _TEXT)

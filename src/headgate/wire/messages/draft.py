@@ -27,7 +27,7 @@ ALTER_QUOTAS: Final = 50
 
 
 @message()
-class EntityPart:
+class DraftEntityPart:
     """One part of an entity."""
 
     entity_type: str
@@ -54,7 +54,7 @@ class DescribeQuotasRequest:
 class DescribedQuota:
     """One quota of one entity."""
 
-    entity: tuple[EntityPart, ...]
+    entity: tuple[DraftEntityPart, ...]
     type: str
     units: str
     value: Int64
@@ -74,7 +74,7 @@ class DescribeQuotasResponse:
 class DescribeEffectiveQuotasRequest:
     """One entity, and whether overridden values are left out."""
 
-    entity: tuple[EntityPart, ...]
+    entity: tuple[DraftEntityPart, ...]
     omit_overridden_values: bool
 
 
@@ -82,7 +82,7 @@ class DescribeEffectiveQuotasRequest:
 class ValueEntry:
     """A value and the entity it is set for; the first of a list applies, the rest is overridden."""
 
-    entity: tuple[EntityPart, ...]
+    entity: tuple[DraftEntityPart, ...]
     value: Int64
 
 
@@ -99,7 +99,7 @@ class EffectiveValue:
 class EffectiveEntry:
     """What applies to one entity."""
 
-    entity: tuple[EntityPart, ...]
+    entity: tuple[DraftEntityPart, ...]
     values: tuple[EffectiveValue, ...]
     error_code: Int16 = 0
     error_message: str | None = None
@@ -114,7 +114,7 @@ class DescribeEffectiveQuotasResponse:
 
 
 @message()
-class AlterOp:
+class DraftAlterOp:
     """One quota to set, or with ``remove`` to clear."""
 
     type: str
@@ -124,26 +124,26 @@ class AlterOp:
 
 
 @message()
-class AlterEntry:
+class DraftAlterEntry:
     """What to change of one entity."""
 
-    entity: tuple[EntityPart, ...]
-    ops: tuple[AlterOp, ...]
+    entity: tuple[DraftEntityPart, ...]
+    ops: tuple[DraftAlterOp, ...]
 
 
 @message()
 class AlterQuotasRequest:
     """What to change."""
 
-    entries: tuple[AlterEntry, ...]
+    entries: tuple[DraftAlterEntry, ...]
     validate_only: bool
 
 
 @message("error_code", "error_message")
-class AlteredEntry:
+class DraftAlteredEntry:
     """How it went for one entity."""
 
-    entity: tuple[EntityPart, ...]
+    entity: tuple[DraftEntityPart, ...]
     error_code: Int16 = 0
     error_message: str | None = None
 
@@ -152,7 +152,7 @@ class AlteredEntry:
 class AlterQuotasResponse:
     """How it went."""
 
-    entries: tuple[AlteredEntry, ...]
+    entries: tuple[DraftAlteredEntry, ...]
     throttle_time_ms: Int32 = 0
 
 

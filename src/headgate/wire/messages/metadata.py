@@ -56,7 +56,7 @@ class Node(NamedTuple):
     port: int
 
 
-class Topic(NamedTuple):
+class TopicMetadata(NamedTuple):
     """A topic and how many partitions it has, or why there is none."""
 
     error_code: int
@@ -71,7 +71,7 @@ class Metadata(NamedTuple):
     brokers: Sequence[Node]
     cluster_id: str | None
     controller_id: int
-    topics: Sequence[Topic]
+    topics: Sequence[TopicMetadata]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def read_metadata_steps(version: int, frame: Buffer) -> Work[Metadata]:
             at = skip_tags(frame, at)
         if at > len(frame):
             raise RemoteProtocolError("the answer ends inside a topic")
-        topics.append(Topic(code, name, topic_id, partitions))
+        topics.append(TopicMetadata(code, name, topic_id, partitions))
     return Metadata(brokers, cluster_id, controller_id, topics)
 
 

@@ -42,7 +42,7 @@ class DescribeClientQuotasRequest:
 
 
 @message()
-class Value:
+class QuotaValue:
     """A quota's key, as spelled on the released wire, and its value."""
 
     key: str
@@ -54,7 +54,7 @@ class DescribedEntry:
     """The quotas of one entity."""
 
     entity: tuple[EntityPart, ...]
-    values: tuple[Value, ...]
+    values: tuple[QuotaValue, ...]
 
 
 @message("throttle_time_ms", "error_code", "error_message")
