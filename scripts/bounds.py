@@ -204,26 +204,27 @@ def try_spark(spark: str, end: End, pinned: Path) -> int:
     """Run one Spark's tests and answers, and keep its row; return how much went wrong."""
     name = f"spark-{spark}"
     python, _ = environment(name, end)
-    tests = [f"tests/unit/pipeline/test_{name}.py" for name in SPARK_TESTS]
-    passed, bad, failed = test(python, tests)
-    failed += answers(python, PLACE / name / "answers")
-    found = compare(PLACE / name / "answers", pinned)
+    folder = PLACE / f"{name}-answers"
+    wrong = row_of_spark(python, answers(python, folder), compare(folder, pinned))
+    shutil.rmtree(PLACE / name)
+    return wrong
+
+
+def row_of_spark(python: Path, failed: list[str], found: Compared) -> int:
+    """Run one Spark's tests, and keep its row; return how much went wrong."""
+    passed, bad, tests = test(python, [f"tests/unit/pipeline/test_{n}.py" for n in SPARK_TESTS])
     tell = "import platform, numpy, pandas, pyarrow, pyspark; print(platform.python_version(),"
     tell += " pyspark.__version__, numpy.__version__, pandas.__version__, pyarrow.__version__)"
     version, exact, *others = run(python, "-c", tell).split()
-    with_ = ", ".join(map(" ".join, zip(("NumPy", "pandas", "PyArrow"), others, strict=True)))
-    wrong = ", ".join(f"`{what}`" for what in [*failed, *found.wrong]) or "-"
+    beside = ", ".join(map(" ".join, zip(("NumPy", "pandas", "PyArrow"), others, strict=True)))
+    wrong = ", ".join(f"`{what}`" for what in [*tests, *failed, *found.wrong]) or "-"
     refused = ", ".join(f"`{what}`" for what in found.refused) or "-"
-    tables = len(found.equal) + len(found.refused) + len(found.wrong)
+    tables = sum(map(len, found))
     day = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
-    keep(
-        f"PySpark {exact}",
-        f"| PySpark {exact} | {version} | {day} | {with_} | {passed} passed, {bad} failed "
-        f"| {len(found.equal)} of {tables} | {refused} | {wrong} |",
-    )
-    print(f"PySpark {exact}: {len(found.equal)} of {tables} tables equal; refused: {refused}; "
-          f"failed or differing: {wrong}", flush=True)  # fmt: skip
-    shutil.rmtree(PLACE / name)
+    cells = [f"PySpark {exact}", version, day, beside, f"{passed} passed, {bad} failed"]
+    cells += [f"{len(found.equal)} of {tables}", refused, wrong]
+    keep(cells[0], f"| {' | '.join(cells)} |")
+    print("; ".join(cells), flush=True)
     return bad + len(failed) + len(found.wrong)
 
 

@@ -48,7 +48,7 @@ COMMANDS: dict[str, tuple[list[str], tuple[str, ...]]] = {
 
 
 def inputs(folder: Path) -> dict[str, str]:
-    """Return a log and a journal; the journal is written anew."""
+    """Return a log and a journal; the journal is written again."""
     from kit.journals import traffic, write_journal
 
     journal = folder / "journal"

@@ -52,10 +52,11 @@ ARROW_FRAMES: Final = Lacked("frames made of Arrow tables", (4, 0), "make them o
 LACKED: Final = (DATA_SOURCE, BOUNDED_STREAM, ARROW_FRAMES)
 """All that an older version lacks; nobody is refused the last, which has a slower way."""
 
-# Delta's package for a Spark, as its project names it.
+# Delta's package for each Spark that has one; 3.5 as PySpark's packages bring it, with Scala 2.12.
 _DELTA: Final[dict[Version, str]] = {
     (3, 5): "io.delta:delta-spark_2.12:3.3.2",
-    (4, 0): "io.delta:delta-spark_2.13:4.0.1",
+    (4, 0): "io.delta:delta-spark_4.0_2.13:4.4.0",
+    (4, 1): "io.delta:delta-spark_4.1_2.13:4.4.0",
     (4, 2): "io.delta:delta-spark_4.2_2.13:4.4.0",
 }
 
@@ -104,10 +105,24 @@ def refuse(needing: str, version: str, *features: Lacked) -> None:
             raise ConfigError(f"{needing}: {why}")
 
 
-def delta_package(version: str) -> str | None:
-    """Return the name of Delta's package for a version of Spark; None: it isn't known here."""
+def way_to_delta(version: str, fetch: str, give: str) -> str:
+    """
+    Say how a Spark comes to have Delta.
+
+    Args:
+        version: Spark's.
+        fetch: the setting that has packages fetched, such as ``--packages {}``.
+        give: what gives Spark jars, such as ``--jars PATH,PATH``.
+    """
     known = read_version(version)
-    return _DELTA.get(known) if known else None
+    if known not in _DELTA:
+        return (
+            f"No Delta for Spark {version} is known here; if there is one, give its jars by {give}"
+        )
+    return (
+        f"Let Spark fetch it by {fetch.format(_DELTA[known])} (for Spark {_plain(known)}), or give "
+        f"jars of your own by {give}"
+    )
 
 
 def spark_home() -> Path | None:

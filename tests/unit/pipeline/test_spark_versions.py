@@ -135,19 +135,6 @@ def test_a_pyspark_that_is_loaded_counts_wherever_it_comes_from(
     assert versions.installed() == "4.1.4"
 
 
-@pytest.mark.parametrize("version", ["4.0.5", "4.1.4"])
-def test_a_source_is_read_whole_where_its_stream_is_refused(
-    version: str, planted: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(planted, version)
-    source = hp.KafkaRequestLog({"path": str(planted)})
-    assert source.reader(source.schema()) is not None
-    with pytest.raises(
-        ConfigError, match=rf"^readStream\.format\('kafka-request-log'\): .*{version}"
-    ):
-        source.streamReader(source.schema())
-
-
 def test_splits_are_refused_where_streams_cant_be_read(
     planted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -213,3 +200,14 @@ def test_what_is_declared_is_what_is_refused_and_tried() -> None:
     major, minor = versions.NEWEST
     oldest = ".".join(map(str, versions.OLDEST))
     assert declared == f"pyspark>={oldest},<{major}.{minor + 1}"
+
+
+def test_delta_is_named_for_the_spark_that_lacks_it() -> None:
+    for version in ("3.5.9", "4.0.5", "4.1.4", "4.2.0"):
+        said = versions.way_to_delta(version, "--packages {}", "--jars PATH")
+        minor = version.rpartition(".")[0]
+        name = "delta-spark_2.12:3.3.2" if minor == "3.5" else f"delta-spark_{minor}_2.13:4.4.0"
+        assert f"by --packages io.delta:{name} (for Spark {minor}), or" in said
+    said = versions.way_to_delta("4.3.0", "--packages {}", "--jars PATH")
+    assert said.startswith("No Delta for Spark 4.3.0 is known here; if there is one,")
+    assert "--packages" not in said
