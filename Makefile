@@ -49,8 +49,8 @@ package: setup  ## wheel and sdist in dist/, built twice, checked; every command
 release: setup  ## all that a release needs except uploading; DRY=1 says what is in the way
 	@$(VENV)/python scripts/release.py $(if $(DRY),--dry)
 
-bounds: setup  ## unit tests with both ends of the declared versions, and on other Pythons; END=lowest for one
-	@$(VENV)/python scripts/bounds.py $(END)
+bounds: setup  ## unit tests with both ends of the declared versions, and on other Pythons; END=lowest for one; SPARK=3.5 (or all): the pipeline with that Spark
+	@$(VENV)/python scripts/bounds.py $(END) $(if $(SPARK),--spark $(SPARK))
 
 docs: setup  ## write the pages that are made from tables of the source; then look at the difference
 	@PYTHONPATH=tests $(VENV)/python -m kit.settings_page docs/reference/settings.md

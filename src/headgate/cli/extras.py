@@ -57,6 +57,11 @@ def missing(command: str, module: str) -> str | None:
     if not bringing:
         return None
     extra = _NEEDS.get(command, bringing[0])
+    if module != package and find_spec(package) is not None:
+        return (
+            f"{command}: the {package} that is installed has no {module}, so its version is none "
+            f"that works: pip install '{DISTRIBUTION}[{extra}]' brings one"
+        )
     return f"{command}: {package} isn't installed: pip install '{DISTRIBUTION}[{extra}]'"
 
 

@@ -6,6 +6,7 @@ first asked for.
 
 Layers, the lowest first: a module imports only from lines above its own.
 
+- ``spark_versions``: what a version of Spark lacks, and which PySpark is used.
 - ``table``: what a table is: a name, a grain, columns.
 - ``bill_tables``: the tables of a shared bill.
 - ``schema``: the tables that commands write.
@@ -84,6 +85,9 @@ def __getattr__(name: str) -> Any:
     """Load a function of the library when it is first asked for: commands need none of them."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from headgate.pipeline import spark_versions
+
+    spark_versions.check(f"headgate.pipeline.{name}", sources=_MODULES.get(name) == "request_log")
     module = f"{__name__}.library.{_MODULES.get(name, 'answers')}"
     return getattr(importlib.import_module(module), name)
 

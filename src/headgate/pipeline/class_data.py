@@ -16,6 +16,7 @@ from typing import Final
 
 from headgate.embedded.cache import cache_dir
 from headgate.embedded.java import options_to_use_classes
+from headgate.pipeline.spark_versions import spark_home
 
 # The first JDK with -XX:ArchiveClassesAtExit.
 _MIN_JAVA: Final = 13
@@ -47,9 +48,8 @@ def archive() -> Path | None:
 
 def _jars() -> list[tuple[str, int, int]]:
     """Return name, size and time of Spark's jars: the JVM takes an archive for the same only."""
-    import pyspark
-
-    folder = Path(pyspark.__file__).parent / "jars"
+    home = spark_home()
+    folder = Path() if home is None else home / "jars"
     found = ((p.name, p.stat()) for p in folder.glob("*.jar"))
     return sorted((name, stat.st_size, int(stat.st_mtime)) for name, stat in found)
 

@@ -32,9 +32,8 @@ from headgate.pipeline.tables.folders import Folder, HadoopFolder, LocalFolder
 from headgate.pipeline.tables.publish import Staged
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark import SparkContext
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 # How often the progress bar asks Spark; asking costs a py4j call or two.
 _POLL_S: Final = 0.25
@@ -235,13 +234,24 @@ class Run:
             reader = reader.option("pathGlobFilter", "part-*").schema(table.timed.struct)
         return reader.load(self.path(table.name))
 
-    def counted(self, table: Table, by: str, least: Sequence[str]) -> pa.Table:
-        """Return a written table's rows per value of ``by``: ``count``, the least of ``least``."""
+    def counted(self, table: Table, by: str, least: Sequence[str], most: int) -> list[Row]:
+        """
+        Count a written table's rows per value of ``by``.
+
+        Args:
+            table: that was written.
+            by: the column whose values are counted.
+            least: columns of which each value's least is given.
+            most: how many values; the most frequent come first.
+
+        Returns:
+            rows of ``by``, ``count`` and ``least``.
+        """
         from pyspark.sql import functions as F
 
         lowest = [F.min(name).alias(name) for name in least]
         rows = self.read(table).groupBy(by).agg(F.count(F.lit(1)).alias("count"), *lowest)
-        return rows.toArrow()
+        return rows.orderBy(F.desc("count"), by).limit(most).collect()
 
     def figure(
         self,

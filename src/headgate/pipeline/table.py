@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from headgate.pipeline.spark_versions import ARROW_FRAMES, installed, lacks
+
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 # Our type name -> (Spark class, Arrow factory): the few types our tables need.
@@ -221,6 +224,23 @@ def largest(*names: str) -> list[Any]:
     from pyspark.sql import functions as F
 
     return [F.max(name).alias(name) for name in names]
+
+
+def frame_of(spark: SparkSession, rows: pa.Table, struct: StructType | None = None) -> DataFrame:
+    """
+    Return an Arrow table as a frame; Spark 3.5 takes none, so there it goes row by row.
+
+    Args:
+        spark: the session.
+        rows: the table.
+        struct: the frame's columns; None: the table's.
+    """
+    if lacks(installed() or "", ARROW_FRAMES) is None:
+        return spark.createDataFrame(rows, struct)
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    cells = [tuple(row.values()) for row in rows.to_pylist()]
+    return spark.createDataFrame(cells, struct or from_arrow_schema(rows.schema))
 
 
 def percentile(values: Any, fraction: float) -> Any:

@@ -23,6 +23,7 @@ from headgate.errors import ConfigError
 from headgate.pipeline import bill_tables, frames, schema
 from headgate.pipeline.answers import focus
 from headgate.pipeline.answers.bill import Bill, Owners, load_bill, load_owners
+from headgate.pipeline.table import frame_of
 
 _MOST_ROWS: Final = 50
 _WITH_BILL: Final = ("owners", "focus", "log_dirs", "bootstrap_server")
@@ -84,7 +85,7 @@ def write_bill(on: Opened, given: Given) -> None:
     """Write table `focus`, and `log_dirs` if brokers were asked; `chargeback` is written."""
     log_dirs = None
     if given.snapshot is not None:
-        log_dirs = on.spark.createDataFrame(given.snapshot)
+        log_dirs = frame_of(on.spark, given.snapshot)
         on.run.write(log_dirs, bill_tables.LOG_DIRS)
     elif on.arguments.log_dirs:
         log_dirs = on.spark.read.parquet(*on.arguments.log_dirs)
@@ -102,7 +103,7 @@ def write_bill(on: Opened, given: Given) -> None:
             connections=seen,
             log_dirs=log_dirs,
         )
-    on.run.write(on.spark.createDataFrame(rows), bill_tables.FOCUS)
+    on.run.write(frame_of(on.spark, rows), bill_tables.FOCUS)
     if on.arguments.focus:
         focus.write_file(rows, on.arguments.focus, given.bill.decimals)
     lost = rows.filter(pc.invert(rows["x_IsAttributed"]))["BilledCost"]

@@ -16,9 +16,9 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Final
 
-from headgate.cli import extras
 from headgate.cli.results import Result
 from headgate.errors import HeadgateError
+from headgate.pipeline import spark_versions
 
 
 class PipelineError(HeadgateError):
@@ -43,7 +43,7 @@ def run_on_spark(name: str, action: str, arguments: argparse.Namespace) -> Resul
         arguments: the parsed flags.
     """
     # Checked first: later it would look like a Spark that doesn't start.
-    extras.require("pyspark")
+    spark_versions.prepare(name)
     try:
         result: Result = resolve_name(f"headgate.cli.pipeline.{action}")(arguments)
         return result

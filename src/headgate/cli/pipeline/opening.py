@@ -36,6 +36,7 @@ from headgate.pipeline.sail import open_sail
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import FilePiece, pieces_of
 from headgate.pipeline.sources.quality import Note, look
+from headgate.pipeline.spark_versions import way_to_delta
 from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.quota.table import QuotaTable
 
@@ -330,11 +331,12 @@ def _check_delta(context: Any) -> None:
         loader.loadClass("org.apache.spark.sql.delta.catalog.DeltaCatalog")
     except Exception:  # whatever py4j makes of a ClassNotFoundException
         context.stop()
-        raise ConfigError(
-            "--format delta: this Spark has no Delta. Let it fetch it by --spark-conf "
-            "spark.jars.packages=io.delta:delta-spark_4.2_2.13:4.4.0 (for Spark 4.2), or give jars "
-            "of your own by --spark-conf spark.jars=PATH,PATH"
-        ) from None
+        way_out = way_to_delta(
+            context.version,
+            "--spark-conf spark.jars.packages={}",
+            "--spark-conf spark.jars=PATH,PATH",
+        )
+        raise ConfigError(f"--format delta: this Spark has no Delta. {way_out}") from None
 
 
 def read_quotas(arguments: argparse.Namespace) -> Quotas:

@@ -86,9 +86,7 @@ def _all_read(on: Opened) -> str:
 
 def _print_reasons(on: Opened, title: str) -> None:
     """Print why lines couldn't be read."""
-    found = on.run.counted(schema.BAD_LINES, "reason", ("file", "offset"))
-    most = [("count", "descending"), ("reason", "ascending")]
-    reasons = found.sort_by(most).slice(0, 10).to_pylist()
+    reasons = on.run.counted(schema.BAD_LINES, "reason", ("file", "offset"), most=10)
     closing_table(
         title,
         (

@@ -19,14 +19,15 @@ from headgate.cli.pipeline.stream import kafka_config
 from headgate.cli.quotas.quota_home import open_quota_store
 from headgate.cli.results import Splits
 from headgate.errors import ConfigError
-from headgate.pipeline.sources.journal_tail import follow_journals
-from headgate.pipeline.sources.topic import follow_topic
+from headgate.pipeline import spark_versions
 from headgate.pipeline.splits import cluster_splits, split_stream, split_topic
 from headgate.quota.table import QuotaTable
 
 
 def run_splits(arguments: argparse.Namespace) -> Splits:
     """Run `headgate splits` until it's told to stop."""
+    version = spark_versions.installed() or ""
+    spark_versions.refuse("headgate splits", version, spark_versions.DATA_SOURCE)
     needing = "--topic" if arguments.topic else "--splits-topic"
     config = kafka_config(arguments.kafka_config, needing)
     if arguments.period_ms < 500 or arguments.lag_ms < 0:
@@ -98,6 +99,10 @@ def _run(
 def _messages(
     spark: SparkSession, arguments: argparse.Namespace, config: dict[str, str]
 ) -> DataFrame:
+    # Spark 3.5 can't import them.
+    from headgate.pipeline.sources.journal_tail import follow_journals
+    from headgate.pipeline.sources.topic import follow_topic
+
     if arguments.journals:
         return follow_journals(spark, arguments.journals)
     return follow_topic(spark, arguments.topic, config, begin="latest", ticks=True)

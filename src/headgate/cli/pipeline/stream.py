@@ -40,7 +40,7 @@ from headgate.cli.pipeline.reading import (
 )
 from headgate.cli.results import Figure, Tables, finite
 from headgate.errors import ConfigError
-from headgate.pipeline import frames
+from headgate.pipeline import frames, spark_versions
 from headgate.pipeline.emitted import CONNECTIONS, EMITTED_ACTIVITY
 from headgate.pipeline.growing.directories import Directory
 from headgate.pipeline.growing.follow import GrowingTables, follow
@@ -50,7 +50,7 @@ from headgate.pipeline.logs.principals import Principals
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import pieces_of
 from headgate.pipeline.sources.quality import Note
-from headgate.pipeline.sources.topic import check_topic
+from headgate.pipeline.spark_versions import DATA_SOURCE
 from headgate.pipeline.tables.publish import refuse_other_layout
 from headgate.pipeline.workers.messages import LineOptions
 
@@ -205,6 +205,9 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
     quotas = read_quotas(arguments)
     source = _source(arguments)
     if arguments.topic:
+        spark_versions.refuse("--topic", spark_versions.installed() or "", DATA_SOURCE)
+        from headgate.pipeline.sources.topic import check_topic
+
         check_topic(arguments.topic, kafka_config(arguments.kafka_config))
     in_the_way = unwritable(arguments.out, growing=True)
     if in_the_way:

@@ -61,7 +61,7 @@ from headgate.pipeline.quotas import KEY_OF_TYPE, Quotas
 from headgate.pipeline.replaying.packed_format import PackOptions
 from headgate.pipeline.replaying.packer import NEEDED
 from headgate.pipeline.replaying.replay import replay_packed
-from headgate.pipeline.table import in_order, largest, percentile, sums
+from headgate.pipeline.table import frame_of, in_order, largest, percentile, sums
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.precedence import Resolver
@@ -264,7 +264,7 @@ def recommend(
             for row in rows_of(proposals, tried, how)
         ]
         found = schema.RECOMMEND.from_rows(rows)
-        return activity.sparkSession.createDataFrame(found, schema.RECOMMEND.struct)
+        return frame_of(activity.sparkSession, found, schema.RECOMMEND.struct)
 
     return transform
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from headgate.pipeline.emitted import EMITTED_ACTIVITY, EMITTED_REQUESTS
 from headgate.pipeline.growing.parts import Following
 from headgate.pipeline.growing.rounds import INPUTS, Input, Query
-from headgate.pipeline.sources.topic import follow_topic
 from headgate.pipeline.workers.messages import (
     STARTS,
     ActivityOfMessages,
@@ -42,6 +41,8 @@ class Topic:
 
     def start(self, to: Following) -> Query:
         """Start reading what is new of the topic, batch by batch."""
+        from headgate.pipeline.sources.topic import follow_topic  # Spark 3.5 can't import it
+
         begun: list[int] = []
 
         def write(batch: DataFrame, number: int) -> None:

@@ -42,6 +42,7 @@ from headgate.pipeline.replaying.packed_format import (
     PackOptions,
 )
 from headgate.pipeline.replaying.replay import pack_requests, replay_packed
+from headgate.pipeline.table import frame_of
 from headgate.quota.table import QuotaTable
 
 Plans = Mapping[str, QuotasGiven] | Sequence[QuotasGiven] | QuotasGiven
@@ -148,7 +149,7 @@ def focus(
     used = chargeback(requests, period=period)
     given = {"owners": owners, "connections": seen, "log_dirs": log_dirs}
     rows = shared.share_bill(bill, used, period=period, **given)
-    return requests.sparkSession.createDataFrame(rows)
+    return frame_of(requests.sparkSession, rows)
 
 
 @own_words

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from typing import Final
 
 from headgate.errors import ConfigError
+from headgate.pipeline.spark_versions import installed, way_to_delta
 
 # Spark's name for a format that it doesn't know.
 _UNKNOWN: Final = "DATA_SOURCE_NOT_FOUND"
-# Delta's jar, and what the session must be told besides.
-PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
+# What a session must be told besides.
 SETTINGS: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -33,9 +33,8 @@ def explained(format: str) -> Iterator[None]:
     except Exception as exc:  # one of PySpark's, or of py4j's where PySpark has none for it
         if format != "delta" or _UNKNOWN not in str(exc):
             raise
+        way_out = way_to_delta(installed() or "", "--packages {}", "--jars PATH,PATH")
         needed = " ".join(f"--conf {name}={value}" for name, value in SETTINGS.items())
         raise ConfigError(
-            "format='delta': this session has no Delta. "
-            f"Start it with --packages {PACKAGE} (for Spark 4.2), or with jars of your own by "
-            f"--jars, and with {needed}"
+            f"format='delta': this session has no Delta. {way_out}; start it with {needed} too"
         ) from exc

@@ -24,7 +24,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from pyspark.sql.types import StructType
 
 from headgate.errors import BadArgument, ConfigError
@@ -45,6 +44,7 @@ from headgate.pipeline.library.stream import check_still_there, found_again, lat
 from headgate.pipeline.logs.principals import Principals
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import FilePiece, pieces_of
+from headgate.pipeline.spark_versions import BOUNDED_STREAM, installed, refuse
 from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.words import moment_ms
 
@@ -211,7 +211,13 @@ class KafkaRequestLog(DataSource):
         return RequestLogReader(self._options(), schema, self.name(), self.kinds)
 
     def streamReader(self, schema: StructType) -> RequestLogStream:
-        """Return what reads files that grow."""
+        """
+        Return what reads files that grow.
+
+        Raises:
+            ConfigError: this Spark's streams can't be told where to go on.
+        """
+        refuse(f"readStream.format({self.name()!r})", installed() or "", BOUNDED_STREAM)
         return RequestLogStream(self._options(), schema, self.name(), self.kinds)
 
     def _options(self) -> LogOptions:
@@ -326,6 +332,9 @@ class RequestLogStream(DataSourceStreamReader):
 
     def getDefaultReadLimit(self) -> Any:
         """Return how many files a batch reads at most."""
+        # Spark 4.2 and newer ask; older ones have no such limits, and their streams are refused.
+        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+
         most = self._options.most_files
         return ReadAllAvailable() if most is None else ReadMaxFiles(most)
 

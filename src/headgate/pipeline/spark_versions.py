@@ -1,0 +1,214 @@
+"""
+What a version of Spark lacks, and which PySpark is used.
+
+A cluster's Spark is what its owner gives: PySpark 3.5 to 4.3 work. What a version lacks is refused
+alone, by ``refuse``, with the version that has it; ``LACKED`` is the whole list.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from headgate.errors import ConfigError
+
+Version = tuple[int, int]
+OLDEST: Final[Version] = (3, 5)
+"""The first version that can be used: the first with all SQL functions that answers use."""
+NEWEST: Final[Version] = (4, 3)
+"""The last version that was tried; a newer one is tried where it is found."""
+
+
+class Lacked(NamedTuple):
+    """
+    Something that not every version of Spark has.
+
+    Args:
+        what: of it, for a sentence that begins ``Spark 3.5 has no …``.
+        since: the first version that has it.
+        instead: what to do with an older version.
+    """
+
+    what: str
+    since: Version
+    instead: str
+
+
+DATA_SOURCE: Final = Lacked(
+    "data sources in Python",
+    (4, 0),
+    "read files by hp.requests(spark, path), and a growing directory by --requests DIR --follow",
+)
+BOUNDED_STREAM: Final = Lacked(
+    "streams of a Python data source that are told where to go on",
+    (4, 2),
+    "follow a directory by --requests DIR --follow, or read it by spark.read",
+)
+ARROW_FRAMES: Final = Lacked("frames made of Arrow tables", (4, 0), "make them of rows")
+LACKED: Final = (DATA_SOURCE, BOUNDED_STREAM, ARROW_FRAMES)
+"""All that an older version lacks; nobody is refused the last, which has a slower way."""
+
+# Delta's package for each Spark that has one; 3.5 as PySpark's packages bring it, with Scala 2.12.
+_DELTA: Final[dict[Version, str]] = {
+    (3, 5): "io.delta:delta-spark_2.12:3.3.2",
+    (4, 0): "io.delta:delta-spark_4.0_2.13:4.4.0",
+    (4, 1): "io.delta:delta-spark_4.1_2.13:4.4.0",
+    (4, 2): "io.delta:delta-spark_4.2_2.13:4.4.0",
+}
+
+
+def read_version(text: str) -> Version | None:
+    """Return major and minor of a version such as ``3.5.2-amzn-1``; None: it isn't one."""
+    found = re.match(r"(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def lacks(version: str, feature: Lacked) -> str | None:
+    """
+    Say what a version of Spark lacks, and the way out.
+
+    Args:
+        version: Spark's or PySpark's, as it calls itself.
+        feature: what is needed.
+
+    Returns:
+        A sentence; None: the version has it, or doesn't look like a version.
+    """
+    known = read_version(version)
+    if known is None or known >= feature.since:
+        return None
+    return (
+        f"Spark {version} has no {feature.what}, which came with Spark "
+        f"{_plain(feature.since)}; {feature.instead}"
+    )
+
+
+def refuse(needing: str, version: str, *features: Lacked) -> None:
+    """
+    Refuse what a version of Spark lacks.
+
+    Args:
+        needing: what was asked for, such as ``--topic``.
+        version: Spark's, or PySpark's.
+        features: what that needs.
+
+    Raises:
+        ConfigError: the version lacks one.
+    """
+    for feature in features:
+        why = lacks(version, feature)
+        if why is not None:
+            raise ConfigError(f"{needing}: {why}")
+
+
+def way_to_delta(version: str, fetch: str, give: str) -> str:
+    """
+    Say how a Spark comes to have Delta.
+
+    Args:
+        version: Spark's.
+        fetch: the setting that has packages fetched, such as ``--packages {}``.
+        give: what gives Spark jars, such as ``--jars PATH,PATH``.
+    """
+    known = read_version(version)
+    if known not in _DELTA:
+        return (
+            f"No Delta for Spark {version} is known here; if there is one, give its jars by {give}"
+        )
+    return (
+        f"Let Spark fetch it by {fetch.format(_DELTA[known])} (for Spark {_plain(known)}), or give "
+        f"jars of your own by {give}"
+    )
+
+
+def spark_home() -> Path | None:
+    """Return the Spark whose JVM is started: SPARK_HOME, else PySpark's own; None: there's none."""
+    given = os.environ.get("SPARK_HOME")
+    return Path(given) if given else _package()
+
+
+def use_spark_home(path: list[str]) -> None:
+    """
+    Put the PySpark of SPARK_HOME before others, as spark-submit does.
+
+    PySpark starts the JVM of SPARK_HOME, and doesn't fit a JVM of another version. A SPARK_HOME
+    without a PySpark, such as that of an installed package, changes nothing.
+
+    Args:
+        path: as ``sys.path``; changed.
+    """
+    given = os.environ.get("SPARK_HOME")
+    if not given:
+        return
+    folder = Path(given) / "python"
+    if not (folder / "pyspark" / "__init__.py").is_file():
+        return
+    found = [str(folder), *map(str, sorted((folder / "lib").glob("py4j-*.zip")))]
+    path[:] = [*found, *(entry for entry in path if entry not in found)]
+
+
+def installed() -> str | None:
+    """Return the version of the PySpark that is imported, or would be; None: there is none."""
+    loaded = sys.modules.get("pyspark")
+    if loaded is not None:  # workers have it in a zip
+        return str(loaded.__version__)
+    package = _package()
+    if package is None:
+        return None
+    try:
+        text = (package / "version.py").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    found = re.search(r"^__version__\b[^=]*=\s*['\"]([^'\"]+)", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def check(needing: str, *, sources: bool = False) -> None:
+    """
+    Check the PySpark that would be imported.
+
+    Args:
+        needing: what was asked for, for messages.
+        sources: whether that is a data source in Python.
+
+    Raises:
+        ModuleNotFoundError: there is no PySpark.
+        ConfigError: its version can't be used, or lacks data sources.
+    """
+    version = installed()
+    if version is None:
+        raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+    known = read_version(version)
+    if known is not None and known < OLDEST:
+        raise ConfigError(
+            f"{needing}: the PySpark in {_package()} is {version}, and Headgate needs Spark "
+            f"{_plain(OLDEST)} or newer. SPARK_HOME can name another Spark"
+        )
+    if sources:
+        refuse(needing, version, DATA_SOURCE)
+
+
+def prepare(command: str) -> None:
+    """
+    Choose a command's PySpark before it is imported, and check it.
+
+    Raises:
+        ModuleNotFoundError: there is none.
+        ConfigError: its version can't be used.
+    """
+    if "pyspark" not in sys.modules:
+        use_spark_home(sys.path)
+    check(command)
+
+
+def _package() -> Path | None:
+    spec = find_spec("pyspark")
+    return Path(spec.origin).parent if spec is not None and spec.origin else None
+
+
+def _plain(version: Version) -> str:
+    return ".".join(map(str, version))
