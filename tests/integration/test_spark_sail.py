@@ -99,6 +99,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory, inputs: dict[str, str]) -> 
         for name in INPUTS
         for command, flags in COMMANDS.items()
     ]
+    by_topic = ["usage", "--by-topic", *COMMANDS["usage"], "--broker-id", "1"]
+    sail = ["--engine", "sail", "--quiet"]
+    lines += [
+        [*by_topic, "--requests", inputs[name], "--out", f"{made}/{name}-topics", *sail]
+        for name in INPUTS
+    ]
     ask(*lines)
     return made
 
@@ -119,6 +125,21 @@ def test_a_table_is_sparks_to_the_last_digit(
     wanted = answer(here, table).toArrow()
     assert found.column_names == wanted.column_names
     assert rows(found) == rows(wanted)
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_usage_by_topic_is_sparks(
+    spark: SparkSession, inputs: dict[str, str], folder: Path, name: str
+) -> None:
+    requests = hp.requests(spark, inputs[name], broker_id=1, topics=True).persist()
+    for by, suffix in (("second", ""), ("hour", "_hour"), ("day", "_day")):
+        for table, by_topic in (("usage", False), ("usage_by_topic", True)):
+            place = folder / f"{name}-topics" / f"{table}{suffix}"
+            found = pyarrow.dataset.dataset(place, format="parquet").to_table()
+            wanted = hp.usage(requests, QUOTAS, by=by, by_topic=by_topic).toArrow()
+            assert found.column_names == wanted.column_names
+            assert rows(found) == rows(wanted) != []
+    requests.unpersist()
 
 
 def count(table: Path) -> int:

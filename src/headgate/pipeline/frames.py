@@ -135,22 +135,28 @@ def only(emitted: DataFrame, kind: str, table: Table) -> DataFrame:
     return table.select(emitted.where(F.col("kind") == kind))
 
 
-def by_second(rows: DataFrame) -> DataFrame:
+def by_second(rows: DataFrame, table: Table = ACTIVITY) -> DataFrame:
     """
     Add rows of ACTIVITY up: one row per second of who did what, under which limit.
 
     Args:
         rows: ACTIVITY, whose rows may have the same keys: each what a task read, or one request.
+        table: ACTIVITY, or that with further columns: rows that differ in these stay apart.
     """
-    added = rows.groupBy(*SAME_SECOND, *OWN_QUOTA).agg(*sums(*_ADDED), *largest(_LARGEST))
-    return ACTIVITY.select(added)
+    further = [name for name in table.names if name not in ACTIVITY.names]
+    keys = (*SAME_SECOND, *OWN_QUOTA, *further)
+    return table.select(rows.groupBy(*keys).agg(*sums(*_ADDED), *largest(_LARGEST)))
 
 
-def activity(requests: DataFrame) -> DataFrame:
+def activity(requests: DataFrame, table: Table = ACTIVITY) -> DataFrame:
     """
     Sum requests up by second: REQUESTS -> ACTIVITY.
 
     A journal's own quota-ids and limits are those of column ``recorded``.
+
+    Args:
+        requests: REQUESTS, and the further columns of ``table``.
+        table: as ``by_second`` takes it.
     """
     recorded = F.col("recorded")
     limit = recorded["quota"]
@@ -182,8 +188,8 @@ def activity(requests: DataFrame) -> DataFrame:
         "quota_client_id": recorded["quota_client_id"],
         "quota": F.when(limit < UNLIMITED, limit),
     }
-    added = by_second(ACTIVITY.select(requests.where(~is_move).withColumns(columns)))
-    return ACTIVITY.select(added.withColumn("quota_id", _quota_id("quota_user", "quota_client_id")))
+    added = by_second(table.select(requests.where(~is_move).withColumns(columns)), table)
+    return table.select(added.withColumn("quota_id", _quota_id("quota_user", "quota_client_id")))
 
 
 def _quota_id(user: str, client_id: str) -> Column:

@@ -102,6 +102,19 @@ REQUESTS: Final = make_table(
         "gateway did; null from logs, and where nothing is charged",
         RECORDED.columns,
     ),
+    Column(
+        "bytes_by_topic",
+        "list",
+        "what `bytes_charged` consists of: an entry for each topic, and one whose `topic` is '' "
+        "for what belongs to none (headers, names, partitions' fields). Of Metadata and "
+        "CreateTopics: topics' names with their ids. Null where it isn't known: topics weren't "
+        "asked for, the log lacks their sizes, or the row is of a journal",
+        (
+            Column("topic", "string", "topic's name; null = the request gives its id only"),
+            Column("topic_id", "string", "topic's id, as Kafka prints it; null = not given"),
+            Column("bytes", "long", "bytes of its record batches, as logged"),
+        ),
+    ),
 )
 
 USAGE: Final = make_table(
@@ -152,6 +165,36 @@ USAGE_HOUR: Final = make_table(
 )
 USAGE_DAY: Final = make_table(
     "usage_day", "One row per (quota_type, quota_id, broker_id, UTC day).", *_ROLLUP
+)
+
+_BY_TOPIC: Final = """
+    topic string: its name, or its id if nothing tells the name; '' = framing; null = not known
+    requests long: requests that named it; a request of several topics counts in each
+    bytes long: bytes charged: of a topic, those of its record batches as logged
+    bytes_estimated long: of these, bytes of requests with bytes_exact = false
+"""
+USAGE_BY_TOPIC: Final = make_table(
+    "usage_by_topic",
+    "One row per (quota_type, quota_id, broker_id, second_ms, topic) of byte rates. What a request "
+    "was charged beside record batches (headers, names, partitions' fields) belongs to no topic: "
+    "it's the row whose topic is '' (framing). Bytes of which no topic is known (of a journal, of "
+    "a log without sizes) are the row whose topic is null. So the rows of a quota-id and second "
+    "add up to its `bytes` in table `usage`, to the byte.",
+    _QUOTA_ID,
+    "broker_id int: broker\nsecond_ms long: start of the second, epoch ms",
+    _BY_TOPIC,
+)
+_TOPIC_ROLLUP: Final = (
+    _QUOTA_ID,
+    "broker_id int: broker\nperiod_ms long: start of the hour or UTC day, epoch ms",
+    _BY_TOPIC,
+    "active_seconds long: seconds with a request\npeak_bps long: most bytes of one second",
+)
+USAGE_BY_TOPIC_HOUR: Final = make_table(
+    "usage_by_topic_hour", "Table `usage_by_topic` by hour.", *_TOPIC_ROLLUP
+)
+USAGE_BY_TOPIC_DAY: Final = make_table(
+    "usage_by_topic_day", "Table `usage_by_topic` by UTC day.", *_TOPIC_ROLLUP
 )
 
 REPLAY: Final = make_table(
@@ -385,6 +428,7 @@ TABLES: Final[dict[str, Table]] = {
         USAGE,
         USAGE_HOUR,
         USAGE_DAY,
+        *(USAGE_BY_TOPIC, USAGE_BY_TOPIC_HOUR, USAGE_BY_TOPIC_DAY),
         REPLAY,
         WHAT_IF,
         DEMAND,

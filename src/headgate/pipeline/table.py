@@ -42,7 +42,7 @@ class Column(NamedTuple):
     """
     One column: its name, one of our type names, and what it means with its unit.
 
-    A column of type ``struct`` has ``fields``, which are columns themselves.
+    A column of type ``struct``, or ``list`` of structs, has ``fields``: columns themselves.
     """
 
     name: str
@@ -184,6 +184,7 @@ def _struct(columns: Iterable[Column]) -> StructType:
     for c in columns:
         if c.fields:
             kind: Any = _struct(c.fields)
+            kind = types.ArrayType(kind) if c.type == "list" else kind
         else:
             kind = getattr(types, _TYPES[c.type][0])(*(DECIMAL if c.type == "decimal" else ()))
         fields.append(types.StructField(c.name, kind, True, {"comment": c.doc}))
@@ -195,15 +196,15 @@ def _arrow_fields(columns: Iterable[Column]) -> list[Any]:
     import pyarrow as pa
 
     own = {"timestamp": pa.timestamp("us", tz="UTC"), "decimal": pa.decimal128(*DECIMAL)}
-    return [
-        pa.field(
-            c.name,
-            pa.struct(_arrow_fields(c.fields))
-            if c.fields
-            else own.get(c.type) or getattr(pa, _TYPES[c.type][1])(),
-        )
-        for c in columns
-    ]
+    fields = []
+    for c in columns:
+        if c.fields:
+            kind = pa.struct(_arrow_fields(c.fields))
+            kind = pa.list_(kind) if c.type == "list" else kind
+        else:
+            kind = own.get(c.type) or getattr(pa, _TYPES[c.type][1])()
+        fields.append(pa.field(c.name, kind))
+    return fields
 
 
 def quoted(name: str) -> str:

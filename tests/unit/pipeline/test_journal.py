@@ -393,6 +393,7 @@ def test_a_row_of_a_journal(journal: Path) -> None:
             "start_ms": 0,
             "asked": None,
         },
+        "bytes_by_topic": None,
     }
 
 

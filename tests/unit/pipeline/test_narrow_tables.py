@@ -74,6 +74,11 @@ TABLES: dict[str, tuple[list[str], list[list[str]]]] = {
     "bill": (
         ["principal or topic", "rows", "cost"], [["alice", "1,204", "1,234.56"]]
     ),
+    "usage by topic": (
+        ["quota type", "quota-id", "topic", "requests", "bytes"],
+        [["consumer_byte_rate", "alice:etl", "orders", "31,356", "608,086,894 (608 MB)"],
+         ["producer_byte_rate", "alice:etl", "(not known)", "7", "1,204 (1.2 kB)"]],
+    ),
 }  # fmt: skip
 
 

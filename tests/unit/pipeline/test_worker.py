@@ -86,6 +86,7 @@ def test_a_row_of_a_request(tmp_path: Path) -> None:
         "seq": row["seq"],
         "file": str(DATA / "public.log.gz"),
         "recorded": None,
+        "bytes_by_topic": None,
     }
 
 

@@ -184,7 +184,14 @@ def everything(place: Path, count: int = 20, seconds: int = 120) -> Path:
             )
         ),
     ]  # fmt: skip
+    topics = [
+        _row("usage_by_topic_day", quota_type=kind, quota_id=who, broker_id=1, period_ms=T0,
+             topic=topic, requests=9, bytes=number * size)
+        for number, (kind, who) in enumerate(by_id, 1)
+        for topic, size in (("orders", 7_000), (f"topic-{number % 7}", 900), ("", 50), (None, 5))
+    ]  # fmt: skip
     return write(
-        place, usage=usage, what_if=what_if, demand=demand, effective=effective,
-        recommend=recommend, chargeback=chargeback, storms=storms, bad_lines=bad, summary=summary,
+        place, usage=usage, usage_by_topic_day=topics, what_if=what_if, demand=demand,
+        effective=effective, recommend=recommend, chargeback=chargeback, storms=storms,
+        bad_lines=bad, summary=summary,
     )  # fmt: skip

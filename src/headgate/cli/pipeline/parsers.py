@@ -31,6 +31,12 @@ def usage() -> Parser:
         "usage:run_usage",
         "--quotas quotas.yaml",
     )
+    made.add_argument(
+        "--by-topic",
+        action="store_true",
+        help="also divide bytes by topic: tables usage_by_topic, usage_by_topic_hour and "
+        "usage_by_topic_day. Logs are then read by the slower of two parsers",
+    )
     add_growing(made)
     add_by_day(made)
     return made

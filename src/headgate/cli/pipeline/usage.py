@@ -5,17 +5,20 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Final
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from headgate.cli.contract import BadUsage
 from headgate.cli.pipeline.opening import Opened
 from headgate.cli.pipeline.print import closing_table, number, sized
-from headgate.cli.pipeline.stream import Sums, run_answer
+from headgate.cli.pipeline.stream import Replays, Sums, run_answer
 from headgate.cli.results import Tables
-from headgate.pipeline import schema
+from headgate.pipeline import frames, schema
 from headgate.pipeline.answers import usage
+from headgate.pipeline.emitted import EMITTED_REQUESTS
 from headgate.pipeline.table import sums
 
 _TOP: Final = 20
@@ -33,7 +36,12 @@ _BUSIEST: Final = {
 
 def run_usage(arguments: argparse.Namespace) -> Tables:
     """Run `headgate usage`."""
-    tables = ("usage", "usage_hour", "usage_day")
+    tables: tuple[str, ...] = ("usage", "usage_hour", "usage_day")
+    if arguments.by_topic:
+        if arguments.incremental or arguments.follow:
+            raise BadUsage("--by-topic reads whole logs: leave out --incremental and --follow")
+        tables += ("usage_by_topic", "usage_by_topic_hour", "usage_by_topic_day")
+        return run_answer(arguments, Replays("usage", _write_topics, _tell_topics, tables))
     return run_answer(arguments, Sums("usage", _write, _tell, tables))
 
 
@@ -51,6 +59,57 @@ def _write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:
     run.figure("requests", totals[0] or 0, unit="requests", note="charged to a client quota")
     run.figure("bytes", totals[1] or 0, unit="bytes", note="charged to byte-rate quotas")
     run.figure("throttle_time_ms", totals[2] or 0, unit="ms", note="told to clients, summed")
+
+
+def _write_topics(on: Opened, activity: DataFrame | None) -> DataFrame:
+    """Write usage and usage by topic of the same requests, which are read once."""
+    run = on.run
+    read = frames.emit_requests(on.spark, replace(on.read_options, topics=True))
+    emitted = run.keep(read, EMITTED_REQUESTS, words="reading")
+    requests = frames.only(emitted, "request", schema.REQUESTS)
+    _write(on, frames.activity(requests), requests)
+    by_topic = requests.transform(usage.by_topic(on.quotas))
+    run.write(by_topic, schema.USAGE_BY_TOPIC, words="adding up by topic")
+    written = run.read(schema.USAGE_BY_TOPIC)
+    for table in (schema.USAGE_BY_TOPIC_HOUR, schema.USAGE_BY_TOPIC_DAY):
+        run.write(written.transform(usage.by_topic_period(table)), table)
+    topic, bytes_ = F.col("topic"), F.col("bytes")
+    parts = {"framing": F.when(topic == "", bytes_), "unknown": F.when(topic.isNull(), bytes_)}
+    found = run.read(schema.USAGE_BY_TOPIC_DAY).agg(*sums(**parts)).first()
+    assert found is not None
+    run.figure("framing_bytes", found[0] or 0, unit="bytes", note="of no topic: headers, names")
+    run.figure("unknown_topic_bytes", found[1] or 0, unit="bytes", note="topics aren't known")
+    return emitted
+
+
+def _tell_topics(on: Opened) -> None:
+    """Print the busiest quota-ids, and who uses which topic most."""
+    _tell(on)
+    whole = ("quota_type", "quota_id", "topic")
+    rows = (
+        on.run.read(schema.USAGE_BY_TOPIC_DAY)
+        .groupBy(*whole)
+        .agg(*sums("requests", "bytes"))
+        .orderBy(F.desc("bytes"), *whole)
+        .collect()
+    )
+    closing_table(
+        "Who uses which topic most",
+        (
+            ("quota type", "quota_type"),
+            ("quota-id", "quota_id"),
+            ("topic", lambda r: _NAMES.get(r["topic"], r["topic"])),
+            ("requests", lambda r: number(r["requests"])),
+            ("bytes", lambda r: sized(r["bytes"], unit="B")),
+        ),
+        rows,
+        most=_TOP,
+        table="usage_by_topic_day",
+    )
+
+
+_NAMES: Final = {"": "(framing)", None: "(not known)"}
+"""What stands for bytes that belong to no topic, and for those whose topic isn't known."""
 
 
 def _tell(on: Opened) -> None:

@@ -1,5 +1,5 @@
 """
-Say who used what: sums per quota-id, broker and second, and their peaks by hour and day.
+Say who used what: sums per quota-id, broker and second, their peaks by hour and day, and topics.
 
 Python workers say who shares each sum's quota (``resolve``). Everything else is Spark's SQL.
 """
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from headgate.pipeline import schema
+from headgate.pipeline import frames, schema
 from headgate.pipeline.emitted import ACTIVITY
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.table import Table, in_order, largest, make_table, percentile, sums
@@ -28,7 +28,22 @@ RESOLVED_ACTIVITY: Final = make_table(
     *ACTIVITY.columns,
     ("quota_source", "string", "entity the limit comes from"),
 )
-_PERIODS_MS: Final = {schema.USAGE_HOUR.name: HOUR_MS, schema.USAGE_DAY.name: DAY_MS}
+_OF_TOPIC: Final = make_table(
+    "of_topic",
+    "ACTIVITY of a topic.",
+    *ACTIVITY.columns,
+    "topic string: its name\ntopic_id string: its id",
+)
+_BYTES: Final = ("producer_byte_rate", "consumer_byte_rate")
+# What is needed of each row to say who shares its quota, and what is added up then.
+_RESOLVES: Final = (
+    *("principal", "client_id", "quota_type", "quota_id", "quota_user", "quota_client_id", "quota"),
+    *("broker_id", "second_ms", "topic", "requests", "bytes", "bytes_estimated"),
+)
+_PERIODS_MS: Final = {
+    **dict.fromkeys((schema.USAGE_HOUR.name, schema.USAGE_BY_TOPIC_HOUR.name), HOUR_MS),
+    **dict.fromkeys((schema.USAGE_DAY.name, schema.USAGE_BY_TOPIC_DAY.name), DAY_MS),
+}
 _ADDED: Final = ("requests", "bytes", "throttle_time_ms", "throttled_requests")
 # By column, the parts that its unit has and that it is a whole number of: 1 % of a thread's second
 # has 1e7 ns, a ms has 1e6.
@@ -117,3 +132,65 @@ def _exact_sum(name: str, unit: float) -> Column:
     rest = F.round((F.col(name) - whole) * unit).cast("long")
     wholes = F.sum(whole).cast("decimal(20,0)") * F.lit(int(unit))
     return (wholes + F.sum(rest)).cast("double") / unit
+
+
+_BY_TOPIC: Final = ("requests", "bytes", "bytes_estimated")
+
+
+def by_topic(
+    quotas: Quotas, table: Table = schema.USAGE_BY_TOPIC
+) -> Callable[[DataFrame], DataFrame]:
+    """
+    Sum bytes up per quota-id, broker, period and topic: REQUESTS -> USAGE_BY_TOPIC, or by period.
+
+    Args:
+        quotas: who shares what.
+        table: USAGE_BY_TOPIC, by second; USAGE_BY_TOPIC_HOUR or USAGE_BY_TOPIC_DAY.
+    """
+    task = Resolve(quotas, "second_ms", schema.USAGE_BY_TOPIC)
+
+    def transform(requests: DataFrame) -> DataFrame:
+        in_bytes = F.col("quota_type").isin(*_BYTES)
+        told = requests.where(in_bytes | F.col("bytes_by_topic").isNotNull())
+        of = F.col("of")
+        columns = {
+            "topic": of["topic"],
+            "topic_id": of["topic_id"],
+            "bytes_charged": F.coalesce(of["bytes"], "bytes_charged"),
+        }
+        each = told.select("*", F.explode_outer("bytes_by_topic").alias("of")).withColumns(columns)
+        parts = frames.activity(each, _OF_TOPIC)
+        # Rows without an id need no name: their seconds keep them from being one large group.
+        same_id = Window.partitionBy(
+            "topic_id", F.when(F.col("topic_id").isNull(), F.col("second_ms"))
+        )
+        name = F.when(F.col("topic_id").isNotNull(), F.max("topic").over(same_id))
+        named = parts.withColumn("topic", F.coalesce("topic", name, "topic_id"))
+        named = named.where(F.col("is_charged") & in_bytes)
+        resolved = named.select(*_RESOLVES).mapInArrow(task, schema.USAGE_BY_TOPIC.struct)
+        added = resolved.groupBy(*USAGE_KEYS, "second_ms", "topic").agg(*sums(*_BY_TOPIC))
+        used = schema.USAGE_BY_TOPIC.select(added)
+        return used if table is schema.USAGE_BY_TOPIC else used.transform(by_topic_period(table))
+
+    return transform
+
+
+def by_topic_period(table: Table) -> Callable[[DataFrame], DataFrame]:
+    """
+    Sum usage by topic up by hour or day: USAGE_BY_TOPIC -> one of its tables by period.
+
+    Args:
+        table: USAGE_BY_TOPIC_HOUR or USAGE_BY_TOPIC_DAY.
+    """
+    period_ms = _PERIODS_MS[table.name]
+
+    def transform(used: DataFrame) -> DataFrame:
+        period = (F.floor(F.col("second_ms") / period_ms) * period_ms).alias("period_ms")
+        added = used.groupBy(*USAGE_KEYS, period, "topic").agg(
+            *sums(*_BY_TOPIC),
+            F.count("second_ms").alias("active_seconds"),
+            F.max("bytes").alias("peak_bps"),
+        )
+        return table.select(added)
+
+    return transform

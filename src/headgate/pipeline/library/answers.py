@@ -52,10 +52,21 @@ _PERIODS: Final = {
     "hour": schema.USAGE_HOUR,
     "day": schema.USAGE_DAY,
 }
+_TOPIC_PERIODS: Final = {
+    "second": schema.USAGE_BY_TOPIC,
+    "hour": schema.USAGE_BY_TOPIC_HOUR,
+    "day": schema.USAGE_BY_TOPIC_DAY,
+}
 
 
 @own_words
-def usage(requests: DataFrame, quotas: QuotasGiven = None, *, by: str = "second") -> DataFrame:
+def usage(
+    requests: DataFrame,
+    quotas: QuotasGiven = None,
+    *,
+    by: str = "second",
+    by_topic: bool = False,
+) -> DataFrame:
     """
     Say who used what: USAGE, one row per quota-id, broker and second.
 
@@ -63,12 +74,18 @@ def usage(requests: DataFrame, quotas: QuotasGiven = None, *, by: str = "second"
         requests: REQUESTS or ACTIVITY.
         quotas: in force: who shares what, and the limits.
         by: ``second``; or ``hour`` or ``day``, which give USAGE_HOUR and USAGE_DAY.
+        by_topic: divide bytes by topic: USAGE_BY_TOPIC, or that by hour or day. It takes REQUESTS
+            only, those of ``requests(..., topics=True)``.
 
     Raises:
         BadArgument: the frame holds no requests, the quotas can't be read, no period is called so.
     """
     if by not in _PERIODS:
         raise BadArgument(f"usage by={by!r}: choose {', '.join(_PERIODS)}")
+    if by_topic:
+        topics = _TOPIC_PERIODS[by]
+        parts = of_requests(requests).transform(used.by_topic(quotas_of(quotas), topics))
+        return topics.select_timed(parts)
     table = _PERIODS[by]
     return table.select_timed(activity(requests).transform(used.usage(quotas_of(quotas), table)))
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, StructType
 
 from headgate.errors import BadArgument
 from headgate.pipeline import frames, schema
@@ -54,6 +54,7 @@ def requests(
     mode: str = PERMISSIVE,
     column_name_of_corrupt_record: str | None = None,
     principal_pattern: str = "",
+    topics: bool = False,
 ) -> DataFrame:
     """
     Return request logs and usage journals as a frame: REQUESTS, one row per charge.
@@ -77,6 +78,8 @@ def requests(
             (``PERMISSIVE`` only); None = they have no rows.
         principal_pattern: regex on a principal's name whose first group is the user, where a name
             holds more than that.
+        topics: fill column ``bytes_by_topic``, which ``usage(..., by_topic=True)`` adds up. Logs
+            are then read by the slower of two parsers.
 
     Raises:
         BadArgument: files can't be read or seem copies, or an argument makes no sense.
@@ -86,7 +89,10 @@ def requests(
     corrupt = column_name_of_corrupt_record
     Principals(principal_pattern)  # refuses what isn't a pattern
     options = replace(
-        options, default_partitions=default_partitions, principal_pattern=principal_pattern
+        options,
+        default_partitions=default_partitions,
+        principal_pattern=principal_pattern,
+        topics=topics,
     )
     task = RequestRows(options, mode, corrupt)
     return frames.spread(spark, options.pieces).mapInArrow(task, timed_struct(corrupt))
@@ -219,8 +225,8 @@ def of_requests(frame: DataFrame, others: Sequence[str] = ()) -> DataFrame:
         others: further columns to keep, behind these.
 
     Raises:
-        BadArgument: it is no frame, or lacks a column without which a row says nothing, or
-            ``recorded`` isn't the column that ``requests`` gives.
+        BadArgument: it is no frame, or lacks a column without which a row says nothing, or one of
+            structs (``recorded``, ``bytes_by_topic``) isn't the column that ``requests`` gives.
     """
     check_frame(frame)
     have = {field.name: field for field in frame.schema}
@@ -242,15 +248,19 @@ def _cell(wanted: Any, have: Any) -> Column:
         return F.col(wanted.name)
     else:
         cell = F.col(wanted.name)
-        if isinstance(wanted.dataType, StructType):
-            kind = have.dataType
-            names = kind.fieldNames() if isinstance(kind, StructType) else []
-            if sorted(names) != sorted(wanted.dataType.fieldNames()):
-                raise BadArgument(
-                    f"column {wanted.name} is {kind.simpleString()}, and a table `requests` has "
-                    f"{wanted.dataType.simpleString()} there: give the frame that schema, or give "
-                    "the column another name"
-                )
+        kind = have.dataType
+        names = kind.fieldNames() if isinstance(kind, StructType) else []
+        is_struct = isinstance(wanted.dataType, StructType)
+        if (is_struct and sorted(names) != sorted(wanted.dataType.fieldNames())) or (
+            isinstance(wanted.dataType, ArrayType)
+            and kind.simpleString() != wanted.dataType.simpleString()
+        ):
+            raise BadArgument(
+                f"column {wanted.name} is {kind.simpleString()}, and a table `requests` has "
+                f"{wanted.dataType.simpleString()} there: give the frame that schema, or give "
+                "the column another name"
+            )
+        if is_struct:
             inside = [cell[f.name].cast(f.dataType).alias(f.name) for f in wanted.dataType]
             cell = F.when(cell.isNotNull(), F.struct(*inside))
     return cell.cast(wanted.dataType).alias(wanted.name, metadata=wanted.metadata)

@@ -8,6 +8,7 @@ Read a line of a request log, and compute what was charged. No file is opened he
 - ``line_json``: which fields of a request's JSON are decoded, by API.
 - ``charged_bytes``: the bytes that Kafka charged, from the sizes that a line holds.
 - ``line_parser``: parses one line of any layout and any API into a row.
+- ``topics``: the topics that a line's bytes belong to.
 - ``scan``: most lines in machine code, many at a time; the others go to the parser.
 - ``line_sums``: rows added up by second.
 - ``api_names``: APIs' names by number, and which APIs only brokers use.

@@ -9,7 +9,7 @@ and gives each chart as a table too.
 - ``demand``: what throttled quota-ids want, and how they'd fare in a closed loop.
 - ``sections``, ``model``: what the page shows: the smaller tables summed up, and all its figures.
 - ``what_to_do``: what the page says first.
-- ``charts``: what is drawn.
+- ``charts``, ``topics``: what is drawn; who uses which topic.
 - ``render``: the page, from ``templates/``.
 """
 

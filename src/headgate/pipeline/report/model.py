@@ -118,6 +118,7 @@ class Report:
         flow: amounts per quota type and bin, all tenants.
         plans: what-if's plans, the log first; ``told`` is a plan's throttle time in words.
         differing: clients on which the plans differ most, their throttle time by plan.
+        topics: bytes by quota type, quota-id and topic.
     """
 
     place: str
@@ -132,6 +133,7 @@ class Report:
     flow: dict[str, list[float]]
     plans: list[dict[str, Any]]
     differing: list[dict[str, Any]]
+    topics: list[dict[str, Any]]
     recommendations: list[dict[str, Any]]
     chargeback: list[dict[str, Any]]
     storms: list[dict[str, Any]]
@@ -149,6 +151,9 @@ class Report:
     def bin_s(self) -> float:
         """Length of one bin, s."""
         return self.bin_ms / 1000
+
+
+_OF_TOPIC: Final = ("quota_type", "quota_id", "topic")
 
 
 def build_report(tables: ReportTables, *, window_s: int = WINDOW_S) -> Report:
@@ -186,6 +191,7 @@ def build_report(tables: ReportTables, *, window_s: int = WINDOW_S) -> Report:
         flow=_flow(usage, start, bin_ms, bins),
         plans=sections.plans(tables.rows("what_if"), told_by_plan(fares(tables))),
         differing=sections.differing(tables.rows("what_if")),
+        topics=summed(tables.tables["usage_by_topic_day"], _OF_TOPIC, ["bytes"]).to_pylist(),
         recommendations=sections.recommendations(tables.rows("recommend")),
         chargeback=sections.chargeback(tables.rows("chargeback")),
         storms=sorted(tables.rows("storms"), key=lambda r: -(r["count"] or 0)),

@@ -18,6 +18,7 @@ from headgate.pipeline.report import charts, demand
 from headgate.pipeline.report.model import Report, build_report
 from headgate.pipeline.report.sections import NOT_KNOWN, in_open_loop
 from headgate.pipeline.report.tables import read_tables
+from headgate.pipeline.report.topics import topics
 from headgate.pipeline.report.what_to_do import what_to_do
 from headgate.templates import environment
 
@@ -70,6 +71,8 @@ def write_report(
 def render(report: Report, *, generated_ms: int, title: str) -> str:
     """Return the page's HTML."""
     drawn = charts.all_charts(report)
+    by_topic = topics(report)
+    drawn |= {by_topic.name: by_topic} if by_topic else {}
     env = environment("headgate.pipeline.report", then=_then)
     data = {
         "tenants": [charts.series_of(tenant) for tenant in report.tenants],

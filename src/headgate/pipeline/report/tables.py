@@ -22,6 +22,7 @@ from headgate.pipeline.table import summed
 
 REPORTED = (
     "usage",
+    "usage_by_topic_day",
     "what_if",
     "demand",
     "recommend",

@@ -26,6 +26,7 @@ from headgate.pipeline.logs.line_parser import BadLine, LineParser, LogRow
 from headgate.pipeline.logs.line_sums import MAX_KEYS, Sums
 from headgate.pipeline.logs.principals import Principals
 from headgate.pipeline.logs.time_stamps import zone_of
+from headgate.pipeline.logs.topics import TopicParser, TopicRow
 from headgate.pipeline.sources.chunks import read_chunks
 from headgate.pipeline.sources.compressed import Damaged
 from headgate.pipeline.sources.pieces import FilePiece
@@ -46,6 +47,7 @@ class ReadOptions:
     ``scan`` says whether lines are scanned in machine code; None = once there are enough of them.
     ``default_partitions`` is the cluster's ``num.partitions``, where a line doesn't tell.
     ``principal_pattern`` says where a user's name is in a principal (``logs.principals``).
+    ``topics`` fills column ``bytes_by_topic`` of requests, for which no line is scanned.
     """
 
     pieces: tuple[FilePiece, ...]
@@ -54,10 +56,11 @@ class ReadOptions:
     scan: bool | None = None
     default_partitions: int = 1
     principal_pattern: str = ""
+    topics: bool = False
 
     def parser_of(self, piece: FilePiece, *, watching: bool = False) -> LineParser:
         """Return what parses the lines of a piece."""
-        return LineParser(
+        return (TopicParser if self.topics else LineParser)(
             zone_of(self.time_zone),
             nanos=piece.nanos,
             file=piece.path,
@@ -166,7 +169,7 @@ class LogReader:
 
     def _scanner(self, size: int) -> LineScanner | None:
         """Return the scanner, if the next chunk, of ``size`` bytes, is to be scanned."""
-        if self.scanner is None and self._plan.scan is not False:
+        if self.scanner is None and self._plan.scan is not False and not self._plan.topics:
             _Process.unscanned += size
             enough = _Process.loaded or _Process.unscanned > SCAN_AFTER_BYTES
             if self._plan.scan or enough:
@@ -263,6 +266,8 @@ def _columns_of(rows: list[tuple[int, LogRow]]) -> dict[str, Any]:
         zip(LogRow._fields, zip(*(row for _, row in rows), strict=True), strict=True)
     )
     columns["client_ip"] = [client_ip(c) for c in columns["connection"]]
+    if isinstance(rows[0][1], TopicRow):
+        columns["bytes_by_topic"] = [getattr(row, "bytes_by_topic", None) for _, row in rows]
     return {"seq": [offset for offset, _ in rows], **columns}
 
 
