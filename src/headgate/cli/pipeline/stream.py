@@ -42,9 +42,9 @@ from headgate.cli.results import Figure, Tables, finite
 from headgate.errors import ConfigError
 from headgate.pipeline import frames
 from headgate.pipeline.emitted import CONNECTIONS, EMITTED_ACTIVITY
-from headgate.pipeline.growing.directories import Directory
-from headgate.pipeline.growing.follow import GrowingTables, follow
-from headgate.pipeline.growing.parts import Parts, Source
+from headgate.pipeline.growing.files import Directory
+from headgate.pipeline.growing.follow import GrowingTables, Source, follow
+from headgate.pipeline.growing.parts import Parts
 from headgate.pipeline.growing.topic import Topic
 from headgate.pipeline.logs.principals import Principals
 from headgate.pipeline.sources.files import find_files
@@ -220,7 +220,8 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
         console.print(f"  {printable(note.text)}", markup=False)
     run = start(answer.command, arguments, console, spark)
     run.console = Console(quiet=True)  # a line per round is enough
-    parts = Parts(run.spark, run.path(f"_stream/{answer.command}"), answer.kept)
+    kept = (*answer.kept, *(source.keeps if "requests" in answer.kept else ()))
+    parts = Parts(run.spark, run.path(f"_stream/{answer.command}"), kept)
     on = Opened(run, [], quotas, arguments, notes=known)
 
     def write(upto: int) -> None:
