@@ -42,10 +42,8 @@ from headgate.cli.results import Figure, Tables, finite
 from headgate.errors import ConfigError
 from headgate.pipeline import frames
 from headgate.pipeline.emitted import CONNECTIONS, EMITTED_ACTIVITY
-from headgate.pipeline.growing.files import Directory
 from headgate.pipeline.growing.follow import GrowingTables, Source, follow
 from headgate.pipeline.growing.parts import Parts
-from headgate.pipeline.growing.topic import Topic
 from headgate.pipeline.logs.principals import Principals
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import pieces_of
@@ -250,8 +248,10 @@ def _notes_now(arguments: argparse.Namespace) -> list[Note]:
 
 
 def _source(arguments: argparse.Namespace) -> Source:
-    """Return the source of rounds: a topic or directories."""
+    """Return the source of rounds: a topic or directories; only here are data sources needed."""
     if arguments.topic:
+        from headgate.pipeline.growing.topic import Topic
+
         return Topic(
             arguments.topic,
             kafka_config(arguments.kafka_config),
@@ -262,6 +262,8 @@ def _source(arguments: argparse.Namespace) -> Source:
                 arguments.principal_pattern,
             ),
         )
+    from headgate.pipeline.growing.files import Directory
+
     return Directory(
         arguments.requests,
         files_per_round=arguments.files_per_round,

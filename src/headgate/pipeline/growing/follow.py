@@ -177,7 +177,7 @@ def follow(
 
 @contextmanager
 def _pause(spark: SparkSession, every_s: float) -> Iterator[None]:
-    """Let queries that start in a block look for something new every so many seconds."""
+    """Let queries that start in a block wait ``every_s`` seconds where nothing is new."""
     before = spark.conf.get(_POLLING, None)
     spark.conf.set(_POLLING, f"{max(int(every_s * 1000), 10)}ms")
     try:
