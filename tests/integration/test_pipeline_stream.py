@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -195,6 +196,81 @@ def test_a_brokers_own_folder_is_followed_while_it_writes_and_rolls(
     run()
     assert usage(out) == duckdb_oracle.usage(LOG, QUOTAS)
     assert table(out, "bad_lines") == []
+
+
+@pytest.mark.parametrize("lost", ["commit", "part"])
+def test_a_round_that_wasnt_committed_is_written_again_of_files_renamed_since(
+    spark: SparkSession, tmp_path: Path, lost: str
+) -> None:
+    """As a kill leaves it: the tables made, or the part begun, and the round not committed."""
+    lines = gzip.decompress(LOG.read_bytes()).splitlines(keepends=True)
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    logs.mkdir()
+    log = logs / "request.log"
+    kept = out / "_stream" / "usage"
+    argv = [*flags(logs, out), "--incremental"]
+
+    def part(number: int) -> Path:
+        return kept / "activity" / "level=0" / f"part={number}"
+
+    for end in (1000, 2000):
+        log.write_bytes(b"".join(lines[:end]) + b'garbled {"requestHeader\n' * (end == 2000))
+        assert main_usage(argv) == 0
+    for path in (kept / "checkpoint" / "commits").glob("*1*"):
+        path.unlink()
+    if lost == "part":
+        shutil.rmtree(part(1))
+    (logs / "request.log.1.gz").write_bytes(
+        gzip.compress(log.read_bytes() + b"".join(lines[2000:]))
+    )
+    log.unlink()
+    assert main_usage(argv) == 0
+    assert usage(out) == duckdb_oracle.usage(LOG, QUOTAS)
+    assert len(table(out, "bad_lines")) == 1
+    assert part(2).exists()
+    made = (out / "usage").readlink()
+    assert main_usage(argv) == 0  # nothing is new: the same tables, and no round
+    assert usage(out) == duckdb_oracle.usage(LOG, QUOTAS)
+    assert ((out / "usage").readlink() != made, part(3).exists()) == (True, False)
+
+
+def test_an_earlier_versions_state_is_refused_and_the_tables_stay(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    roll(logs, 1)
+    commits = out / "_stream" / "usage" / "checkpoint" / "commits"
+    commits.mkdir(parents=True)
+    (commits / "0").touch()
+    assert main_usage([*flags(logs, out), "--incremental"]) == 1
+    said = " ".join(capfd.readouterr().err.split())
+    assert "is of an earlier version of Headgate" in said
+    assert "start again with another --out" in said
+    assert not (out / "usage").exists()
+
+
+def test_a_stream_ends_when_it_is_told_to_and_leaves_whole_tables(tmp_path: Path) -> None:
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    whole = of_the_first(roll(logs, 4), tmp_path)
+    argv = [*flags(logs, out), "--follow", "--every", "600"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headgate.cli.main", "usage", *argv],
+        env=os.environ | spark_env(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        while not (out / "usage").exists() and process.poll() is None:
+            time.sleep(0.05)
+        process.terminate()  # in the middle of the second round, or before it
+        _, said = process.communicate(timeout=240)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, said
+    assert "round 0: tables are made, in" in said
+    assert usage(out) in whole
 
 
 def test_a_kill_changes_nothing_in_usage(spark: SparkSession, tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from pipeline_rows import rows_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headgate.pipeline.library.stream import RequestLogStream
+
 pytestmark = pytest.mark.spark
 LOG = Path(__file__).parents[1] / "data" / "pipeline" / "precise.log.gz"
 FORMAT = "kafka-request-log"
@@ -139,30 +141,25 @@ def test_a_stream_reads_every_line_once_through_renames_and_restarts(
 def test_a_batch_that_is_read_again_finds_its_file_under_its_new_name(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from headgate.pipeline.library.request_log import LogOptions, RequestLogStream
-    from headgate.pipeline.sources.compressed import ReadError
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
 
     lines = gzip.decompress(LOG.read_bytes()).splitlines(keepends=True)
     log = tmp_path / "request.log"
     log.write_bytes(b"".join(lines[:100]))
-    struct = schema.REQUESTS.timed.struct
+    source = hp.KafkaRequestLog({"path": str(tmp_path)})
 
     def stream() -> RequestLogStream:
-        return RequestLogStream(LogOptions.of({"path": str(tmp_path)}), struct, None)
+        return source.streamReader(schema.REQUESTS.timed.struct)
 
     began = stream().initialOffset()
-    ended = stream().latestOffset(began, None)
-    assert stream().latestOffset(ended, None) == ended
-    assert stream().partitions(ended, ended) == []
+    ended = stream().latestOffset(began, ReadAllAvailable())
+    assert stream().latestOffset(ended, ReadAllAvailable()) == ended
+    assert [task.pieces for task in stream().partitions(ended, ended)] == [()]
     log.rename(tmp_path / "request.log.1")
     log.write_bytes(b"".join(lines[100:150]))  # another file has its name
     (task,) = stream().partitions(began, ended)
-    batches = stream().read(task)
-    rows = next(batches)
+    (rows,) = stream().read(task)
     assert (rows.num_rows, rows["file"][0].as_py()) == (100, str(tmp_path / "request.log.1"))
-    (tmp_path / "request.log.1").rename(tmp_path / "request.log.2")
-    with pytest.raises(ReadError, match="renamed while it was read"):
-        list(batches)
-    (tmp_path / "request.log.2").unlink()
+    (tmp_path / "request.log.1").unlink()
     with pytest.raises(Exception, match="put it back"):
         list(stream().read(task))

@@ -22,8 +22,8 @@ Layers, the lowest first: a module imports only from lines above its own.
 - ``splits``: cluster-wide quotas split over brokers, as a stream.
 - ``report``: one page that shows the tables.
 - ``run``: a command's run: progress, tables, figures of the closing table.
+- ``library``: the answers as functions on DataFrames; the data source of requests.
 - ``growing``: the same answers of an input that grows.
-- ``library``: the answers as functions on DataFrames.
 - ``class_data``, ``session``: what makes Spark's start quicker, and the start.
 - ``sail``: the start of Sail, which runs the same queries without a JVM.
 - ``bundled``: a small log and quotas that come with the package.

@@ -41,12 +41,12 @@ class Lacked(NamedTuple):
 DATA_SOURCE: Final = Lacked(
     "data sources in Python",
     (4, 0),
-    "read files by hp.requests(spark, path), and a growing directory by --requests DIR --follow",
+    "read files by hp.requests(spark, path)",
 )
 BOUNDED_STREAM: Final = Lacked(
     "streams of a Python data source that are told where to go on",
     (4, 2),
-    "follow a directory by --requests DIR --follow, or read it by spark.read",
+    "read the whole directory each time: --requests DIR, or hp.requests(spark, path)",
 )
 ARROW_FRAMES: Final = Lacked("frames made of Arrow tables", (4, 0), "make them of rows")
 LACKED: Final = (DATA_SOURCE, BOUNDED_STREAM, ARROW_FRAMES)

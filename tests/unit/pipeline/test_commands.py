@@ -414,3 +414,28 @@ def test_state_of_a_growing_input_is_not_kept_in_an_object_store(
 def test_options_in_a_uri_are_refused_as_workers_would_not_get_them() -> None:
     with pytest.raises(ConfigError, match="variables such as AWS_REGION say it to workers too"):
         find_files(["s3://bucket/logs?region=eu-west-1"])
+
+
+def test_an_error_of_our_own_in_a_stream_is_said_without_sparks_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    from headgate.cli.pipeline import answers, command
+
+    said = (
+        "[STREAM_FAILED] Query terminated with exception: Error from python worker\n"
+        "Traceback (most recent call last):\n  File x\n"
+        "headgate.errors.ConfigError: the checkpoint is of another source, not of files\n\n"
+        "\tat org.apache.spark.sql.X\n"
+    )
+
+    def fail(arguments: object) -> None:
+        raise StreamingQueryException(said)
+
+    monkeypatch.setattr(answers, "run_storms", fail)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(command.PipelineError) as caught:
+        command.run_on_spark("storms", "answers:run_storms", argparse.Namespace())
+    first = str(caught.value).splitlines()[0]
+    assert first == "the checkpoint is of another source, not of files; no table was changed"

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.pipeline.growing.rotation import RolledFiles
 from headgate.pipeline.logs.principals import FORMS, Principals
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import pieces_of
 from headgate.pipeline.sources.quality import Quality, look
+from headgate.pipeline.sources.rotation import RolledFiles
 from headgate.pipeline.workers.log_reader import ReadOptions, RequestsOfLogs
 
 DATA = Path(__file__).parents[2] / "data" / "field"

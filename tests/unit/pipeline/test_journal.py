@@ -14,8 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from headgate.pipeline.emitted import EMITTED_REQUESTS
-from headgate.pipeline.growing.rotation import RolledFiles
-from headgate.pipeline.growing.rounds import Input
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.replaying.packed_format import ORDER, PackOptions
 from headgate.pipeline.replaying.packer import PackLogs, PackRequests
@@ -24,6 +22,7 @@ from headgate.pipeline.schema import REQUESTS
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.journal import starts_in
 from headgate.pipeline.sources.pieces import FilePiece, pieces_of
+from headgate.pipeline.sources.rotation import Input, RolledFiles
 from headgate.pipeline.workers.emit import EmitActivity, EmitRequests
 from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.pipeline.workers.messages import RequestsOfMessages

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.pipeline.growing.directories import Paths
-from headgate.pipeline.growing.rotation import RolledFiles
-from headgate.pipeline.growing.rounds import Input
 from headgate.pipeline.sources.chunks import read_lines
+from headgate.pipeline.sources.files import GrowingPaths
+from headgate.pipeline.sources.identity import place_of
+from headgate.pipeline.sources.rotation import Input, RolledFiles
 from headgate.usage.format import SCHEMA
 
 OLD = 1_000_000.0
@@ -49,8 +49,8 @@ class Folder:
             self.rolled = RolledFiles()
             self.rolled.remember(self.inputs)
         self.now += 1
-        found = self.rolled.take(Paths(self.given).files(self.rolled.places), self.now)
-        assert found.still_there()
+        found = self.rolled.take(GrowingPaths(self.given).files(self.rolled.places), self.now)
+        assert all(place_of(path) == place for path, place in found.places.items())
         self.inputs += found.inputs
         self.rolled.remember(found.inputs)
         lines = []
@@ -180,7 +180,7 @@ def test_a_pattern_is_expanded_anew_in_each_round(tmp_path: Path) -> None:
 
 def test_what_isnt_there_or_isnt_local_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as said:
-        Paths([str(tmp_path / "no"), "s3://bucket/logs"])
+        GrowingPaths([str(tmp_path / "no"), "s3://bucket/logs"])
     assert "no: there is no such file or directory" in said.value.problems[0]
     assert "take local paths" in said.value.problems[1]
 
@@ -208,7 +208,7 @@ def test_a_journals_file_counts_when_it_is_closed_once(folder: Folder) -> None:
             writer.write_batch(pa.RecordBatch.from_pylist([event], schema=SCHEMA))
 
     def pieces() -> list[str]:
-        found = folder.rolled.take(Paths(folder.given).files(set()), folder.now)
+        found = folder.rolled.take(GrowingPaths(folder.given).files(set()), folder.now)
         folder.inputs += found.inputs
         folder.rolled.remember(found.inputs)
         if folder.killed:

@@ -92,8 +92,8 @@ def _what_spark_said(name: str, exc: Exception) -> str:
     lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
     # A worker's own words come last before Java's stack; Java's come first.
     said = [m for line in lines if (m := _SAID.match(line))]
-    unread = [m[2] for m in said if m[1].endswith(".ReadError")]
+    own = [m[2] for m in said if m[1].startswith("headgate.")]
     worker = [m for m in said if "." not in m[1]]
     text = worker[-1][0] if worker else said[0][2] if said else next(iter(lines), "")
-    text = f"{unread[-1]}; {_UNCHANGED}" if unread else f"Spark failed: {text}"
+    text = f"{own[-1]}; {_UNCHANGED}" if own else f"Spark failed: {text}"
     return f"{text}\nthe whole error is in {pages}"

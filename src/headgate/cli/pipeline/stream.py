@@ -42,15 +42,13 @@ from headgate.cli.results import Figure, Tables, finite
 from headgate.errors import ConfigError
 from headgate.pipeline import frames, spark_versions
 from headgate.pipeline.emitted import CONNECTIONS, EMITTED_ACTIVITY
-from headgate.pipeline.growing.directories import Directory
-from headgate.pipeline.growing.follow import GrowingTables, follow
-from headgate.pipeline.growing.parts import Parts, Source
-from headgate.pipeline.growing.topic import Topic
+from headgate.pipeline.growing.follow import GrowingTables, Source, follow
+from headgate.pipeline.growing.parts import Parts
 from headgate.pipeline.logs.principals import Principals
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import pieces_of
 from headgate.pipeline.sources.quality import Note
-from headgate.pipeline.spark_versions import DATA_SOURCE
+from headgate.pipeline.spark_versions import BOUNDED_STREAM, DATA_SOURCE
 from headgate.pipeline.tables.publish import refuse_other_layout
 from headgate.pipeline.workers.messages import LineOptions
 
@@ -205,7 +203,6 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
     quotas = read_quotas(arguments)
     source = _source(arguments)
     if arguments.topic:
-        spark_versions.refuse("--topic", spark_versions.installed() or "", DATA_SOURCE)
         from headgate.pipeline.sources.topic import check_topic
 
         check_topic(arguments.topic, kafka_config(arguments.kafka_config))
@@ -223,7 +220,8 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
         console.print(f"  {printable(note.text)}", markup=False)
     run = start(answer.command, arguments, console, spark)
     run.console = Console(quiet=True)  # a line per round is enough
-    parts = Parts(run.spark, run.path(f"_stream/{answer.command}"), answer.kept)
+    kept = (*answer.kept, *(source.keeps if "requests" in answer.kept else ()))
+    parts = Parts(run.spark, run.path(f"_stream/{answer.command}"), kept)
     on = Opened(run, [], quotas, arguments, notes=known)
 
     def write(upto: int) -> None:
@@ -252,8 +250,12 @@ def _notes_now(arguments: argparse.Namespace) -> list[Note]:
 
 
 def _source(arguments: argparse.Namespace) -> Source:
-    """Return the source of rounds: a topic or directories."""
+    """Return the source of rounds: a topic or directories; only here are data sources needed."""
+    version = spark_versions.installed() or ""
     if arguments.topic:
+        spark_versions.refuse("--topic", version, DATA_SOURCE)
+        from headgate.pipeline.growing.topic import Topic
+
         return Topic(
             arguments.topic,
             kafka_config(arguments.kafka_config),
@@ -264,6 +266,10 @@ def _source(arguments: argparse.Namespace) -> Source:
                 arguments.principal_pattern,
             ),
         )
+    flag = "--follow" if arguments.follow else "--incremental"
+    spark_versions.refuse(flag, version, BOUNDED_STREAM)
+    from headgate.pipeline.growing.files import Directory
+
     return Directory(
         arguments.requests,
         files_per_round=arguments.files_per_round,

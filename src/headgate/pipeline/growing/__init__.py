@@ -1,11 +1,8 @@
 """
-The same tables from an input that grows: each round reads what is new.
+The same tables from an input that grows: a stream of Spark's, whose batches are rounds.
 
-- ``rounds``: what a round reads, and what is remembered of it.
-- ``identity``: identifies files by their content, whatever their names.
-- ``rotation``: the pieces of files that a round reads.
-- ``parts``: what rounds have written, and how a source is followed.
-- ``directories``: directories, patterns and files as a source.
+- ``parts``: what rounds have written.
+- ``files``: directories, patterns and files as a source, by the data source of request logs.
 - ``topic``: a topic as a source.
-- ``follow``: a command's tables, made again after each round.
+- ``follow``: the stream; a command's tables, made again after each round.
 """

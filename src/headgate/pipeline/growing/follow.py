@@ -4,15 +4,29 @@ Follow a growing input, and keep a command's tables up to date with what was rea
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
 
-from headgate.errors import ConfigError, HeadgateError
+from pyspark.errors import StreamingQueryException
+
+from headgate.errors import ConfigError
 from headgate.pipeline import schema
-from headgate.pipeline.growing.parts import Following, Parts, Source
+from headgate.pipeline.growing.parts import Parts
 from headgate.pipeline.run import Run
 from headgate.pipeline.tables.publish import can_swap, swap_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_POLLING: Final = "spark.sql.streaming.pollingDelay"
+"""Spark's setting: how long a query waits before it looks again where nothing was new."""
+_OF_FILES: Final = "round"
+"""Key of the offsets of files (``library.stream``) that those of a topic don't have."""
 
 
 class GrowingTables:
@@ -80,6 +94,25 @@ class GrowingTables:
         run.write_summary()
 
 
+class Source(Protocol):
+    """
+    Where rounds come from.
+
+    Attributes:
+        keeps: parts that it needs where requests are kept.
+        has_limit: whether a round may leave something for the next.
+    """
+
+    keeps: tuple[str, ...]
+    has_limit: bool
+
+    def stream(self, spark: SparkSession, parts: Parts) -> DataFrame:
+        """Return what is new, batch by batch."""
+
+    def write(self, batch: DataFrame, number: int, parts: Parts) -> None:
+        """Write a batch's parts."""
+
+
 def follow(
     source: Source,
     tables: GrowingTables,
@@ -101,25 +134,89 @@ def follow(
         every_s: seconds between rounds.
 
     Raises:
-        ConfigError: it ended because of an error.
+        ConfigError: what was kept is of another source, or of an earlier version.
+        Exception: what ended it.
     """
+    parts, spark = tables.parts, tables.run.spark
+    refuse_other_checkpoint(parts.checkpoint, is_of_files=source.has_limit)
+    failures: list[Exception] = []
 
-    def after(number: int) -> None:
-        if not once:
-            began = time.monotonic()
-            tables.make(number)
-            say(f"round {number}: tables are made, in {time.monotonic() - began:.1f} s")
+    def write(batch: DataFrame, number: int) -> None:
+        try:
+            source.write(batch, number, parts)
+            if not once:
+                began = time.monotonic()
+                tables.make(number)
+                say(f"round {number}: tables are made, in {time.monotonic() - began:.1f} s")
+        except Exception as exc:
+            failures.append(exc)  # Spark's own wraps it
+            raise
 
-    query = source.start(Following(tables.run.spark, tables.parts, after, once, every_s))
+    writer = source.stream(spark, parts).writeStream.foreachBatch(write)
+    writer = writer.option("checkpointLocation", parts.checkpoint)
+    if once:
+        query = writer.trigger(availableNow=True).start()
+    elif source.has_limit:  # rounds go on while there's something new
+        with _pause(spark, every_s):
+            query = writer.trigger(processingTime="0 seconds").start()
+    else:
+        query = writer.trigger(processingTime=f"{every_s} seconds").start()
     try:
         while query.isActive and not stop.is_set():
             query.awaitTermination(1)
     except KeyboardInterrupt:
-        pass
+        stop.set()
+    except StreamingQueryException:
+        pass  # it's asked for below
     finally:
         query.stop()
-    failure = query.exception()
-    if isinstance(failure, HeadgateError):
-        raise failure
+    failure = None if stop.is_set() else query.exception()
     if failure is not None:
-        raise ConfigError(f"the stream ended: {failure}")
+        raise failures[-1] if failures else failure
+
+
+@contextmanager
+def _pause(spark: SparkSession, every_s: float) -> Iterator[None]:
+    """Let queries that start in a block wait ``every_s`` seconds where nothing is new."""
+    before = spark.conf.get(_POLLING, None)
+    spark.conf.set(_POLLING, f"{max(int(every_s * 1000), 10)}ms")
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_POLLING)
+        else:
+            spark.conf.set(_POLLING, before)
+
+
+def refuse_other_checkpoint(checkpoint: str, *, is_of_files: bool) -> None:
+    """
+    Refuse a checkpoint that this source can't go on from.
+
+    Args:
+        checkpoint: its directory.
+        is_of_files: whether the source is files, not a topic.
+
+    Raises:
+        ConfigError: what was kept is of another source, or of an earlier version.
+    """
+    if "://" in checkpoint:
+        return
+    root = Path(checkpoint)
+    out = "start again with another --out, or without --incremental and --follow"
+    if (root / "commits").is_dir() and not (root / "offsets").is_dir():
+        raise ConfigError(
+            f"{root} is of an earlier version of Headgate, and says nothing of what was read that "
+            f"this one could go on from; {out}"
+        )
+    offsets = [p for p in (root / "offsets").glob("*") if p.name.isdecimal()]
+    if not offsets:
+        return
+    newest = max(offsets, key=lambda p: int(p.name)).read_text().splitlines()
+    try:
+        known = json.loads(newest[-1])
+    except (IndexError, ValueError):  # Spark says what is wrong with it
+        return
+    if (_OF_FILES in known) != is_of_files:
+        was, now = ("a topic", "files") if is_of_files else ("files", "a topic")
+        raise ConfigError(f"{root} says what was read of {was}, and this run reads {now}; {out}")

@@ -1,9 +1,9 @@
 """
 The same tables from an input that grows (directories or a topic), counting each line exactly once.
 
-A batch reads what the batches before it haven't (for a topic, Spark's checkpoint knows). It writes
-what it read (sums by second, or the requests themselves) to a directory of its own number,
-replacing what a killed attempt left. Then the tables are made of all batches so far. So a kill at
+A batch reads what the batches before it haven't: Spark's checkpoint knows. It writes what it read
+(sums by second, or the requests themselves) to a directory of its own number, replacing what a
+killed attempt left. Then the tables are made of all batches so far. So a kill at
 any moment and a restart give what one batch over all input gives. Each round replays all requests
 that were kept: a sensor sees its charges in their order, in whatever order files come in.
 """
@@ -11,10 +11,9 @@ that were kept: a sensor sees its charges in their order, in whatever order file
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import pyarrow.parquet as pq
 from pyarrow import fs
@@ -23,12 +22,15 @@ from pyspark.sql import functions as F
 
 from headgate.pipeline import frames, schema
 from headgate.pipeline.emitted import ACTIVITY, CONNECTIONS
-from headgate.pipeline.growing.rounds import INPUTS, Query, Round
 from headgate.pipeline.schema import REQUESTS
 from headgate.pipeline.sources.files import filesystem
 from headgate.pipeline.sources.pieces import FilePiece
+from headgate.pipeline.workers.messages import STARTS
 
-_TABLES: Final = {t.name: t for t in (ACTIVITY, CONNECTIONS, REQUESTS, schema.BAD_LINES, INPUTS)}
+INPUTS: Final = "inputs"
+"""The part for starts of journals' workers in a topic."""
+_TABLES: Final = {t.name: t for t in (ACTIVITY, CONNECTIONS, REQUESTS, schema.BAD_LINES)}
+_TABLES[INPUTS] = STARTS
 # This many parts become one: a stream of a year shouldn't leave a million small files.
 FOLD: Final = 16
 # Requests of one joined file, about 50 bytes each.
@@ -47,8 +49,8 @@ class Parts:
     Args:
         spark: the session.
         root: a directory (or URI) for all of it.
-        names: what to keep, of ``activity``, ``connections`` and ``requests``; bad lines, and which
-            inputs were read, are kept besides.
+        names: what to keep, of ``activity``, ``connections``, ``requests`` and ``inputs``; bad
+            lines are kept besides.
     """
 
     def __init__(
@@ -56,36 +58,49 @@ class Parts:
     ) -> None:
         self._spark = spark
         self.root = root
-        self._names = (*names, schema.BAD_LINES.name, INPUTS.name)
+        self._names = (*names, schema.BAD_LINES.name)
         self._counted: dict[str, tuple[int, int]] = {}
 
     @property
     def checkpoint(self) -> str:
-        """The directory that records which batches are whole and, for Spark, what it has read."""
+        """The directory in which Spark records what it has read, and which batches are whole."""
         return f"{self.root}/checkpoint"
 
-    def write(self, taken: Round, number: int) -> None:
-        """Read and write a batch; after a kill, replace what the first attempt wrote."""
+    @property
+    def emits(self) -> str:
+        """What a batch is to hold: ``requests``, ``activity``, or that with ``connections``."""
+        for name in (REQUESTS.name, CONNECTIONS.name):
+            if name in self._names:
+                return name
+        return ACTIVITY.name
+
+    def write(self, batch: DataFrame, number: int, starts: DataFrame | None = None) -> None:
+        """
+        Write a batch; after a kill, replace what the first attempt wrote.
+
+        Args:
+            batch: EMITTED_REQUESTS or EMITTED_ACTIVITY, as ``emits`` says.
+            number: of the batch.
+            starts: of journals' workers in it, where ``inputs`` are kept: STARTS.
+        """
         self._remove_joined(number)
-        made: dict[str, DataFrame] = {}
-        held: list[DataFrame] = []
-        if ACTIVITY.name in self._names:
-            emitted = _hold(taken.activity(connections=CONNECTIONS.name in self._names), held)
-            for name, kind in ((ACTIVITY.name, "activity"), (CONNECTIONS.name, "connection")):
-                if name in self._names:
-                    made[name] = frames.only(emitted, kind, _TABLES[name])
-        if REQUESTS.name in self._names:
-            requests = _hold(taken.requests(), held)
-            made[REQUESTS.name] = REQUESTS.select(requests.where("kind = 'request'"))
-        made[INPUTS.name] = self._spark.createDataFrame(list(taken.inputs()), INPUTS.struct)
-        made[schema.BAD_LINES.name] = frames.only(held[0], "bad", schema.BAD_LINES)
+        held = batch.persist()
+        held.count()  # on all cores: one file of it is written by one core
+        made = {schema.BAD_LINES.name: frames.only(held, "bad", schema.BAD_LINES)}
+        if self.emits == REQUESTS.name:
+            made[REQUESTS.name] = frames.only(held, "request", REQUESTS)
+            made[ACTIVITY.name] = frames.activity(made[REQUESTS.name])
+        else:
+            made[ACTIVITY.name] = frames.only(held, "activity", ACTIVITY)
+            made[CONNECTIONS.name] = frames.only(held, "connection", CONNECTIONS)
+        if starts is not None:
+            made[INPUTS] = starts
         for name in self._names:
             rows = made[name]
             if name != REQUESTS.name:
                 rows = _distinct(name, rows).coalesce(1)
             self._write(rows, self._path(name, 0, number))
-        for frame in held:
-            frame.unpersist()
+        held.unpersist()
         self._join(number)
 
     def _join(self, number: int) -> None:
@@ -131,12 +146,6 @@ class Parts:
             for path, groups, _ in self._files(folder)
             for group in range(groups)
         ]
-
-    def commit(self, number: int) -> None:
-        """Say that a batch is written; a stream of Spark's does so itself."""
-        commits = Path(self.checkpoint) / "commits"
-        commits.mkdir(parents=True, exist_ok=True)
-        (commits / str(number)).touch()
 
     def last(self) -> int:
         """Return the number of the last batch that was committed; -1: none."""
@@ -188,13 +197,6 @@ class Parts:
             size, level = size * FOLD, level + 1
 
 
-def _hold(frame: DataFrame, held: list[DataFrame]) -> DataFrame:
-    """Compute a frame now, on all cores, and persist it: one file of it is written by one core."""
-    held.append(frame.persist())
-    frame.count()
-    return frame
-
-
 def _distinct(name: str, rows: DataFrame) -> DataFrame:
     """Keep the earliest sight of each connection: one that lives for long is seen in each batch."""
     if name != "connections":
@@ -212,30 +214,3 @@ def cover(count: int) -> list[tuple[int, int]]:
         out += [(level, rest * FOLD + i) for i in reversed(range(single))]
         level += 1
     return out[::-1]
-
-
-@dataclass(frozen=True)
-class Following:
-    """
-    How a growing input is followed.
-
-    Args:
-        spark: the session.
-        parts: where each batch is written.
-        after: called with the batch's number when its parts are there, before it is committed.
-        once: take what is there now, then end.
-        every_s: seconds between batches.
-    """
-
-    spark: SparkSession
-    parts: Parts
-    after: Callable[[int], None]
-    once: bool
-    every_s: float
-
-
-class Source(Protocol):
-    """Where rounds come from."""
-
-    def start(self, to: Following) -> Query:
-        """Start writing what comes, batch by batch."""

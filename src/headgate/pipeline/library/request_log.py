@@ -10,7 +10,6 @@ same, and reads journals alone.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
@@ -18,19 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
 from headgate.errors import BadArgument, ConfigError
 from headgate.pipeline.frames import tasks_for
-from headgate.pipeline.growing.directories import Paths
-from headgate.pipeline.growing.rotation import RolledFiles
-from headgate.pipeline.growing.rounds import Input
 from headgate.pipeline.library.arguments import check_copies, check_time_zone, worded
 from headgate.pipeline.library.rows import (
     CORRUPT,
@@ -40,10 +31,10 @@ from headgate.pipeline.library.rows import (
     known_columns,
     timed_struct,
 )
-from headgate.pipeline.library.stream import check_still_there, found_again, latest, piece_of
+from headgate.pipeline.library.stream import Followed, Pieces, RequestLogStream, only
 from headgate.pipeline.logs.principals import Principals
 from headgate.pipeline.sources.files import find_files
-from headgate.pipeline.sources.pieces import FilePiece, pieces_of
+from headgate.pipeline.sources.pieces import pieces_of
 from headgate.pipeline.spark_versions import BOUNDED_STREAM, installed, refuse
 from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.words import moment_ms
@@ -58,8 +49,6 @@ OPTIONS: Final = (
     "principalPattern",
 )
 """Options that are taken besides the path."""
-_ALL: Final = 1 << 30
-"""Files of a batch that has no limit."""
 
 
 @dataclass(frozen=True)
@@ -98,19 +87,22 @@ class LogOptions:
     principal_pattern: str = ""
 
     @classmethod
-    def of(cls, given: Mapping[str, str], source: str = NAME) -> LogOptions:
+    def of(
+        cls, given: Mapping[str, str], source: str = NAME, own: Sequence[str] = ()
+    ) -> LogOptions:
         """
         Read a data source's options.
 
         Args:
             given: the options.
             source: the data source's name, for messages.
+            own: options that only this source has, in small letters.
 
         Raises:
             BadArgument: there is no path, an option isn't known, or a value makes no sense.
         """
         known = {name.lower(): name for name in OPTIONS}
-        unknown = [name for name in given if name.lower() not in {*known, "path", "paths"}]
+        unknown = [name for name in given if name.lower() not in {*known, *own, "path", "paths"}]
         if unknown:
             raise BadArgument(
                 f"{source}: there is no option {', '.join(unknown)}; known: {', '.join(OPTIONS)}"
@@ -147,13 +139,36 @@ class LogOptions:
 
     def task(self, columns: tuple[str, ...], corrupt: str | None) -> RequestRows:
         """Return what reads pieces: the columns wanted, and the one for lines that can't be."""
-        read = ReadOptions(
+        columns_and_times = (columns, self.since_ms, self.until_ms)
+        return RequestRows(self.read_options, self.mode, corrupt, *columns_and_times)
+
+    @property
+    def read_options(self) -> ReadOptions:
+        """How lines are read."""
+        return ReadOptions(
             (),
             self.time_zone,
             default_partitions=self.default_partitions,
             principal_pattern=self.principal_pattern,
         )
-        return RequestRows(read, self.mode, corrupt, columns, self.since_ms, self.until_ms)
+
+    def followed(self, source: str, kinds: tuple[str, ...] = ()) -> Followed:
+        """
+        Return which files a stream follows.
+
+        Args:
+            source: the data source's name.
+            kinds: of pieces that it reads; (): all.
+        """
+        return Followed(
+            self.paths,
+            self.broker_id,
+            self.broker_id_pattern,
+            self.most_files,
+            self.tasks,
+            kinds,
+            source,
+        )
 
 
 def _read(
@@ -168,22 +183,6 @@ def _read(
     except ValueError:
         wanted = "a whole number" if read is int else "a moment; write 2026-11-01T06:30:00Z"
         raise BadArgument(f"{said} {name}: {text!r} isn't {wanted}") from None
-
-
-class Pieces(InputPartition):
-    """
-    What a task reads.
-
-    Args:
-        pieces: of files.
-        places: device and inode of those that grow, by path.
-    """
-
-    def __init__(
-        self, pieces: Sequence[FilePiece], places: Mapping[str, tuple[int, int]] | None = None
-    ) -> None:
-        self.pieces = tuple(pieces)
-        self.places = dict(places or {})
 
 
 class KafkaRequestLog(DataSource):
@@ -218,7 +217,9 @@ class KafkaRequestLog(DataSource):
             ConfigError: this Spark's streams can't be told where to go on.
         """
         refuse(f"readStream.format({self.name()!r})", installed() or "", BOUNDED_STREAM)
-        return RequestLogStream(self._options(), schema, self.name(), self.kinds)
+        options = self._options()
+        task = options.task(*_columns(schema, options, self.name()))
+        return RequestLogStream(options.followed(self.name(), self.kinds), task)
 
     def _options(self) -> LogOptions:
         return LogOptions.of(self.options, self.name())
@@ -241,18 +242,6 @@ def _columns(struct: StructType, options: LogOptions, source: str) -> tuple[Any,
     if corrupt is None and CORRUPT in struct.fieldNames():
         corrupt = CORRUPT  # a schema that has the column asks for it, as with Spark's sources
     return known_columns(struct, corrupt, source), corrupt
-
-
-def _only(pieces: Sequence[FilePiece], kinds: tuple[str, ...], source: str) -> None:
-    """
-    Refuse files of other kinds than a source reads.
-
-    Raises:
-        BadArgument: names the first.
-    """
-    others = [piece.path for piece in pieces if kinds and piece.kind not in kinds]
-    if others:
-        raise BadArgument(f"{source}: {others[0]} isn't a journal; read it by format {NAME}")
 
 
 class RequestLogReader(DataSourceReader):
@@ -294,87 +283,10 @@ class RequestLogReader(DataSourceReader):
             )
         except ConfigError as exc:
             raise BadArgument([worded(p, camel=True) for p in exc.problems]) from exc
-        _only(pieces, self._kinds, self._source)
+        only(pieces, self._kinds, self._source)
         tasks = on.tasks or tasks_for(pieces, os.cpu_count() or 1)
         return [Pieces(pieces[n::tasks]) for n in range(min(tasks, len(pieces)))] or [Pieces(())]
 
     def read(self, partition: Pieces) -> Iterator[Any]:
         """Yield Arrow batches."""
         yield from self._task.read(partition.pieces)
-
-
-class RequestLogStream(DataSourceStreamReader):
-    """
-    Reads files that grow, every line once (``library.stream``).
-
-    Args:
-        options: what to follow, and how.
-        struct: the columns wanted, of REQUESTS with its moments.
-        source: the data source's name.
-        kinds: of pieces that it reads; (): all.
-    """
-
-    def __init__(
-        self,
-        options: LogOptions,
-        struct: StructType,
-        source: str = NAME,
-        kinds: tuple[str, ...] = (),
-    ) -> None:
-        self._options = options
-        self._source = source
-        self._kinds = kinds
-        self._task = options.task(*_columns(struct, options, source))
-
-    def initialOffset(self) -> dict[str, Any]:
-        """Return the offset of a stream that has read nothing."""
-        return {"round": 0, "read": "[]", "pieces": "[]", "places": "{}"}
-
-    def getDefaultReadLimit(self) -> Any:
-        """Return how many files a batch reads at most."""
-        # Spark 4.2 and newer ask; older ones have no such limits, and their streams are refused.
-        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
-
-        most = self._options.most_files
-        return ReadAllAvailable() if most is None else ReadMaxFiles(most)
-
-    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-        """
-        Return the offset after what is there now; ``start`` itself where nothing is new.
-
-        Raises:
-            ConfigError, ReadError: the files can't be followed, or one can't be read.
-        """
-        on = self._options
-        rolled = RolledFiles(
-            broker_id=on.broker_id,
-            broker_id_pattern=on.broker_id_pattern,
-            files_per_round=getattr(limit, "max_files", None) or _ALL,
-        )
-        known = [Input(*row) for row in json.loads(start["read"])]
-        rolled.remember(known)
-        found = rolled.take(Paths(on.paths).files(rolled.places))
-        _only(found.pieces, self._kinds, self._source)
-        if not found.pieces and not found.inputs:
-            return dict(start)
-        return {
-            "round": int(start["round"]) + 1,
-            "read": json.dumps(latest([*known, *found.inputs])),
-            "pieces": json.dumps([dataclasses.astuple(piece) for piece in found.pieces]),
-            "places": json.dumps(found.places),
-        }
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Pieces]:
-        """Return a task for each piece between two offsets."""
-        if start["round"] == end["round"]:
-            return []
-        places = {path: (d, i) for path, (d, i) in json.loads(end["places"]).items()}
-        return [Pieces([piece_of(row)], places) for row in json.loads(end["pieces"])]
-
-    def read(self, partition: Pieces) -> Iterator[Any]:
-        """Yield Arrow batches; fail if a file's name has become another file's."""
-        for planned in partition.pieces:
-            place = partition.places.get(planned.path)
-            piece = found_again(planned, place)
-            yield from self._task.read([piece])
-            check_still_there(piece, place)

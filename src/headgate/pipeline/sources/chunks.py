@@ -52,8 +52,13 @@ def _read_chunks(piece: FilePiece) -> Iterator[tuple[int, Any, int]]:
     system, inner = filesystem(piece.path)
     if piece.compression:
         source = _Stream(decompressed(system, inner, piece.compression))
-        source.skip(piece.start)
-        yield from _chunks(source.read_into, piece.start, -1)
+        begin = piece.start
+        if piece.end >= 0 and begin > 0:  # of a log that was plain when it was divided
+            source.skip(begin - 1)
+            begin += source.skip_line() - 1
+        else:
+            source.skip(begin)
+        yield from _chunks(source.read_into, begin, piece.end)
         return
     with system.open_input_file(inner) as file:
         # The line that is under way at the start belongs to the piece before.
@@ -80,6 +85,18 @@ class _Stream:
             if not self._rest:
                 return
         self._rest = self._rest[count:]
+
+    def skip_line(self) -> int:
+        """Go past the next newline; return by how many bytes."""
+        passed = 0
+        while self._rest or (rest := next(self._pieces, b"")):
+            self._rest = self._rest or rest
+            newline = self._rest.find(b"\n")
+            passed += len(self._rest) if newline < 0 else newline + 1
+            self._rest = b"" if newline < 0 else self._rest[newline + 1 :]
+            if newline >= 0:
+                break
+        return passed
 
     def read_into(self, room: memoryview) -> int:
         """Fill some of ``room``; 0 at the end."""

@@ -4,8 +4,9 @@ Find the files behind ``--requests``, on whatever file system they lie.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,54 @@ def find_files(paths: Iterable[str]) -> list[tuple[str, int]]:
     if wrong:
         raise ConfigError("\n".join(wrong))
     return sorted(found.values())
+
+
+class GrowingPaths:
+    """
+    What is followed.
+
+    Args:
+        given: directories, patterns and files, local; a file is followed when it's renamed within
+            its directory.
+
+    Raises:
+        ConfigError: one is a URI, or isn't there.
+    """
+
+    def __init__(self, given: Sequence[str]) -> None:
+        wrong = []
+        for path in given:
+            if "://" in path:
+                wrong.append(f"--requests {path}: --incremental and --follow take local paths")
+            elif not any(c in path for c in "*?[") and not Path(path).exists():
+                wrong.append(f"--requests {path}: there is no such file or directory")
+        if wrong:
+            raise ConfigError(wrong)
+        self.given = [str(Path(path).absolute()) for path in given]
+
+    def files(self, known: set[tuple[int, int]]) -> list[str]:
+        """
+        Return the files that are there.
+
+        Args:
+            known: device and inode of files that were followed, whatever they're called now.
+        """
+        found: set[str] = set()
+        folders: set[Path] = set()
+        for path in self.given:
+            with contextlib.suppress(ConfigError):  # nothing is there at the moment
+                found.update(name for name, _ in find_files([path]))
+            if not Path(path).is_dir():
+                folders.add(Path(path).parent)
+        for folder in folders if known else ():
+            for file in folder.iterdir() if folder.is_dir() else ():
+                try:
+                    place = file.stat()
+                except FileNotFoundError:
+                    continue
+                if (place.st_dev, place.st_ino) in known:
+                    found.add(str(file))
+        return sorted(found)
 
 
 def _hidden(path: str, root: str) -> bool:

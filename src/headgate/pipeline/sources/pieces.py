@@ -40,7 +40,7 @@ class FilePiece:
     unknown; ``nanos`` as ``time_stamps.sniff_nanos`` found at the head of the file; ``starts`` the
     (broker, (seq, ms)) of the start events of a journal's worker before the file; ``unread`` says
     why nothing of it is read; ``wrapped`` says that a wrapper's zone counts
-    (``heads.is_wrapped``). Of a compressed file ``start`` counts bytes of text.
+    (``heads.is_wrapped``). Of a compressed file ``start`` and ``end`` count bytes of text.
     """
 
     path: str

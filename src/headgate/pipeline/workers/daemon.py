@@ -36,6 +36,18 @@ def prefer_installed(path: list[str]) -> None:
             path.append(entry)
 
 
+def reads(argv: list[str]) -> bool:
+    """
+    Say whether workers are to read anything: Spark has a daemon for each kind of worker.
+
+    Those that plan a data source need little, and each lives for one call or one query.
+
+    Args:
+        argv: as ``sys.argv``; Spark gives the workers' module.
+    """
+    return argv[1:] in ([], ["pyspark.worker"])
+
+
 def preload() -> None:
     """Load what workers need, so that forks share it."""
     import pyarrow as pa
@@ -57,6 +69,7 @@ if __name__ == "__main__":
     prefer_installed(sys.path)
     from pyspark.daemon import manager
 
-    preload()
+    if reads(sys.argv):
+        preload()
     gc.enable()
     manager()

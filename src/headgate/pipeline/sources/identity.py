@@ -50,6 +50,15 @@ class Seen:
         return now_s - self.modified_ns / 1e9 > SETTLED_S
 
 
+def place_of(path: str | Path) -> tuple[int, int] | None:
+    """Return a file's device and inode; None: it isn't there."""
+    try:
+        found = Path(path).stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def look_at(path: str, now_s: float) -> Seen:
     """
     Look at a file.

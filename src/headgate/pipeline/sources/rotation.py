@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -23,10 +23,9 @@ from pyarrow import fs
 
 from headgate.clock import now_ms
 from headgate.errors import ConfigError
-from headgate.pipeline.growing.identity import Seen, is_whole, look_at, whole_lines
-from headgate.pipeline.growing.rounds import Input
 from headgate.pipeline.sources.compressed import ReadError
 from headgate.pipeline.sources.files import filesystem
+from headgate.pipeline.sources.identity import Seen, is_whole, look_at, place_of, whole_lines
 from headgate.pipeline.sources.journal_files import journal_file, starts_of
 from headgate.pipeline.sources.pieces import PIECE_BYTES, FilePiece, pieces_of
 from headgate.usage.files import CLOSED, PARQUET, SUFFIXES
@@ -38,6 +37,33 @@ _ALL: Final = 1 << 62
 """Bytes read of what is compressed: all of its text."""
 # (broker, (seq, epoch ms)) of start events.
 Starts = dict[int, tuple[int, int]]
+
+
+class Input(NamedTuple):
+    """
+    What was read of a file; of a journal's, one for each start of a broker in it.
+
+    Attributes:
+        folder: where the file lies.
+        worker_id: whose journal it is; of a log, its name.
+        first_seq: of a journal's first event; of a log, -1; -2: it isn't read.
+        broker_id: of a start event; -1: of all brokers.
+        seq: of a start event; of a log, bytes of text read; None: none.
+        t_ms: of a start event; of a log, when it was read, epoch ms.
+        head: of a log, what tells it from others.
+        device: of a log.
+        inode: of a log.
+    """
+
+    folder: str
+    worker_id: str
+    first_seq: int
+    broker_id: int | None
+    seq: int | None
+    t_ms: int | None
+    head: str | None = None
+    device: int | None = None
+    inode: int | None = None
 
 
 class Known(NamedTuple):
@@ -56,17 +82,13 @@ class FilesOfRound:
 
     Attributes:
         pieces: of its files.
-        inputs: rows of INPUTS, to remember.
-        places: device and inode of each plain log that is read.
+        inputs: to remember.
+        places: device and inode of each log that is read.
     """
 
     pieces: list[FilePiece] = field(default_factory=list)
     inputs: list[Input] = field(default_factory=list)
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
-
-    def still_there(self) -> bool:
-        """Say whether the logs' names still belong to the same files."""
-        return all(place_of(path) == place for path, place in self.places.items())
 
 
 class RolledFiles:
@@ -131,13 +153,20 @@ class RolledFiles:
                     starts = self._starts[key].setdefault(row.first_seq, {})
                     starts[row.broker_id] = (row.seq, row.t_ms)
 
-    def take(self, files: Sequence[str], now_s: float | None = None) -> FilesOfRound:
+    def take(
+        self,
+        files: Sequence[str],
+        now_s: float | None = None,
+        *,
+        sizes: Mapping[tuple[int, int], int] | None = None,
+    ) -> FilesOfRound:
         """
         Return what a round reads; it isn't remembered yet.
 
         Args:
             files: paths of all files that are there.
             now_s: the time, epoch seconds.
+            sizes: bytes to which logs are read, by device and inode; None: to their ends.
 
         Raises:
             ReadError: one can't be read.
@@ -151,7 +180,8 @@ class RolledFiles:
             if original:
                 self._tell(log.path, f"it begins as {original} does, which is read", found)
             else:
-                self._take_log(log, found, now_s)
+                most = log.size if sizes is None else sizes.get(log.place, log.size)
+                self._take_log(log, found, now_s, min(most, log.size))
         self._take_others([p for p in files if p.endswith((CLOSED, PARQUET))], found)
         return found
 
@@ -196,7 +226,8 @@ class RolledFiles:
         self._looked[path] = mark, seen
         return seen
 
-    def _take_log(self, seen: Seen, found: FilesOfRound, now_s: float) -> None:
+    def _take_log(self, seen: Seen, found: FilesOfRound, now_s: float, size: int) -> None:
+        """Take what is new of a log's first ``size`` bytes."""
         known = self._known(seen)
         offset = known.offset if known else 0
         if offset == _ALL:
@@ -208,15 +239,14 @@ class RolledFiles:
             self._tell(seen.path, why, found)
             end = seen.size
         elif seen.is_settled(now_s):
-            end = seen.size
+            end = size
         else:
-            end = whole_lines(seen.path, offset, seen.size)
-        if end == offset:
+            end = whole_lines(seen.path, offset, size)
+        if end == offset or seen.size >= offset > end:
             return
         if end > offset:
             found.pieces += self._pieces(seen, offset, end)
-        if not seen.compressed:
-            found.places[seen.path] = seen.place
+        found.places[seen.path] = seen.place
         folder, _, name = seen.path.rpartition("/")
         row = Input(folder, name, _LOG, None, end, int(now_s * 1000), seen.head, *seen.place)
         found.inputs.append(row)
@@ -311,15 +341,6 @@ _TABLE: Final = "table "
 
 def _folder(path: str) -> str:
     return path.rpartition("/")[0]
-
-
-def place_of(path: str | Path) -> tuple[int, int] | None:
-    """Return a file's device and inode; None: it isn't there."""
-    try:
-        found = Path(path).stat()
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _listed(folder: str) -> list[str]:

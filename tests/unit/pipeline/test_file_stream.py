@@ -1,0 +1,330 @@
+"""Growing files as a stream of Spark's: each line once, whatever is killed, renamed, compressed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+
+from headgate.errors import ConfigError
+from headgate.pipeline.growing.follow import refuse_other_checkpoint
+from headgate.pipeline.library.stream import Followed, RequestLogStream, packed, unpacked
+from headgate.pipeline.sources.chunks import read_lines
+from headgate.pipeline.sources.compressed import ReadError
+from headgate.pipeline.sources.pieces import FilePiece
+from headgate.pipeline.sources.rotation import Input
+from headgate.usage.format import SCHEMA
+
+
+def line(n: int) -> bytes:
+    return b'{"isForwarded":false,"requestHeader":{"n":%d}}\n' % n
+
+
+def lines(*numbers: int) -> bytes:
+    return b"".join(map(line, numbers))
+
+
+class Reader:
+    """What a task reads: the numbers of lines; of other files, and of what isn't read, a text."""
+
+    def __init__(self) -> None:
+        self.before: Callable[[FilePiece], None] = lambda piece: None
+        self.after: Callable[[FilePiece], None] = lambda piece: None
+
+    def read(self, pieces: Iterable[FilePiece]) -> Iterator[Any]:
+        for piece in pieces:
+            self.before(piece)
+            if piece.unread or piece.kind != "log":
+                yield piece.unread or Path(piece.path).name
+            else:
+                for _, several in read_lines(piece):
+                    for one in several:
+                        yield int(one.rpartition(b":")[2].rstrip(b"}")) if one else None
+            self.after(piece)
+
+
+class Query:
+    """As much of a Spark query as a source sees: offsets written before a batch, commits after."""
+
+    def __init__(self, *paths: Path, most: int | None = None, goes_on: bool = True) -> None:
+        self.followed = Followed([str(p) for p in paths], most_files=most, goes_on=goes_on)
+        self.task = Reader()
+        self.offsets: list[dict[str, Any]] = []
+        self.batches: list[list[Any]] = []
+
+    def restart(self) -> RequestLogStream:
+        return RequestLogStream(self.followed, self.task)
+
+    def plan(self, stream: RequestLogStream) -> bool:
+        """Write the next batch's offset, as a query does that is killed before it reads."""
+        start = self.offsets[-1] if self.offsets else stream.initialOffset()
+        end = json.loads(json.dumps(stream.latestOffset(start, stream.getDefaultReadLimit())))
+        if end == start:
+            return False
+        self.offsets.append(end)
+        return True
+
+    def read(self, stream: RequestLogStream) -> None:
+        """Read the last batch that was planned, and commit it."""
+        at = len(self.offsets) - 1
+        start = self.offsets[at - 1] if at else stream.initialOffset()
+        tasks = stream.partitions(start, self.offsets[at])
+        rows = [row for task in tasks for row in stream.read(task)]
+        self.batches.append([row for row in rows if row is not None])
+
+    def run(self) -> None:
+        """Start, read what is there, batch by batch, and end."""
+        stream = self.restart()
+        if len(self.batches) < len(self.offsets):
+            self.read(stream)
+        stream.prepareForTriggerAvailableNow()
+        while self.plan(stream):
+            self.read(stream)
+
+    def all(self) -> list[Any]:
+        return sorted((row for batch in self.batches for row in batch), key=str)
+
+
+def test_what_is_there_is_read_batch_by_batch_and_then_it_ends(tmp_path: Path) -> None:
+    query = Query(tmp_path, most=1)
+    for n in range(3):
+        (tmp_path / f"r.{n}").write_bytes(line(n))
+    query.run()
+    assert query.batches == [[0], [1], [2]]
+    query.run()
+    assert len(query.batches) == 3
+    with (tmp_path / "r.1").open("ab") as file:
+        file.write(line(7))
+    query.run()
+    assert query.batches[3:] == [[7]]
+    stream = query.restart()
+    assert stream.getDefaultReadLimit() == ReadMaxFiles(1)
+    assert Query(tmp_path).restart().getDefaultReadLimit() == ReadAllAvailable()
+
+
+def test_what_is_available_now_has_an_end_though_the_log_goes_on(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    log = tmp_path / "r.log"
+    log.write_bytes(line(0))
+    written = iter(range(1, 100))
+
+    def append(piece: FilePiece) -> None:
+        with log.open("ab") as file:
+            file.write(line(next(written)))
+        (tmp_path / f"other.{next(written)}").write_bytes(line(1000))
+
+    query.task.after = append
+    query.run()
+    assert query.batches == [[0]]
+    query.task.after = lambda piece: None
+    query.run()
+    assert query.all() == [0, 1, 1000]
+
+
+def test_a_batch_that_wasnt_committed_is_read_again_by_whatever_name(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    log = tmp_path / "r.log"
+    log.write_bytes(lines(1, 2))
+    query.plan(query.restart())
+    log.rename(tmp_path / "r.log.1")
+    log.write_bytes(lines(3))
+    query.run()
+    assert query.batches == [[1, 2], [3]]
+
+
+@pytest.mark.parametrize("how", ["compressed", "copied and truncated", "grown again", "moved"])
+def test_a_batch_that_wasnt_committed_finds_its_lines_elsewhere(tmp_path: Path, how: str) -> None:
+    """A kill between the offset's writing and the batch's end; its log is another file by then."""
+    query = Query(tmp_path)
+    log = tmp_path / "r.log"
+    log.write_bytes(lines(1, 2))
+    query.run()
+    with log.open("ab") as file:
+        file.write(lines(3, 4))
+    query.plan(query.restart())
+    with log.open("ab") as file:
+        file.write(lines(5))
+    if how == "compressed":
+        (tmp_path / "r.log.1.gz").write_bytes(gzip.compress(log.read_bytes()))
+        log.unlink()
+        log.write_bytes(lines(6))
+    elif how == "moved":
+        (tmp_path / "old").mkdir()
+        log.rename(tmp_path / "old" / "r.log.1")
+        log.write_bytes(lines(6))
+    else:
+        shutil.copy(log, tmp_path / "r.log.1")
+        os.truncate(log, 0)
+        with log.open("ab") as file:
+            file.write(lines(6) if how == "copied and truncated" else lines(*[6] * 9))
+    query.run()
+    assert query.batches[:2] == [[1, 2], [3, 4]]
+    assert sorted(set(query.all())) == [1, 2, 3, 4, 5, 6]
+    assert query.all().count(5) == 1
+
+
+def test_a_compressed_file_of_a_batch_is_known_though_all_have_other_names(tmp_path: Path) -> None:
+    for n in (1, 2):
+        (tmp_path / f"r.log.{n}.gz").write_bytes(gzip.compress(lines(n)))
+        os.utime(tmp_path / f"r.log.{n}.gz", (1_000_000 - n, 1_000_000 - n))
+    query = Query(tmp_path, most=1)
+    query.plan(query.restart())
+    for n in (2, 1):  # as logrotate does
+        (tmp_path / f"r.log.{n}.gz").rename(tmp_path / f"r.log.{n + 1}.gz")
+    query.run()
+    assert query.batches == [[2], [1]]
+
+
+def test_files_renamed_while_they_are_read_are_read_again(tmp_path: Path) -> None:
+    """The hour strikes between the planning and the reading: the name is another file's."""
+    log = tmp_path / "r.log"
+    log.write_bytes(lines(1, 2))
+    query = Query(tmp_path)
+    left = [1]
+
+    def strike(piece: FilePiece) -> None:
+        if left:
+            left.pop()
+            log.rename(tmp_path / "r.log.1")
+            log.write_bytes(lines(3, 4))
+
+    query.task.before = strike
+    query.run()
+    assert query.batches == [[1, 2]]
+    query.run()
+    assert query.batches == [[1, 2], [3, 4]]
+
+
+def test_a_compressed_file_that_is_renamed_while_it_is_read_fails_the_task(tmp_path: Path) -> None:
+    log = tmp_path / "r.gz"
+    log.write_bytes(gzip.compress(lines(1)))
+    query = Query(tmp_path)
+    query.task.after = lambda piece: Path(piece.path).rename(tmp_path / "s.gz")  # type: ignore[assignment, return-value]
+    with pytest.raises(ReadError, match=r"r\.gz: it was renamed while it was read"):
+        query.run()
+    query.task.after = lambda piece: None
+    query.run()
+    assert query.batches == [[1]]
+
+
+def test_a_file_that_cant_be_read_ends_it_and_is_read_once(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    (tmp_path / "r.log").write_bytes(line(1))
+    tried: list[str] = []
+
+    def broken(piece: FilePiece) -> None:
+        tried.append(piece.path)
+        raise ReadError(f"{piece.path} can't be read: the disk")
+
+    query.task.before = broken
+    with pytest.raises(ReadError, match=r"r\.log can't be read: the disk"):
+        query.run()
+    assert (len(tried), query.batches) == (1, [])
+
+
+def test_names_that_never_rest_are_an_error(tmp_path: Path) -> None:
+    query = Query(tmp_path)
+    names = iter(range(100))
+    (tmp_path / "r").write_bytes(line(1))
+    query.task.before = lambda piece: Path(piece.path).rename(tmp_path / f"r.{next(names)}")  # type: ignore[assignment, return-value]
+    with pytest.raises(ReadError, match="renamed while it was read, again and again"):
+        query.run()
+    assert next(names) == 5
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_log_that_is_gone_is_said(tmp_path: Path, goes_on: bool) -> None:
+    (tmp_path / "s.log").write_bytes(line(2))
+    (tmp_path / "r.log").write_bytes(line(1))
+    query = Query(tmp_path, goes_on=goes_on)
+    query.plan(query.restart())
+    (tmp_path / "r.log").unlink()
+    if not goes_on:
+        with pytest.raises(ConfigError, match=r"r\.log: it was renamed or removed.*put it back"):
+            query.run()
+        return
+    query.run()
+    why = "it was renamed or removed while its lines were to be read, and no other file holds them"
+    assert query.all() == [2, why]
+
+
+def test_a_journals_file_that_was_compacted_meanwhile_is_read_by_its_new_name(
+    tmp_path: Path,
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    closed = tmp_path / "w-0000000000000001.arrow"
+    with pa.OSFile(str(closed), "wb") as file, pa.ipc.new_stream(file, SCHEMA):
+        pass
+    query = Query(tmp_path)
+    query.plan(query.restart())
+    pq.write_table(pa.Table.from_batches([], SCHEMA), closed.with_suffix(".parquet"))
+    closed.unlink()
+    query.run()
+    assert query.batches == [["w-0000000000000001.parquet"]]
+
+
+def test_pieces_of_a_log_are_the_same_lines_when_it_was_compressed(tmp_path: Path) -> None:
+    text = b"".join(line(n) for n in range(40)) + b"no end"
+    plain, squeezed = tmp_path / "r", tmp_path / "r.gz"
+    plain.write_bytes(text)
+    squeezed.write_bytes(gzip.compress(text))
+
+    def read(path: Path, start: int, end: int, kind: str = "") -> list[tuple[int, list[bytes]]]:
+        return list(read_lines(FilePiece(str(path), start, end, compression=kind)))
+
+    for size in (1, 7, len(line(1)), 100, len(text)):
+        for start in range(0, len(text), size):
+            end = min(start + size, len(text))
+            assert read(squeezed, start, end, "gzip") == read(plain, start, end)
+    with pytest.raises(ReadError, match="was longer when it was listed"):
+        read(squeezed, 0, len(text) + 1, "gzip")
+
+
+def test_what_was_read_is_kept_small_and_read_of_earlier_offsets_too() -> None:
+    rows = [Input("/logs", f"w-{n}", n, None, None, None) for n in range(1000)]
+    rows.append(Input("/logs", "r.log", -1, None, 10, 5, "ab" * 32, 1, 2))
+    assert unpacked(packed(rows)) == unpacked(json.dumps(rows)) == rows
+    assert len(packed(rows)) < len(json.dumps(rows)) / 5
+
+
+def test_an_offset_of_another_source_is_refused(tmp_path: Path) -> None:
+    stream = Query(tmp_path).restart()
+    with pytest.raises(ConfigError, match="of another source, not of files"):
+        stream.latestOffset({"0": 17}, ReadAllAvailable())
+
+
+def checkpoint(root: Path, offset: str | None) -> str:
+    (root / "commits").mkdir(parents=True)
+    (root / "commits" / "0").touch()
+    if offset is not None:
+        (root / "offsets").mkdir()
+        (root / "offsets" / "9").write_text("v1\n{}\n-")
+        (root / "offsets" / "10").write_text(f"v1\n{{}}\n{offset}")
+        (root / "offsets" / ".10.crc").write_text("")
+    return str(root)
+
+
+def test_a_checkpoint_of_another_kind_is_refused(tmp_path: Path) -> None:
+    older = checkpoint(tmp_path / "older", None)
+    of_files = checkpoint(tmp_path / "files", '{"round": 3, "read": "[]"}')
+    of_topic = checkpoint(tmp_path / "topic", '{"0": 3}')
+    out = "start again with another --out, or without --incremental and --follow"
+    for is_of_files in (True, False):
+        with pytest.raises(ConfigError, match=f"older is of an earlier version.*; {out}"):
+            refuse_other_checkpoint(older, is_of_files=is_of_files)
+    with pytest.raises(ConfigError, match=f"read of a topic, and this run reads files; {out}"):
+        refuse_other_checkpoint(of_topic, is_of_files=True)
+    with pytest.raises(ConfigError, match=f"read of files, and this run reads a topic; {out}"):
+        refuse_other_checkpoint(of_files, is_of_files=False)
+    refuse_other_checkpoint(of_files, is_of_files=True)
+    refuse_other_checkpoint(of_topic, is_of_files=False)
+    refuse_other_checkpoint(str(tmp_path / "new"), is_of_files=True)
