@@ -19,10 +19,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
-from kit.layouts import LAYOUTS, rewrapped  # noqa: E402
-
 from headgate.pipeline.sources.pieces import pieces_of  # noqa: E402
 from headgate.pipeline.workers import log_reader  # noqa: E402
+from kit.layouts import LAYOUTS, rewrapped  # noqa: E402
 
 SAMPLE = ROOT / "tests/data/pipeline/public.log.gz"
 

@@ -109,7 +109,7 @@ def _log4j2_json_old(line: Line) -> str:
 def _journal(line: Line) -> str:
     us = int(line.time.timestamp() * 1000) * 1000 + 2153
     return _json(
-        __CURSOR=f"s=5d1c;i={line.number + 0x1A2B:x};b=9f3e;m={us % 10**9:x};t={us:x};x={us ^ 77:x}",
+        __CURSOR=f"s=5d1c;i={line.number + 0x1A2B:x};b=9f3e;t={us:x};x={us ^ 77:x}",
         __REALTIME_TIMESTAMP=str(us),
         __MONOTONIC_TIMESTAMP=str(us % 10**10),
         _BOOT_ID="9f3e",

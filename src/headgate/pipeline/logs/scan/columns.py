@@ -13,7 +13,10 @@ PRINCIPAL_NAME, CLIENT_NAME, CONNECTION_NAME = range(5, 8)
 KIND, VERSION, FORWARDED, BYTES, EXACT, FOLLOWER, THROTTLE = range(8, 15)
 # While a line is read: topics that a change, or a fetch, names, and what its answer told.
 ASKED_TOPICS, ANSWERED_TOPICS, TOLD_INSIDE = range(15, 18)
-# The second stamp of a line, if it has one.
+# The second stamp of a line. NO_NAME: it has none; A_NUMBER: it is a number of ms, all of them in
+# the column for its fraction.
+NO_NAME: Final = -1
+A_NUMBER: Final = -2
 OTHER_STAMP_NAME = 18
 INTS = 19
 # Columns of doubles.

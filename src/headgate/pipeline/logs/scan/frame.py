@@ -2,10 +2,12 @@
 Take what stands around a request's JSON apart, in machine code: its time stamps, and its frame.
 
 A stamp is ``yyyy-MM-dd HH:mm:ss`` (also with ``/``, ``.``, ``T``, ``_``, a fraction, and a zone in
-digits). The frame is the text with the digits of such stamps replaced: by ``2001-01-01 00:00:00``,
-of the second stamp ``2001-02-01 00:00:00`` and so on. Of other dates only the time is replaced.
-Lines by the million have few frames. Which stamp counts depends on the frame alone, as no pattern
-of ``stamp_forms`` tells one possible time from another: ``frames`` asks the parser once for each.
+digits), and in a JSON layout a number of seconds, ms, us or ns since 1970. The frame is the text
+with the digits of such stamps replaced: by ``2001-01-01 00:00:00``, of the second stamp
+``2001-02-01 00:00:00`` and so on; of numbers by ``101...``, ``102...``. Of other dates only the
+time is replaced. Lines by the million have few frames. Which stamp counts depends on the frame
+alone, as no pattern of ``stamp_forms`` tells one possible time from another: ``frames`` asks the
+parser once for each.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
@@ -20,11 +22,13 @@ from headgate.pipeline.logs.scan import columns
 from headgate.pipeline.logs.scan import names as roles
 from headgate.pipeline.logs.scan.intern import find, intern
 from headgate.pipeline.logs.scan.json_text import (
+    CLOSE,
     COLON,
     COMMA,
     DOT,
     MINUS,
     NINE,
+    QUOTE,
     ZERO,
     byte_at,
     colons,
@@ -41,7 +45,15 @@ _ZONED_AT: Final = columns.FRAME_ROOM - 512
 _DATE: Final = 11
 _SECOND: Final = 19
 _PLUS, _SLASH, _T, _Z, _SPACE, _LINE = b"+/TZ _"
+_EQUAL, _SEMICOLON = b"=;"
 _TIME: Final = word(b"00:00:00")
+# The last 8 bytes of keys; the first of journald's __REALTIME_TIMESTAMP.
+_CURSOR: Final = word(b"__CURSOR")
+_SEQNUM: Final = word(b"__SEQNUM")
+_TIMESTAMP: Final = word(b"IMESTAMP")
+_REALTIME: Final = word(b'"__REALT')
+_EPOCH_SECOND: Final = word(b"chSecond")
+_NANO: Final = (word(b',"nanoOf'), word(b'Second":'))
 _HIGH_NIBBLES: Final = word(b"\xf0" * 8)
 _YEAR_AND_MONTH: Final = word(b"0000\x0000\0")
 _FOUR_AND_TWO: Final = word(b"\6\6\6\6\0\6\6\0")
@@ -211,6 +223,132 @@ def add_text(base, begin, end, frame, length, stamps, nanos, names, ints, double
             put_byte(frame, last + 1 + i + shift, ZERO)
         at = behind
     return length, stamps
+
+
+@compiled
+def _count_digits(base, at):
+    count = 0
+    while count < 20 and _is_digit(byte_at(base, at + count)):
+        count += 1
+    return count
+
+
+@compiled
+def _value(base, at, digits):
+    value = 0
+    for i in range(digits):
+        value = value * 10 + (byte_at(base, at + i) - ZERO)
+    return value
+
+
+@compiled
+def _erase(base, at, end, frame, shift):
+    """Replace what stands in a value that no parser looks at; return where that ends."""
+    while at < end:
+        c = byte_at(base, at)
+        if not _is_digit(c) and not 97 <= c <= 122 and c != _EQUAL and c != _SEMICOLON:
+            break
+        put_byte(frame, at + shift, ZERO)
+        at += 1
+    return at
+
+
+@compiled
+def add_numbers(base, begin, end, frame, length, stamps, ints, doubles, n):
+    """
+    Number the stamps that are numbers among a JSON layout's values, and replace them in the frame.
+
+    So are values of journald's that vary from line to line and that the parser doesn't look at.
+
+    Args:
+        base: as ``add_text``, which has added the text just before.
+        begin: likewise.
+        end: likewise.
+        frame: likewise.
+        length: of the frame with the text.
+        stamps: found in the line so far.
+        ints: as ``add_text``.
+        doubles: likewise.
+        n: likewise.
+
+    Returns:
+        Stamps found so far.
+    """
+    shift = length - end
+    at = begin
+    while at < end:
+        mask = colons(base, at)
+        if mask == 0:
+            at += 32
+            continue
+        colon = at + lowest(mask)
+        at = colon + 1
+        if at >= end or colon - 9 < begin or byte_at(base, colon - 1) != QUOTE:
+            continue
+        quoted = byte_at(base, at) == QUOTE
+        value = at + 1 if quoted else at
+        key = word_at(base, colon - 9)
+        is_stamp = key != _CURSOR and key != _SEQNUM
+        if key == _TIMESTAMP:
+            is_stamp = colon - 22 >= begin and word_at(base, colon - 22) == _REALTIME
+        if quoted and not is_stamp:
+            at = _erase(base, value, end, frame, shift)
+            continue
+        digits = _count_digits(base, value)
+        behind = byte_at(base, value + digits)
+        if quoted and behind != QUOTE:
+            continue
+        ms, nano = _epoch_ms(base, value, digits, not quoted and key == _EPOCH_SECOND)
+        if nano > 0:
+            behind = byte_at(base, nano + _count_digits(base, nano))
+        if ms < 0.0 or not (quoted or behind == COMMA or behind == CLOSE):  # noqa: SIM109
+            continue
+        if stamps == 0:
+            ints[columns.STAMP_NAME, n] = columns.A_NUMBER
+            doubles[columns.FRACTION, n] = ms
+        elif stamps == 1:
+            ints[columns.OTHER_STAMP_NAME, n] = columns.A_NUMBER
+            doubles[columns.OTHER_FRACTION, n] = ms
+        stamps += 1
+        at = value + digits
+        for i in range(1, digits):
+            put_byte(frame, value + i + shift, ZERO + min(stamps, 9) if i == 2 else ZERO)
+        if nano > 0:
+            at = nano + _count_digits(base, nano)
+            put_byte(frame, nano + shift, ZERO + 1)
+            for i in range(nano + 1, at):
+                put_byte(frame, i + shift, ZERO)
+    return stamps
+
+
+@compiled
+def _epoch_ms(base, at, digits, has_nanos):
+    """
+    Return a number of seconds, ms, us or ns in ms; below 0 where it can't be one.
+
+    Returns:
+        (ms; where the nanoseconds are that stand beside it, 0 without).
+    """
+    second = byte_at(base, at + 1)
+    if byte_at(base, at) != ZERO + 1 or second == NINE:  # 19... and 20... may be dates
+        return -1.0, 0
+    value = float(_value(base, at, digits))
+    if has_nanos and digits == 10:
+        nano = at + digits + 16
+        count = _count_digits(base, nano)
+        names = word_at(base, nano - 16) == _NANO[0] and word_at(base, nano - 8) == _NANO[1]
+        if not names or count == 0 or count > 9 or (count > 1 and byte_at(base, nano) == ZERO):
+            return -1.0, 0
+        return value * 1000.0 + _value(base, nano, count) / 1e6, nano
+    if digits == 10:
+        return value * 1000.0, 0
+    if digits == 13:
+        return value, 0
+    if digits == 16:
+        return value * 1e-3, 0
+    if digits == 19:
+        return value * 1e-6, 0
+    return -1.0, 0
 
 
 @compiled

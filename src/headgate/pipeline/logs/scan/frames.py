@@ -22,6 +22,11 @@ _STAMPS: Final = re.compile(
     rb"(?<!\d)2001(?P<sep>[-/.])0(?P<place>[1-9])(?P=sep)01[T _]00:00:00(?:[.,]0+)?"
     rb"(?:Z\b|[+-]\d\d:?\d\d(?!\d))?"
 )
+_NUMBERS: Final = re.compile(
+    rb"(?<=:)\"?(?P<e>10(?P<place>[1-9])0{7}(?:0{3}|0{6}|0{9})?)"
+    rb'(?:,"nanoOfSecond":(?P<nano>10{0,8})(?=[,}])|(?=[",}]))'
+)
+_UNITS: Final = {10: 1000.0, 13: 1.0, 16: 1e-3, 19: 1e-6}
 _SECOND_MS: Final = 1000.0
 
 
@@ -39,7 +44,8 @@ def meaning(frame: bytes, stamps: StampReader, *, in_string: bool) -> float:
         own, others = _in_string(frame, stamps) if in_string else stamps.stamps(frame)
     except (BadLine, StampError, RecursionError):
         return REFUSED
-    found = list(_STAMPS.finditer(frame))
+    found = [*_STAMPS.finditer(frame), *(_NUMBERS.finditer(frame) if in_string else ())]
+    found.sort(key=lambda each: int(each["place"]))
     try:
         texts = [_stamp(each, stamps) for each in found[:2]]
     except StampError:
@@ -51,8 +57,8 @@ def meaning(frame: bytes, stamps: StampReader, *, in_string: bool) -> float:
     code = columns.SECOND_IS_OWN if is_second else 0
     coarse = own.grain_ms > 1.0
     shifted = stamps.wrapped and not own.zoned and any(other.zoned for other in others)
-    stock = found[0].start() == 1
-    if stock and (len(found) > 1 or is_second):
+    at_stock = any(each.start() == 1 for each in found)
+    if at_stock and len(found) > 1:
         return REFUSED  # the parser remembers stamps at this place
     if not others or not (coarse or shifted):
         return float(code)
@@ -79,4 +85,9 @@ def _in_string(frame: bytes, stamps: StampReader) -> tuple[Stamp, list[Stamp]]:
 
 def _stamp(found: re.Match[bytes], stamps: StampReader) -> Stamp:
     """Return a stamp of a frame, read alone."""
-    return stamps.stamps(b"[" + found[0] + b"]")[0]
+    if found.re is _STAMPS:
+        return stamps.stamps(b"[" + found[0] + b"]")[0]
+    unit = _UNITS[len(found["e"])]
+    if found["nano"]:
+        return Stamp(int(found["e"]) * unit + int(found["nano"]) / 1e6, 1e-6, zoned=True)
+    return Stamp(int(found["e"]) * unit, unit, zoned=True)

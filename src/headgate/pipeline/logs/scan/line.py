@@ -21,7 +21,7 @@ from headgate.pipeline.logs.scan import columns
 from headgate.pipeline.logs.scan import names as roles
 from headgate.pipeline.logs.scan.escaped import copy_unescaped, end_of
 from headgate.pipeline.logs.scan.fetch import fetch_request, fetch_response
-from headgate.pipeline.logs.scan.frame import add_text, number_frame
+from headgate.pipeline.logs.scan.frame import add_numbers, add_text, number_frame
 from headgate.pipeline.logs.scan.front import (
     find_request,
     name_into,
@@ -210,6 +210,7 @@ def _line(base, start, how, names, ints, doubles, n):
         return length
     ints[columns.OFFSET, n] = start
     if in_string:
+        stamps = add_numbers(base, start, brace, frame, length, stamps, ints, doubles, n)
         stop, copied = copy_unescaped(base, brace, copy)
         if copied < 0:
             return columns.REFUSED
@@ -226,6 +227,7 @@ def _line(base, start, how, names, ints, doubles, n):
         )
         if length < 0:
             return length
+        stamps = add_numbers(base, at, end, frame, length, stamps, ints, doubles, n)
         role = np.int64(roles.STRING_FRAME)
     else:
         at = _json(base, brace, connections, names, ints, doubles, n)
@@ -238,7 +240,7 @@ def _line(base, start, how, names, ints, doubles, n):
     if stamps == 0:
         return columns.REFUSED
     if stamps == 1:
-        ints[columns.OTHER_STAMP_NAME, n] = -1
+        ints[columns.OTHER_STAMP_NAME, n] = columns.NO_NAME
     number = number_frame(frame, length, role, most, names)
     if number < 0:
         return number

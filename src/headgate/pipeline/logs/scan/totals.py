@@ -9,12 +9,18 @@ from typing import Final
 
 import numpy as np
 
-from headgate.kernel.compiled import compiled
+from headgate.kernel.compiled import compiled, inlined
 from headgate.pipeline.logs.scan import columns
 from headgate.pipeline.logs.scan.json_text import find_newline
 from headgate.pipeline.logs.time_stamps import LATE_MS, OFF_MS
 
 _END_MS: Final = 253_402_300_800_000.0  # the year 10000
+
+
+@inlined
+def _stamp(name, fraction_ms, values):
+    """Return a stamp's epoch ms."""
+    return fraction_ms if name < 0 else values[name] + fraction_ms
 
 
 @compiled
@@ -26,10 +32,11 @@ def _agreed(first_ms, meaning, ints, doubles, values, shift_ms, i):
         (epoch ms, NaN where the line must be given back; whether the wrapper's zone adds something
         else than ``shift_ms``, -1 where it doesn't count).
     """
-    if not meaning >= 0.0 or ints[columns.OTHER_STAMP_NAME, i] < 0:
+    other = ints[columns.OTHER_STAMP_NAME, i]
+    if not meaning >= 0.0 or other == columns.NO_NAME:
         return np.nan, -1
     code = np.int64(meaning)
-    other_ms = values[ints[columns.OTHER_STAMP_NAME, i]] + doubles[columns.OTHER_FRACTION, i]
+    other_ms = _stamp(other, doubles[columns.OTHER_FRACTION, i], values)
     own_ms = first_ms
     if code & columns.SECOND_IS_OWN:
         own_ms, other_ms = other_ms, first_ms
@@ -70,7 +77,7 @@ def settle(base, ints, doubles, values, shift_ms, given, found):
     back = found[columns.GIVEN]
     for i in range(found[columns.TAKEN]):
         meaning = values[ints[columns.FRAME_NAME, i]]
-        logged_ms = values[ints[columns.STAMP_NAME, i]] + doubles[columns.FRACTION, i]
+        logged_ms = _stamp(ints[columns.STAMP_NAME, i], doubles[columns.FRACTION, i], values)
         if meaning != 0.0:
             logged_ms, shift = _agreed(logged_ms, meaning, ints, doubles, values, shift_ms, i)
             unlike += 1 if shift > 0 else 0
