@@ -133,6 +133,28 @@ def _number(base, at, zone, length, frame, names):
 
 
 @compiled
+def _fraction_ms(fraction, digits, nanos):
+    if digits == 0:
+        return 0.0
+    if digits == 3 and not nanos:
+        return float(fraction)
+    return fraction / 1e6 if nanos or digits >= 7 else fraction / _PER_MS[digits]
+
+
+@compiled
+def _put_date(frame, to, place):
+    """Replace the date of the stamp with this number by one that tells the number."""
+    put_byte(frame, to, ZERO + 2)
+    put_byte(frame, to + 1, ZERO)
+    put_byte(frame, to + 2, ZERO)
+    put_byte(frame, to + 3, ZERO + 1)
+    put_byte(frame, to + 5, ZERO)
+    put_byte(frame, to + 6, ZERO + min(place, 9))
+    put_byte(frame, to + 8, ZERO)
+    put_byte(frame, to + 9, ZERO + 1)
+
+
+@compiled
 def add_text(base, begin, end, frame, length, stamps, nanos, names, ints, doubles, n):
     """
     Add text to a line's frame, and number the stamps in it.
@@ -188,13 +210,7 @@ def add_text(base, begin, end, frame, length, stamps, nanos, names, ints, double
         start = time - _DATE
         if _is_date(base, start, begin):
             if stamps < 2:
-                ms = 0.0
-                if digits == 3 and not nanos:
-                    ms = float(fraction)
-                elif digits and (nanos or digits >= 7):
-                    ms = fraction / 1e6
-                elif digits:
-                    ms = fraction / _PER_MS[digits]
+                ms = _fraction_ms(fraction, digits, nanos)
                 number = _number(base, start, behind, _zone_length(base, behind), frame, names)
                 if number < 0:
                     return columns.FULL, stamps
@@ -205,15 +221,7 @@ def add_text(base, begin, end, frame, length, stamps, nanos, names, ints, double
                     ints[columns.OTHER_STAMP_NAME, n] = number
                     doubles[columns.OTHER_FRACTION, n] = ms
             stamps += 1
-            to = start + shift
-            put_byte(frame, to, ZERO + 2)
-            put_byte(frame, to + 1, ZERO)
-            put_byte(frame, to + 2, ZERO)
-            put_byte(frame, to + 3, ZERO + 1)
-            put_byte(frame, to + 5, ZERO)
-            put_byte(frame, to + 6, ZERO + min(stamps, 9))
-            put_byte(frame, to + 8, ZERO)
-            put_byte(frame, to + 9, ZERO + 1)
+            _put_date(frame, start + shift, stamps)
         elif time > begin:
             c = byte_at(base, time - 1)
             if _is_digit(c) or c == COLON or c == _PLUS or c == MINUS:  # noqa: SIM109
