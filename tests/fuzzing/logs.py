@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import functools
 import gzip
+import itertools
 import json
 import lzma
 import math
@@ -22,6 +23,7 @@ from headgate.pipeline.logs.time_stamps import StampError, StampReader, sniff_na
 from headgate.pipeline.sources.chunks import PADDING, read_lines
 from headgate.pipeline.sources.compressed import Damaged
 from headgate.pipeline.sources.pieces import FilePiece, pieces_of
+from kit.layouts import LAYOUTS, rewrapped
 
 _SAMPLES = ROOT / "tests" / "data" / "pipeline"
 _ZONE = zone_of("Europe/Berlin")
@@ -34,13 +36,13 @@ def _scanner() -> LineScanner:
     return LineScanner(_ZONE, connections=True)
 
 
-def scan(data: bytes, *, nanos: bool) -> tuple[dict[int, LogRow], int, int]:
+def scan(data: bytes, stamps: StampReader) -> tuple[dict[int, LogRow], int, int]:
     """Return (rows by offset, lines given back, lines in all) of a buffer."""
     scanner = _scanner()
     text = np.frombuffer(data + b"{" * PADDING, np.uint8)
     rows: dict[int, LogRow] = {}
     back = total = 0
-    for taken, given_back, lines in scanner.scan(text, len(data), nanos=nanos):
+    for taken, given_back, lines in scanner.scan(text, len(data), stamps):
         if not lines:
             scanner.forget()
             continue
@@ -56,9 +58,10 @@ def lines(data: bytes) -> None:
     """Any lines: a row or a reason for each; the scan in machine code reads the same."""
     text = data if data.endswith(b"\n") else data + b"\n"
     nanos = sniff_nanos(text)
-    scanned, back, total = scan(text, nanos=nanos)
+    file = "server-2026-11-22.log"
+    scanned, back, total = scan(text, StampReader(_ZONE, nanos=nanos, file=file))
     assert len(scanned) + back == total
-    parser = LineParser(_ZONE, nanos=nanos, file="server-2026-11-22.log")
+    parser = LineParser(_ZONE, nanos=nanos, file=file)
     offset = 0
     for line in text.split(b"\n")[:-1]:
         row = None
@@ -130,6 +133,9 @@ def _lines() -> list[bytes]:
     others = gzip.decompress((_SAMPLES / "others.jsonl.gz").read_bytes()).splitlines()
     every = max(1, len(others) // 150)
     found += [json.loads(line)["line"].encode() for line in others[::every]]
+    short = b"\n".join(line for line in found if line.startswith(b"[") and len(line) < 900)
+    for layout in LAYOUTS:
+        found += itertools.islice(rewrapped(short, layout), 2)
     return [line for line in found if len(line) < 3000]
 
 

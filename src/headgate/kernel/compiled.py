@@ -40,7 +40,8 @@ def inlined(function: Callable[..., Any]) -> Any:
 @functools.cache
 def _state(room: Path) -> tuple[tuple[str, int, int], ...]:
     """Return the name, time and size of each source file whose code or constants are compiled."""
-    sources = {Path(__file__), *room.glob("*.py"), *room.parent.glob("charged_bytes.py")}
+    rules = (*room.parent.glob("charged_bytes.py"), *room.parent.glob("time_stamps.py"))
+    sources = {Path(__file__), *room.glob("*.py"), *rules}
     # Modules inside an archive aren't files; there Numba's own check of the archive has to do.
     stats = [(source.name, source.stat()) for source in sorted(sources) if source.is_file()]
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)

@@ -25,14 +25,19 @@ _FIELDS = LogRow._fields
 
 
 def scan(
-    data: bytes, *, nanos: bool = False, scanner: LineScanner = SCANNER
+    data: bytes,
+    *,
+    nanos: bool = False,
+    scanner: LineScanner = SCANNER,
+    stamps: StampReader | None = None,
 ) -> tuple[dict[int, LogRow], list[bytes], int]:
     """Return (rows by offset, lines given back, lines in all) of a buffer."""
     text = np.frombuffer(data + b"{" * PADDING, np.uint8)
     rows: dict[int, LogRow] = {}
     back: list[bytes] = []
     total = 0
-    for taken, given_back, lines in scanner.scan(text, len(data), nanos=nanos):
+    stamps = stamps or StampReader(ZONE, nanos=nanos)
+    for taken, given_back, lines in scanner.scan(text, len(data), stamps):
         if not lines:
             scanner.forget()
             continue
@@ -340,12 +345,10 @@ REFUSED = {
     "too many ends": LINES[0] + b"}",
     "two stamps": LINES[0].replace(b"] DEBUG", b"] 2020-01-01 00:00:00,000 DEBUG"),
     "no such day": b"[2024-02-30" + LINES[0][11:],
-    "a zone": LINES[0].replace(b"] DEBUG", b"+0200] DEBUG", 1),
     "a number in words": LINES[0].replace(
         b'"throttleTimeMs":0,"responseQ', b'"throttleTimeMs":"0","responseQ'
     ),
     "nothing": b"\x00",
-    "a brace in front": b"{" + LINES[0],
     "deep": HEAD + b'"deep":' + b"[" * 99 + b"]" * 99 + b',"connection"' + TAIL,
 }
 
@@ -353,6 +356,13 @@ REFUSED = {
 @pytest.mark.parametrize("why", REFUSED)
 def test_what_is_odd_is_refused(why: str) -> None:
     assert not taken(REFUSED[why])
+
+
+@pytest.mark.parametrize(
+    "line", [LINES[0].replace(b"] DEBUG", b"+0200] DEBUG", 1), b"{" + LINES[0]]
+)
+def test_a_zone_and_a_brace_in_front_are_no_obstacle(line: bytes) -> None:
+    assert taken(line)
 
 
 def test_empty_lines_are_no_lines() -> None:

@@ -23,9 +23,9 @@ class BadLine(ValueError):
     """A line that holds no request we can read; the text is the reason."""
 
 
-def unwrap(line: bytes, stamps: StampReader) -> tuple[bytes, float]:
+def unwrap(line: bytes, stamps: StampReader) -> tuple[bytes, Stamp, list[Stamp]]:
     """
-    Return the message inside a JSON layout's object, and its time, epoch ms.
+    Return the message inside a JSON layout's object, its time stamp, and those of wrappers.
 
     Raises:
         BadLine: with the reason, if it holds none.
@@ -45,7 +45,7 @@ def unwrap(line: bytes, stamps: StampReader) -> tuple[bytes, float]:
     if not isinstance(outer, dict):
         plain = _unquoted(line)
         if plain:  # msg="..." among other words (logfmt)
-            return plain, stamps.read(line[: line.find(MARK)])
+            return plain, *stamps.stamps(line[: line.find(MARK)])
         raise broken or BadLine("no JSON object in it")
     message = next((v for v in _strings(outer) if "requestHeader" in v), None)
     if message is None:
@@ -67,7 +67,7 @@ def unwrap(line: bytes, stamps: StampReader) -> tuple[bytes, float]:
             msg = "no time in the JSON layout's fields"
             raise BadLine(msg)
         own, *others = others
-    return raw, stamps.agreed(own, others)
+    return raw, own, others
 
 
 def _strings(value: Any) -> list[str]:

@@ -206,9 +206,9 @@ class LineParser:
         if not line.strip():
             return None
         if _ESCAPED.search(line):
-            message, log_ms = unwrap(line, self.stamps)
+            message, own, others = unwrap(line, self.stamps)
             start = message.find(b"{")
-            return self._row(message[start:], log_ms)
+            return self._row(message[start:], self.stamps.agreed(own, others))
         if _OLD.search(line):
             msg = "free text line of Kafka before 2.8; its sizes can't be recovered"
             raise BadLine(msg)

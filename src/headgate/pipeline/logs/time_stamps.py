@@ -41,9 +41,9 @@ from headgate.pipeline.logs.stamp_forms import (
 
 _QUARTER_MS: Final = 900_000.0
 # How far a wrapper's stamp may be off whole quarters of an hour: before, and behind the logger's.
-_OFF_MS: Final = (-1000.0, 5000.0)
+OFF_MS: Final = (-1000.0, 5000.0)
 _MOST_SHIFT_MS: Final = 15 * 3_600_000.0
-_LATE_MS: Final = 100.0
+LATE_MS: Final = 100.0
 """How much later than its second a wrapper may have seen a line, and still be nearest to it."""
 
 
@@ -98,6 +98,9 @@ class StampReader:
         watching: keep ``shifts``.
 
     Attributes:
+        nanos, wrapped: as given.
+        file_date: (year, month, day) in the file's name, if it has them.
+        shift_ms: what the last wrapper's zone has added, ms.
         grain_ms: what the last moment read is rounded down to, ms.
         shifts: by which whole quarters of an hour wrappers' stamps differed from the logger's, and
             how often; None: by some other time.
@@ -115,15 +118,15 @@ class StampReader:
         watching: bool = False,
     ) -> None:
         self._zone = zone
-        self._nanos = nanos
-        self._wrapped = wrapped
-        self._shift_ms = 0.0
+        self.nanos = nanos
+        self.wrapped = wrapped
+        self.shift_ms = 0.0
         self.watching = watching
         self.grain_ms = 1.0
         self.shifts: Counter[float | None] = Counter()
         self._seconds: dict[bytes, float] = {}
         match = FILE_DATE.search(file.rsplit("/", 1)[-1])
-        self._file_date = (int(match[1]), int(match[2]), int(match[3])) if match else None
+        self.file_date = (int(match[1]), int(match[2]), int(match[3])) if match else None
 
     def read(self, prefix: bytes) -> float:
         """
@@ -137,7 +140,7 @@ class StampReader:
         if second is not None and prefix[20:21] in (b",", b"."):
             fraction = prefix[21 : prefix.find(b"]", 21, 31)]
             if fraction.isdigit():
-                if len(fraction) == 3 and not self._nanos:
+                if len(fraction) == 3 and not self.nanos:
                     self.grain_ms = 1.0
                     return second + int(fraction)
                 self.grain_ms = self._grain_of(fraction)
@@ -172,7 +175,7 @@ class StampReader:
 
     def asks_others(self, own: Stamp) -> bool:
         """Say whether a wrapper's stamp can tell more than the logger's."""
-        return own.grain_ms > 1.0 or (not own.zoned and (self._wrapped or self.watching))
+        return own.grain_ms > 1.0 or (not own.zoned and (self.wrapped or self.watching))
 
     def agreed(self, own: Stamp, others: Iterable[Stamp]) -> float:
         """
@@ -190,13 +193,13 @@ class StampReader:
         if zoned is not None and not own.zoned:
             shift = shift_ms(own, zoned)
             self.shifts[shift] += 1
-            if self._wrapped:
-                self._shift_ms = self._shift_ms if shift is None else shift
-                ms += self._shift_ms
+            if self.wrapped:
+                self.shift_ms = self.shift_ms if shift is None else shift
+                ms += self.shift_ms
         if self.grain_ms > 1.0:
             for other in sorted(others, key=lambda other: other.grain_ms):
                 late = other.ms - ms
-                if other.grain_ms < own.grain_ms and 0.0 <= late < own.grain_ms + _LATE_MS:
+                if other.grain_ms < own.grain_ms and 0.0 <= late < own.grain_ms + LATE_MS:
                     self.grain_ms = max(other.grain_ms, 1.0)
                     return ms + min(late, own.grain_ms - 1.0)
         return ms
@@ -223,7 +226,7 @@ class StampReader:
             dated = 2 if is_dated(each) else 1 if each["mon4"] else 0
             if not dated and b":" not in each[0]:
                 continue
-            readable = dated == 2 or self._file_date is not None
+            readable = dated == 2 or self.file_date is not None
             alone = stands_alone(each, prefix)
             rank = (alone, readable, not each["cy"], each.start() < before, dated)
             if found is None or rank >= best:
@@ -246,14 +249,14 @@ class StampReader:
     def _grain_of(self, digits: bytes | None) -> float:
         if not digits:
             return 1000.0
-        if self._nanos or len(digits) >= NANOS_WIDTH:
+        if self.nanos or len(digits) >= NANOS_WIDTH:
             return 1e-6
         return float(10.0 ** (3 - len(digits)))
 
     def _fraction_ms(self, digits: bytes | None) -> float:
         if not digits:
             return 0.0
-        if self._nanos or len(digits) >= NANOS_WIDTH:
+        if self.nanos or len(digits) >= NANOS_WIDTH:
             return int(digits) / 1e6
         return int(digits) / 10.0 ** (len(digits) - 3)
 
@@ -291,7 +294,7 @@ class StampReader:
     def _dateless(self, before: bytes) -> tuple[int, int, int]:
         """Return the date for a stamp that has only a time, or a date whose year has two digits."""
         short = SHORT_YEAR.search(before)
-        date = self._file_date
+        date = self.file_date
         if short:
             told = sorted(int(short[n]) for n in (1, 3, 4))
             if date is None or told != sorted((date[0] % 100, date[1], date[2])):
@@ -309,12 +312,12 @@ class StampReader:
         year = found["y4"] or found["y5"]
         if year:
             return (int(year), month, day)
-        if self._file_date is None:
+        if self.file_date is None:
             msg = "the time stamp has no year, and neither has the file's name"
             raise StampError(msg)
-        own = self._file_date[0]
+        own = self.file_date[0]
         turned = 12 * (own - 1) + month, 12 * own + month, 12 * (own + 1) + month
-        near = 12 * own + self._file_date[1]
+        near = 12 * own + self.file_date[1]
         year_of = min(turned, key=lambda months: abs(months - near))
         return ((year_of - month) // 12, month, day)
 
@@ -379,7 +382,7 @@ def shift_ms(own: Stamp, zoned: Stamp) -> float | None:
     if not math.isfinite(apart):
         return None
     quarters = round(apart / _QUARTER_MS) * _QUARTER_MS
-    near = _OFF_MS[0] <= apart - quarters <= _OFF_MS[1]
+    near = OFF_MS[0] <= apart - quarters <= OFF_MS[1]
     return quarters if near and abs(quarters) <= _MOST_SHIFT_MS else None
 
 

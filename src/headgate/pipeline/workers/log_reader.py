@@ -136,12 +136,18 @@ class LogReader:
                     lines += len(each) - each.count(b"")
                     yield base, 0, list(self._parse(piece, parser, base, each))
                 else:
-                    for taken, given, n in scanner.scan(text, end, nanos=piece.nanos):
+                    for taken, given, n in scanner.scan(text, end, parser.stamps):
                         lines += n
                         rows: list[tuple[int, LogRow]] = []
+                        shift_ms, behind = parser.stamps.shift_ms, -1
                         for start, stop in given:
+                            if start != behind and taken:  # lines with this shift are in between
+                                parser.stamps.shift_ms = shift_ms
                             line = text[start:stop].tobytes()
                             rows += self._parse(piece, parser, base + start, [line])
+                            behind = stop + 1
+                        if taken:
+                            parser.stamps.shift_ms = shift_ms
                         yield base, taken if n else -1, rows
                 size += end
         except Damaged as exc:

@@ -5,11 +5,14 @@ Read request-log lines in machine code; give back every line that isn't wholly u
 - ``names``, ``intern``: names that occur in lines, and how each gets a number.
 - ``columns``: numbers of the columns that lines are read into, and of the sums.
 - ``walk``: objects and lists, key by key: what the readers of bodies are made of.
-- ``front``: a line up to the end of its request header.
+- ``frame``: what stands around a request: its time stamps, and the rest.
+- ``escaped``: a request inside a JSON string.
+- ``front``: where a request is, and its header.
 - ``produce``, ``fetch``, ``mutation``: the bodies of requests that a quota of their own charges.
 - ``line``: a whole line, and a buffer of lines.
 - ``totals``: lines settled (their moment, whether they're charged) and added up by second.
 - ``arguments``, ``entry``: the way in for callers without Numba.
 - ``machine``: the machine code, kept in a file.
+- ``frames``: what the text around a request means, for which the parser is asked.
 - ``scanner``: what workers use: buffers of lines in, columns or sums out.
 """

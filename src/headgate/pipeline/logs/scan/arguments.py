@@ -17,7 +17,10 @@ SLOTS, ENTRIES, MOST, ARENA, ARENA_BYTES, STATE = range(13, 19)
 # there may be and are.
 LINES, BROKER, GROUP_SLOTS, GROUP_SLOTS_LENGTH, KEYS = range(19, 24)
 SUMS, AMOUNTS, MOST_GROUPS, COUNT = range(24, 28)
-ALL = 28
+# Rooms for a line's frame and for text without its escapes; how many names there may be for a frame
+# to be a new one. settle: the wrapper's shift, ms.
+FRAME, TEXT_ROOM, FRAMES_BELOW, SHIFT_MS = range(28, 32)
+ALL = 32
 
 # Steps.
 SCAN, SETTLE, ADD_UP = range(3)

@@ -83,10 +83,10 @@ def enter(address):
             given[a.COUNT],
         )
     back = _int_table(given[a.GIVEN], given[a.GIVEN_ROOM], 2)
-    found = _ints(given[a.FOUND], 4, 0)
+    found = _ints(given[a.FOUND], columns.ALL_FOUND, 0)
     if given[a.STEP] == a.SETTLE:
         values = _doubles(given[a.VALUES], MOST_NAMES, 0)
-        settle(given[a.TEXT], ints, doubles, values, back, found)
+        settle(given[a.TEXT], ints, doubles, values, given[a.SHIFT_MS], back, found)
         return 0
     names = (
         _shorts(given[a.SLOTS], SLOTS, 0),
@@ -94,12 +94,18 @@ def enter(address):
         _bytes(given[a.ARENA], given[a.ARENA_BYTES], 0),
         _ints(given[a.STATE], 2, 0),
     )
+    how = (
+        given[a.NANOS] != 0,
+        given[a.CONNECTIONS] != 0,
+        given[a.FRAME],
+        given[a.TEXT_ROOM],
+        given[a.FRAMES_BELOW],
+    )
     scan(
         given[a.TEXT],
         given[a.BEGIN],
         given[a.END],
-        given[a.NANOS] != 0,
-        given[a.CONNECTIONS] != 0,
+        how,
         names,
         ints,
         doubles,

@@ -1,5 +1,5 @@
 """
-Read the front of a line: stamp, what stands between it and the JSON, and the request's header.
+Find a line's request, and read it up to the end of its header.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
@@ -14,10 +14,8 @@ from headgate.pipeline.logs.scan import columns
 from headgate.pipeline.logs.scan import names as roles
 from headgate.pipeline.logs.scan.intern import intern
 from headgate.pipeline.logs.scan.json_text import (
-    CLOSE_LIST,
     COLON,
     COMMA,
-    DOT,
     NEWLINE,
     NINE,
     OPEN,
@@ -34,13 +32,11 @@ from headgate.pipeline.logs.scan.json_text import (
 )
 from headgate.pipeline.logs.scan.walk import keys, walk_keys
 
-_MOST_MIDDLE: Final = 512
 _FORWARD: Final = (word(b'{"isForw'), word(b'warded":'))
+_ESCAPED: Final = word(b'{\\"isForw'[:8])
 _TRUE: Final = word(b'true,"re')
 _FALSE: Final = word(b'false,"r')
 _HEADER: Final = tuple(word(b'requestHeader":{"requestApiKey":'[i : i + 8]) for i in (0, 8, 16, 24))
-# A fraction of n digits in ms (``StampReader``): n below 7 counts 10^(n - 3) to the ms.
-_PER_MS: Final = np.array([10.0 ** (n - 3) for n in range(7)])
 
 
 @compiled
@@ -117,47 +113,26 @@ def read_header(base, at, context):
 
 
 @compiled
-def read_front(base, start, nanos, names, ints, doubles, n):
-    """Read a line up to its JSON object."""
-    if byte_at(base, start) != OPEN_LIST:
-        return columns.REFUSED
-    for i in range(1, 20):  # a short line: what follows isn't ours to look at
-        if byte_at(base, start + i) == NEWLINE:
-            return columns.REFUSED
-    c = byte_at(base, start + 20)
-    if c != COMMA and c != DOT:
-        return columns.REFUSED
-    at = start + 21
-    fraction = 0
-    while True:
+def find_request(base, start):
+    """
+    Find a line's request.
+
+    Returns:
+        (its brace, or what went wrong; whether it is inside a JSON string).
+    """
+    at = find_brace(base, start)
+    while at - start <= columns.MOST_AROUND:
         c = byte_at(base, at)
-        if c < ZERO or c > NINE:
+        if c == OPEN:
+            begin = word_at(base, at)
+            if begin == _FORWARD[0]:
+                return at, False
+            if begin == _ESCAPED:
+                return at, True
+        elif c == NEWLINE:
             break
-        fraction = fraction * 10 + (c - ZERO)
-        at += 1
-        if at - start > 30:
-            return columns.REFUSED
-    digits = at - start - 21
-    if c != CLOSE_LIST or digits == 0:
-        return columns.REFUSED
-    if digits == 3 and not nanos:
-        doubles[columns.FRACTION, n] = fraction
-    elif nanos or digits >= 7:
-        doubles[columns.FRACTION, n] = fraction / 1e6
-    else:
-        doubles[columns.FRACTION, n] = fraction / _PER_MS[digits]
-    brace = find_brace(base, at)
-    if byte_at(base, brace) != OPEN or brace - at > _MOST_MIDDLE:
-        return columns.REFUSED
-    number = intern(base, start + 1, np.int64(19), np.int64(roles.STAMP), names)
-    if number < 0:
-        return columns.FULL
-    ints[columns.STAMP_NAME, n] = number
-    number = intern(base, at, brace - at, np.int64(roles.MIDDLE), names)
-    if number < 0:
-        return columns.FULL
-    ints[columns.MIDDLE_NAME, n] = number
-    return brace
+        at = find_brace(base, at + 1)
+    return columns.REFUSED, False
 
 
 @compiled

@@ -17,9 +17,9 @@ _MIX: Final = -7046029254386353131  # 2^64 / golden ratio, odd
 
 
 @compiled
-def intern(base, at, length, role, names):
-    """Return the number of a name, a new one where it's unknown; -1 where there's no more room."""
-    slots, entries, arena, state = names
+def _look(base, at, length, role, names):
+    """Return (number, slot) of a name; number -1 where it's unknown, with the slot for it."""
+    slots, entries, arena, _ = names
     h = role * 31 + length
     end = at + length
     i = at
@@ -40,14 +40,29 @@ def intern(base, at, length, role, names):
     text = np.int64(arena.ctypes.data)
     slot = h & (SLOTS - 1)
     while True:
-        number = slots[slot] - 1
+        number = np.int64(slots[slot]) - 1
         if number < 0:
-            break
+            return number, slot
         if entries[number, 1] == length and entries[number, 2] == role:
             start = entries[number, 0]
             if _same(base, at, text, start, length):
-                return number
+                return number, slot
         slot = (slot + 1) & (SLOTS - 1)
+
+
+@compiled
+def find(base, at, length, role, names):
+    """Return the number of a name; -1 where it's unknown."""
+    return _look(base, at, length, role, names)[0]
+
+
+@compiled
+def intern(base, at, length, role, names):
+    """Return the number of a name, a new one where it's unknown; -1 where there's no more room."""
+    number, slot = _look(base, at, length, role, names)
+    if number >= 0:
+        return number
+    slots, entries, arena, state = names
     number = state[COUNT]
     start = state[USED]
     if number >= len(entries) or start + length + PADDING > len(arena):

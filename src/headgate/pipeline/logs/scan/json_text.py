@@ -87,10 +87,35 @@ _string_stops = _stops(b'"\\', 32)
 # Where a name ends, or holds what may stand for a character that the log lacks.
 _name_stops = _stops(b'"\\?', 32)
 _brace_stops = _stops(b"{}\n", -128)
+colons = _stops(b":", -128)
+quotes = _stops(b'"', -128)
+slashes = _stops(b"\\", -128)
+newlines = _stops(b"\n", -128)
+
+
+def _writer(bits: int) -> Any:
+    """Return what writes the lowest bits of a whole number at an address and offset."""
+
+    @intrinsic
+    def write(_typing, base, at, value):
+        def code(_context, builder, _signature, arguments):
+            kind = ir.IntType(bits)
+            place = builder.inttoptr(builder.add(*arguments[:2]), kind.as_pointer())
+            value = builder.trunc(arguments[2], kind) if bits < 64 else arguments[2]
+            builder.store(value, place, align=1)
+            return arguments[2]
+
+        return types.int64(types.int64, types.int64, types.int64), code
+
+    return write
+
+
+put_byte = _writer(8)
+put_word = _writer(64)
 
 
 @intrinsic
-def _lowest(_typing, mask):
+def lowest(_typing, mask):
     """Return the number of the lowest bit set."""
 
     def code(_context, builder, _signature, arguments):
@@ -133,7 +158,7 @@ def _find(base, at, stops):
     while mask == 0:
         at += _WIDTH
         mask = stops(base, at)
-    return at + _lowest(mask)
+    return at + lowest(mask)
 
 
 @compiled

@@ -1,11 +1,11 @@
 """
-Find the request lines of the stock layout in a buffer, and what each holds, in machine code.
+Find the request lines in a buffer, and what each holds, in machine code.
 
-A line is taken only if all of it is understood: ``[yyyy-MM-dd HH:mm:ss,fraction] ... {json} ...``
-with compact ASCII JSON in which every needed key stands once. All others are given back for
-``line_parser.LineParser``, which also says what is wrong with them. The caller checks, once per
-distinct text, that the stamp is a possible time, and that no other stamp stands between it and the
-JSON.
+A line is taken only if all of it is understood: compact ASCII JSON in which every needed key stands
+once, with a time stamp in front of it; or the same as a JSON string, its quotes escaped. All others
+are given back for ``line_parser.LineParser``, which also says what is wrong with them. The caller
+checks, once per distinct text, that the stamps are possible times, and what the text around the
+request means (``frame``).
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
@@ -19,11 +19,13 @@ from headgate.kernel.compiled import compiled, inlined
 from headgate.pipeline.logs import charged_bytes
 from headgate.pipeline.logs.scan import columns
 from headgate.pipeline.logs.scan import names as roles
+from headgate.pipeline.logs.scan.escaped import copy_unescaped, end_of
 from headgate.pipeline.logs.scan.fetch import fetch_request, fetch_response
+from headgate.pipeline.logs.scan.frame import add_numbers, add_text, number_frame
 from headgate.pipeline.logs.scan.front import (
+    find_request,
     name_into,
     read_begin,
-    read_front,
     read_header,
     read_principal,
     refuse,
@@ -35,6 +37,7 @@ from headgate.pipeline.logs.scan.json_text import (
     byte_at,
     find_brace,
     find_newline,
+    put_byte,
     read_double,
     read_int,
     skip_string,
@@ -168,34 +171,81 @@ _NEEDED: Final = 0b111_1111_00
 
 
 @compiled
-def _line(base, start, nanos, connections, names, ints, doubles, n):
-    """Read one line; return where its newline is, or what went wrong."""
-    at = read_front(base, start, nanos, names, ints, doubles, n)
-    if at < 0:
-        return at
-    at = read_begin(base, at, ints, n)
+def _json(text, at, connections, names, ints, doubles, n):
+    """Read a request's JSON; return the position behind it, or what went wrong."""
+    at = read_begin(text, at, ints, n)
     if at < 0:
         return at
     context = (connections, names, ints, doubles, n)
-    at = read_header(base, at, context)
+    at = read_header(text, at, context)
     if at < 0:
         return at
-    ints[columns.OFFSET, n] = start
     ints[columns.BYTES, n] = 0
     ints[columns.EXACT, n] = 1
     ints[columns.FOLLOWER, n] = 0
     ints[columns.ANSWERED_TOPICS, n] = -1
-    if byte_at(base, at) != COMMA:
+    if byte_at(text, at) != COMMA:
         return columns.REFUSED
-    at, seen, _ = walk_keys(base, at, _line_keys, context, 0)
+    at, seen, _ = walk_keys(text, at, _line_keys, context, 0)
     if at < 0:
         return at
-    if seen & _NEEDED != _NEEDED:
-        return columns.REFUSED
-    at = find_brace(base, at)
-    if byte_at(base, at) != NEWLINE or not _charge(names, ints, n, seen):
+    if seen & _NEEDED != _NEEDED or not _charge(names, ints, n, seen):
         return columns.REFUSED
     return at
+
+
+@compiled
+def _line(base, start, how, names, ints, doubles, n):
+    """Read one line; return where its newline is, or what went wrong."""
+    nanos, connections, frame, copy, most = how
+    brace, in_string = find_request(base, start)
+    if brace < 0:
+        return brace
+    length = np.int64(0)
+    stamps = np.int64(0)
+    length, stamps = add_text(
+        base, start, brace, frame, length, stamps, nanos, names, ints, doubles, n
+    )
+    if length < 0:
+        return length
+    ints[columns.OFFSET, n] = start
+    if in_string:
+        stamps = add_numbers(base, start, brace, frame, length, stamps, ints, doubles, n)
+        stop, copied = copy_unescaped(base, brace, copy)
+        if copied < 0:
+            return columns.REFUSED
+        at = _json(copy, np.int64(0), connections, names, ints, doubles, n)
+        if at < 0:
+            return at
+        at = end_of(copy, at, copied, stop)
+        end = find_newline(base, at)
+        if end - at > columns.MOST_AROUND:
+            return columns.REFUSED
+        put_byte(frame, length, NEWLINE)
+        length, stamps = add_text(
+            base, at, end, frame, length + 1, stamps, nanos, names, ints, doubles, n
+        )
+        if length < 0:
+            return length
+        stamps = add_numbers(base, at, end, frame, length, stamps, ints, doubles, n)
+        role = np.int64(roles.STRING_FRAME)
+    else:
+        at = _json(base, brace, connections, names, ints, doubles, n)
+        if at < 0:
+            return at
+        end = find_brace(base, at)
+        if byte_at(base, end) != NEWLINE:
+            return columns.REFUSED
+        role = np.int64(roles.FRAME)
+    if stamps == 0:
+        return columns.REFUSED
+    if stamps == 1:
+        ints[columns.OTHER_STAMP_NAME, n] = columns.NO_NAME
+    number = number_frame(frame, length, role, most, names)
+    if number < 0:
+        return number
+    ints[columns.FRAME_NAME, n] = number
+    return end
 
 
 @compiled
@@ -228,7 +278,7 @@ def _charge(names, ints, n, seen):
 
 
 @compiled
-def scan(base, at, end, nanos, connections, names, ints, doubles, given, found):
+def scan(base, at, end, how, names, ints, doubles, given, found):
     """
     Scan lines until the end, or until there's no more room for lines or names.
 
@@ -236,8 +286,9 @@ def scan(base, at, end, nanos, connections, names, ints, doubles, given, found):
         base: the text's address, readable PADDING beyond ``end``.
         at: where to begin, at the start of a line.
         end: where the lines end, behind a newline.
-        nanos: fractions are nanoseconds (``time_stamps.sniff_nanos``).
-        connections: also number connections.
+        how: whether fractions are nanoseconds (``time_stamps.sniff_nanos``); whether connections
+            are numbered, too; addresses of rooms for a line's frame (``columns.FRAME_ROOM``) and
+            for text without its escapes; how many names there may be for a frame to be a new one.
         names: ``Names.parts``.
         ints: INTS columns of lines taken.
         doubles: DOUBLES columns of lines taken.
@@ -252,7 +303,7 @@ def scan(base, at, end, nanos, connections, names, ints, doubles, given, found):
         if byte_at(base, at) == NEWLINE:
             at += 1
             continue
-        stop = _line(base, at, nanos, connections, names, ints, doubles, n)
+        stop = _line(base, at, how, names, ints, doubles, n)
         if stop == columns.FULL:
             break
         lines += 1

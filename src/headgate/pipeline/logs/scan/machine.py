@@ -22,7 +22,11 @@ from headgate.embedded.cache import cache_dir
 
 _NAME: Final = "headgate_scan"
 _ROOM: Final = Path(__file__).parent
-_SOURCES: Final = (_ROOM.parent / "charged_bytes.py", *sorted(_ROOM.glob("*.py")))
+_SOURCES: Final = (
+    _ROOM.parent / "charged_bytes.py",
+    _ROOM.parent / "time_stamps.py",
+    *sorted(_ROOM.glob("*.py")),
+)
 # All outside symbols that the code may use: the C library's.
 _KNOWN: Final = ("memcpy", "memmove", "memset")
 # Numba's runtime frees arrays that it has made with this. The scan makes none: it is never called.

@@ -15,7 +15,9 @@ import numpy as np
 PADDING: Final = 64
 
 # Roles.
-STAMP, MIDDLE, API, LISTENER, PRINCIPAL, CLIENT, CONNECTION = range(7)
+STAMP, FRAME, API, LISTENER, PRINCIPAL, CLIENT, CONNECTION = range(7)
+# A stamp that prints its zone; what stands around a request inside a JSON string.
+ZONED, STRING_FRAME = 7, 8
 
 # Numbers take 20 bits of a key (``scan.totals``).
 MOST_NAMES: Final = 1 << 20

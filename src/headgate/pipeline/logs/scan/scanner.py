@@ -22,7 +22,8 @@ from headgate.pipeline.logs.scan import arguments as to
 from headgate.pipeline.logs.scan import columns as at
 from headgate.pipeline.logs.scan import machine
 from headgate.pipeline.logs.scan import names as role
-from headgate.pipeline.logs.time_stamps import StampReader, has_stamp
+from headgate.pipeline.logs.scan.frames import meaning
+from headgate.pipeline.logs.time_stamps import StampError, StampReader
 
 # Lines of one call: what it works on stays in a core's cache.
 ROOM: Final = 8192
@@ -30,6 +31,7 @@ ROOM: Final = 8192
 MOST_GROUPS: Final = 400_000
 _SLOTS: Final = 1 << 20
 _MOST_MINUTES: Final = 10_000
+_FEW_FRAMES: Final = 200
 
 # By kind: at.OTHER, at.PRODUCE, at.FETCH, at.MUTATION.
 _TYPES: Final = pa.array([REQUEST, PRODUCE, FETCH, MUTATION])
@@ -56,9 +58,15 @@ class LineScanner:
         self.ints = np.empty((at.INTS, ROOM), np.int64)
         self.doubles = np.empty((at.DOUBLES, ROOM), np.float64)
         self._given = np.empty((2 * ROOM, 2), np.int64)
-        self._found = np.zeros(4, np.int64)
+        self._found = np.zeros(at.ALL_FOUND, np.int64)
+        sizes = (at.FRAME_ROOM, at.MOST_TEXT + 4 * role.PADDING)
+        self._rooms = tuple(np.empty(n, np.uint8) for n in sizes)
         self.principals = Principals()
         self._stamps = StampReader(zone)
+        self._file: tuple[Any, ...] = ()
+        self._file_stamps: StampReader | None = None
+        self._frames: list[int] = []
+        self._reads_frames = True
         self._minutes: dict[bytes, float] = {}
         self._values = np.zeros(role.MOST_NAMES)
         self._understood = 0
@@ -69,6 +77,8 @@ class LineScanner:
         self.point(to.GIVEN, self._given)
         self.point(to.FOUND, self._found)
         self.point(to.VALUES, self._values)
+        self.point(to.FRAME, self._rooms[0])
+        self.point(to.TEXT_ROOM, self._rooms[1])
         self.arguments[to.ROOM] = ROOM
         self.arguments[to.GIVEN_ROOM] = len(self._given)
         self.wants_connections(connections)
@@ -98,14 +108,16 @@ class LineScanner:
         self.arguments[to.MOST] = len(names.entries)
         self.arguments[to.ARENA_BYTES] = len(names.arena)
         self._understood = 0
+        self._frames = []
 
     def forget(self) -> None:
         """Forget all names; what was kept by their numbers must be handed over before."""
         self.names.clear()
         self._understood = 0
+        self._frames = []
 
     def scan(
-        self, text: Any, end: int, *, nanos: bool
+        self, text: Any, end: int, stamps: StampReader
     ) -> Iterator[tuple[int, list[tuple[int, int]], int]]:
         """
         Scan the lines of a buffer, some thousands at a time.
@@ -113,7 +125,8 @@ class LineScanner:
         Args:
             text: uint8 array with PADDING readable bytes beyond ``end``.
             end: where the lines end, behind a newline.
-            nanos: ``time_stamps.sniff_nanos``.
+            stamps: the parser's of lines given back, in the scanner's zone. Where a wrapper's zone
+                counts, that parser must have read them before the next are scanned.
 
         Yields:
             (lines taken, their columns are in ``ints`` and ``doubles``; (start, end) of lines
@@ -123,11 +136,14 @@ class LineScanner:
         found, arguments = self._found, self.arguments
         arguments[to.TEXT] = text.ctypes.data
         arguments[to.END] = end
-        arguments[to.NANOS] = nanos
+        arguments[to.NANOS] = stamps.nanos
+        self._begin(stamps)
         begin = 0
         stuck = False
         while begin < end:
             arguments[to.BEGIN] = begin
+            arguments[to.SHIFT_MS] = int(stamps.shift_ms)
+            arguments[to.FRAMES_BELOW] = role.MOST_NAMES if self._reads_frames else 0
             self.do(to.SCAN)
             if found[at.STOPPED] == begin:  # no room for this line's names
                 given = []
@@ -139,26 +155,51 @@ class LineScanner:
                 stuck = not stuck
                 continue
             stuck = False
-            begin = int(found[at.STOPPED])
+            first, begin = begin, int(found[at.STOPPED])
             lines = int(found[at.LINES])
-            self._understand()
+            self._understand(stamps, lines)
             self.do(to.SETTLE)
             given = [(a, b) for a, b in self._given[: found[at.GIVEN]].tolist()]
-            yield int(found[at.TAKEN]), given, lines
+            if found[at.UNLIKE]:
+                yield 0, _lines_of(text, first, begin), lines
+            else:
+                yield int(found[at.TAKEN]), sorted(given), lines
 
-    def _understand(self) -> None:
+    def _begin(self, stamps: StampReader) -> None:
+        """Forget what frames meant in another file, if stamps are read differently there."""
+        file = (stamps.nanos, stamps.wrapped, stamps.file_date)
+        if stamps is self._file_stamps:
+            return
+        self._file_stamps = stamps
+        self._reads_frames = True
+        if file != self._file:
+            self._file = file
+            for number in self._frames:
+                self._values[number] = self._meaning(number, stamps)
+
+    def _meaning(self, number: int, stamps: StampReader) -> float:
+        in_string = self.names.role(number) == role.STRING_FRAME
+        return meaning(self.names.text(number), stamps, in_string=in_string)
+
+    def _understand(self, stamps: StampReader, lines: int) -> None:
         """Work out what names mean that weren't seen before."""
         names, values = self.names, self._values
+        frames = len(self._frames)
         for number in range(self._understood, len(names)):
             kind = names.role(number)
             if kind == role.STAMP:
                 second = self._second(names.text(number))
                 values[number] = np.nan if second is None else second
-            elif kind == role.MIDDLE:
-                values[number] = np.nan if has_stamp(b"]" + names.text(number)) else 0.0
+            elif kind == role.ZONED:
+                values[number] = self._zoned_second(names.text(number))
+            elif kind in (role.FRAME, role.STRING_FRAME):
+                self._frames.append(number)
+                values[number] = self._meaning(number, stamps)
             elif kind == role.API:
                 values[number] = _sender(names.text(number).decode("ascii"))
         self._understood = len(names)
+        # A frame for each few lines holds something else that varies: the parser is as fast.
+        self._reads_frames &= len(self._frames) - frames <= _FEW_FRAMES + lines // 8
 
     def _second(self, stamp: bytes) -> float | None:
         """Return ``StampReader.second``, which is asked once for each minute."""
@@ -172,6 +213,20 @@ class LineScanner:
                 self._minutes.clear()
             self._minutes[stamp[:16]] = second - 1000.0 * int(own)
         return second
+
+    def _zoned_second(self, text: bytes) -> float:
+        """Return the epoch ms of a stamp and its zone, for which the parser is asked."""
+        minute = text[:16] + text[19:]
+        if text[17:19] != b"00" and minute in self._minutes:
+            return self._minutes[minute] + 1000.0 * int(text[17:19])
+        try:
+            ms = self._stamps.stamps(b"[" + text + b"]")[0].ms
+        except StampError:
+            return np.nan
+        if len(self._minutes) >= _MOST_MINUTES:
+            self._minutes.clear()
+        self._minutes[minute] = ms - 1000.0 * int(text[17:19])
+        return ms
 
     def columns(self, n: int, base: int) -> dict[str, Any]:
         """Return the lines just taken as columns of ``requests``; offsets count from ``base``."""
@@ -228,6 +283,13 @@ class LineScanner:
         names = [self.names.text(n).decode("ascii") for n in distinct.tolist()]
         users = [self.principals.name_of(f"User:{name}") for name in names]
         return pa.array(users, pa.string()).take(pa.array(places))
+
+
+def _lines_of(text: Any, begin: int, end: int) -> list[tuple[int, int]]:
+    """Return (start, end) of the lines between two places that aren't empty."""
+    stops = (begin + np.flatnonzero(text[begin:end] == ord("\n"))).tolist()
+    starts = [begin, *(stop + 1 for stop in stops)]
+    return [(a, b) for a, b in zip(starts, stops, strict=False) if a < b]
 
 
 def _sender(api: str) -> float:

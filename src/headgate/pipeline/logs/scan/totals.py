@@ -5,15 +5,59 @@ Finish scanned lines once their names are understood, and add them up by second,
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
-from headgate.kernel.compiled import compiled
+from headgate.kernel.compiled import compiled, inlined
 from headgate.pipeline.logs.scan import columns
 from headgate.pipeline.logs.scan.json_text import find_newline
+from headgate.pipeline.logs.time_stamps import LATE_MS, OFF_MS
+
+_END_MS: Final = 253_402_300_800_000.0  # the year 10000
+
+
+@inlined
+def _stamp(name, fraction_ms, values):
+    """Return a stamp's epoch ms."""
+    return fraction_ms if name < 0 else values[name] + fraction_ms
 
 
 @compiled
-def settle(base, ints, doubles, values, given, found):
+def _agreed(first_ms, meaning, ints, doubles, values, shift_ms, i):
+    """
+    Return what a line's two stamps give together, as ``StampReader.agreed``.
+
+    Returns:
+        (epoch ms, NaN where the line must be given back; whether the wrapper's zone adds something
+        else than ``shift_ms``, -1 where it doesn't count).
+    """
+    other = ints[columns.OTHER_STAMP_NAME, i]
+    if not meaning >= 0.0 or other == columns.NO_NAME:
+        return np.nan, -1
+    code = np.int64(meaning)
+    other_ms = _stamp(other, doubles[columns.OTHER_FRACTION, i], values)
+    own_ms = first_ms
+    if code & columns.SECOND_IS_OWN:
+        own_ms, other_ms = other_ms, first_ms
+    if code < columns.IS_COARSE:
+        return own_ms, -1
+    if other_ms != other_ms:
+        return np.nan, -1
+    shift = -1
+    if code & columns.IS_SHIFTED:
+        apart = other_ms - own_ms - shift_ms
+        shift = 0 if OFF_MS[0] <= apart <= OFF_MS[1] else 1
+        own_ms += shift_ms
+    if code & columns.IS_COARSE:
+        late = other_ms - own_ms
+        if 0.0 <= late < 1000.0 + LATE_MS:
+            own_ms += min(late, 999.0)
+    return own_ms, shift
+
+
+@compiled
+def settle(base, ints, doubles, values, shift_ms, given, found):
     """
     Finish lines taken by ``scan``: when they were charged, and whether to a client's quota.
 
@@ -21,23 +65,24 @@ def settle(base, ints, doubles, values, given, found):
         base: the text's address.
         ints: columns of whole numbers; those of lines that stay move up.
         doubles: columns of doubles, likewise.
-        values: by name's number: a stamp's epoch ms; 0 for a middle (what stands between stamp and
-            JSON); NaN for either if the line must be given back; an API's CLIENTS, BROKERS or
-            BROKERS_FROM_4.
+        values: by name's number: a stamp's epoch ms; what a frame means (``columns``); NaN for
+            either if the line must be given back; an API's CLIENTS, BROKERS or BROKERS_FROM_4.
+        shift_ms: what the wrapper's zone adds, where it counts.
         given: lines given back; gets those with a NaN.
-        found: TAKEN and GIVEN are corrected.
+        found: TAKEN and GIVEN are corrected; UNLIKE says that the wrapper's zone doesn't add
+            ``shift_ms`` to each line, so that none should be taken.
     """
     kept = 0
+    unlike = 0
     back = found[columns.GIVEN]
     for i in range(found[columns.TAKEN]):
-        second = values[ints[columns.STAMP_NAME, i]] + values[ints[columns.MIDDLE_NAME, i]]
-        charged_ms = (
-            second
-            + doubles[columns.FRACTION, i]
-            - doubles[columns.SEND, i]
-            - doubles[columns.QUEUE, i]
-        )
-        if not charged_ms >= 0.0:  # also where it's NaN
+        meaning = values[ints[columns.FRAME_NAME, i]]
+        logged_ms = _stamp(ints[columns.STAMP_NAME, i], doubles[columns.FRACTION, i], values)
+        if meaning != 0.0:
+            logged_ms, shift = _agreed(logged_ms, meaning, ints, doubles, values, shift_ms, i)
+            unlike += 1 if shift > 0 else 0
+        charged_ms = logged_ms - doubles[columns.SEND, i] - doubles[columns.QUEUE, i]
+        if not 0.0 <= charged_ms < _END_MS:  # also where it's NaN
             start = ints[columns.OFFSET, i]
             given[back, 0] = start
             given[back, 1] = find_newline(base, start)
@@ -60,6 +105,7 @@ def settle(base, ints, doubles, values, given, found):
         kept += 1
     found[columns.TAKEN] = kept
     found[columns.GIVEN] = back
+    found[columns.UNLIKE] = unlike
 
 
 @compiled

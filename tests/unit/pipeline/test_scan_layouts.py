@@ -1,0 +1,154 @@
+"""Every layout that people have is scanned, and read as the parser of all lines reads it."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headgate.pipeline.emitted import EMITTED_REQUESTS, Columns
+from headgate.pipeline.logs.line_parser import LogRow
+from headgate.pipeline.sources.pieces import FilePiece, pieces_of
+from headgate.pipeline.workers.log_reader import LogReader, ReadOptions
+from kit.layouts import LAYOUTS, rewrapped
+
+DATA = Path(__file__).parents[2] / "data"
+_LOG = gzip.decompress((DATA / "pipeline/public.log.gz").read_bytes())
+STOCK = b"\n".join(_LOG.split(b"\n")[:4000])
+# Left to the parser: the month is a name.
+SLOW = {"log4j's DATE"}
+
+
+def read(piece: FilePiece, zone: str, *, scan: bool) -> tuple[list[Any], list[Any], int]:
+    """Return (rows by offset, bad lines, lines scanned) of a piece."""
+    side = Columns(EMITTED_REQUESTS)
+    options = ReadOptions((piece,), zone, connections=True, scan=scan)
+    reader = LogReader(options, side, connections=True)
+    rows: dict[int, LogRow] = {}
+    scanned = 0
+    for base, taken, others in reader.read(piece):
+        rows |= dict(others)
+        if taken < 0 and reader.scanner is not None:
+            reader.scanner.forget()
+        if taken > 0:
+            assert reader.scanner is not None
+            columns = reader.scanner.columns(taken, base)
+            values = [columns[name].to_pylist() for name in ("seq", *LogRow._fields)]
+            rows |= {seq: LogRow(*row) for seq, *row in zip(*values, strict=True)}
+            scanned += taken
+    reader.close()
+    bad = [x for x in side.take().to_pylist() if x["kind"] == "bad"]
+    return sorted(rows.items()), sorted((x["offset"], x["reason"]) for x in bad), scanned
+
+
+def both(path: Path, data: bytes, zone: str = "UTC", **given: bool) -> tuple[int, int]:
+    """Read a log with the scan and without, compare, and return (lines scanned, rows)."""
+    path.write_bytes(data)
+    piece = pieces_of([(str(path), len(data))], broker_id=1)[0]
+    piece = dataclasses.replace(piece, end=len(data), **given)
+    rows, bad, scanned = read(piece, zone, scan=True)
+    expected, expected_bad, none = read(piece, zone, scan=False)
+    assert none == 0
+    for row, other in itertools.zip_longest(rows, expected):
+        assert row == other
+    assert bad == expected_bad
+    return scanned, len(rows)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_a_layout_is_scanned_and_read_as_the_parser_reads_it(
+    layout: str, zone: str, tmp_path: Path
+) -> None:
+    lines = list(rewrapped(STOCK, layout))
+    data = b"\n".join(lines) + b"\n"
+    scanned, rows = both(tmp_path / "kafka-2026-11-21.log", data * 2, zone)
+    assert rows == 2 * len(lines)
+    if layout in SLOW:
+        assert scanned < rows // 2
+    elif zone == "UTC" or layout == "stock":
+        assert scanned > 0.98 * rows
+    else:  # the wrapper's zone counts: the first lines are the parser's
+        assert scanned > 0.8 * rows
+
+
+@pytest.mark.parametrize("path", sorted((DATA / "field").rglob("*.log*")), ids=lambda p: p.name)
+def test_inputs_from_the_field_are_read_the_same_both_ways(path: Path, tmp_path: Path) -> None:
+    data = path.read_bytes()
+    data = gzip.decompress(data) if path.suffix == ".gz" else data
+    _, rows = both(tmp_path / path.name.removesuffix(".gz"), data, "Europe/Berlin")
+    assert rows
+
+
+@pytest.mark.parametrize("layout", ["CRI, stock inside", "docker json-file, stock inside"])
+def test_a_wrapper_that_lags_or_another_hour_goes_to_the_parser(
+    layout: str, tmp_path: Path
+) -> None:
+    lines = list(rewrapped(STOCK, layout))[:3000]
+    zone = "Europe/Berlin"
+    assert b"T11:" in lines[0]
+    lags = [line.replace(b"T11:", b"T10:", 1) for line in lines[:1500]]
+    lags += [line.replace(b"T11:4", b"T11:1", 1) for line in lines[1500:1800]] + lines[1800:]
+    scanned, rows = both(tmp_path / "a.log", b"\n".join(lags) + b"\n", zone, wrapped=True)
+    assert rows == len(lags)
+    assert 0 < scanned < rows
+
+
+def test_text_that_varies_from_line_to_line_is_left_to_the_parser(tmp_path: Path) -> None:
+    lines = list(rewrapped(STOCK, "Strimzi, on stdout"))
+    lines = [line.replace(b"DEBUG", b"DEBUG id=%x" % hash(line)) for line in lines]
+    scanned, rows = both(tmp_path / "a.log", b"\n".join(lines) + b"\n")
+    assert rows == len(lines)
+    assert scanned < rows // 2
+
+
+def test_a_frame_means_in_each_file_what_it_means_there(tmp_path: Path) -> None:
+    data = b"\n".join(rewrapped(STOCK, "CRI, stock inside")) + b"\n"
+    for wrapped in (False, True, False):
+        assert both(tmp_path / "a.log", data, "Europe/Berlin", wrapped=wrapped)[0]
+
+
+_ODD = st.sampled_from(
+    [bytes([b]) for b in b'{}[]",:\\0-.+ TZ\n_/29\xc3']
+    + [b"2026-11-21 11:45:51", b"11:45:51,5", b"+01:00", b" UTC", b'\\"', b"\\n", b"INFO", b" PM"]
+    + [b"1763725551304", b'\\\\\\"', b"[", b"trace=", b'{"isForwarded":', b'{\\"isForwarded\\":']
+)
+_SOME = [
+    next(line for line in STOCK.split(b"\n") if b'"%s"' % api in line)
+    for api in (b"PRODUCE", b"FETCH", b"METADATA", b"CREATE_TOPICS")
+]
+_WRAPPED = {name: list(rewrapped(b"\n".join(_SOME), name)) for name in LAYOUTS}
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> tuple[bytes, bool, bool]:
+    """Draw lines in a layout, one changed in a few places among unchanged ones; wrapped, nanos."""
+    lines = _WRAPPED[draw(st.sampled_from(sorted(LAYOUTS)))]
+    line = draw(st.sampled_from(lines))
+    body = line.index(b"isForwarded")
+    for _ in range(draw(st.integers(1, 3))):
+        ends = st.one_of(st.integers(0, body), st.integers(max(0, len(line) - 160), len(line)))
+        at = draw(st.one_of(ends, ends, st.integers(0, len(line))))
+        n = draw(st.integers(0, 8))
+        piece = draw(st.one_of(_ODD, _ODD, st.just(b""), st.just(line[at : at + n] * 2)))
+        line = line[:at] + piece + line[at + (n if draw(st.booleans()) else 0) :]
+    other = draw(st.sampled_from(lines))
+    return b"\n".join([other, line, line, other]) + b"\n", draw(st.booleans()), draw(st.booleans())
+
+
+@settings(
+    max_examples=2 * settings().max_examples,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(mutated())
+def test_a_mutated_line_of_any_layout_is_refused_or_read_the_same(
+    tmp_path: Path, drawn: tuple[bytes, bool, bool]
+) -> None:
+    data, wrapped, nanos = drawn
+    both(tmp_path / "kafka.log", data, "Europe/Berlin", wrapped=wrapped, nanos=nanos)
