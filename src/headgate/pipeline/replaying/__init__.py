@@ -5,17 +5,24 @@ A worker packs the charges of a piece: a *bundle* is one row that holds the char
 sensors (one quota type, one broker, one share of the quota-ids). Spark brings the bundles of each
 group together, and a second pass replays them.
 
-- ``packed_format``: the table of bundles, and the options of packing.
-- ``arrays``: NumPy views of Arrow columns.
-- ``charges``: which requests a sensor was fed with, and what the log says it decided.
-- ``roots``: what a charge is packed under, where plans disagree on its sensor.
+- ``packed_format``: the table of bundles, the options of packing, what a charge is packed under.
 - ``charge_index``: the sensors that each distinct charge goes to.
 - ``packed_rows``: packs gathered charges into bundles.
 - ``packer``: what a worker runs to pack: charges in, bundles out.
 - ``events``: bundles read back into arrays.
-- ``sensor_group``: a group's events in order, and its kernel.
-- ``shares_group``: the same for shares of a broker's capacity.
-- ``decisions``: every request handed back with its decision.
-- ``sums``: decisions added up by plan, sensor and client.
-- ``replay``: the Spark frames: packing, bringing together, replaying.
+- ``sensor_group``: a group's events in order, and its kernel, or its manager of shares.
+- ``decisions``: every request handed back with its decision, or the decisions added up.
+- ``replay``: the Spark frames: packing, bringing together, replaying. It is the entrance.
+
+Where an event belongs is said by these words, and no others:
+
+- *key*: of a group. Spark's shuffle brings all bundles with one key to one task.
+- *bundle*: one row, the events of some of a group's sensors from one piece of a file.
+- *root*: what an event is packed under in its bundle: its sensor, or, where plans disagree on the
+  sensor, what the sensors of all plans have in common.
+- *layer*: which of its root's sensors an event feeds: the root itself, its user, client-id or pair.
+- *head*: one principal and client-id under one root; each event says its head.
+- *terms*: a head's limits and layers, by plan.
+- *rank*: of a piece, the order of its first event (*since*) and a hash of its file (*tie*): it
+  decides between events of the same moment.
 """

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.pipeline.quotas import TimedResolver
-from headgate.pipeline.replaying.arrays import array_of, codes_of
 from headgate.pipeline.replaying.packed_format import (
     ABSENT,
     BUCKETS,
@@ -27,10 +26,14 @@ from headgate.pipeline.replaying.packed_format import (
     GroupKey,
     GroupKind,
     PackOptions,
+    Root,
     Rooted,
     Terms,
+    array_of,
+    codes_of,
+    layer_of,
+    root_of,
 )
-from headgate.pipeline.replaying.roots import Root, layer_of, root_of
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.overrides import Tags
 from headgate.throttle.pacing import BURST_MS

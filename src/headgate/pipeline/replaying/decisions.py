@@ -1,23 +1,34 @@
-"""Hand every request back with its decision: what `replay` writes."""
+"""
+Hand every request back with its decision, or the decisions added up.
+
+`replay` writes the requests; `what-if` and `recommend` compare sums per plan, sensor and client.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.pipeline import schema
-from headgate.pipeline.replaying.arrays import is_in, joined
-from headgate.pipeline.replaying.charges import emptied
 from headgate.pipeline.replaying.events import Events, Names, events_of
-from headgate.pipeline.replaying.packed_format import CARRIED, PackOptions
+from headgate.pipeline.replaying.packed_format import (
+    ABSENT,
+    CARRIED,
+    LOGGED,
+    PackOptions,
+    is_in,
+    joined,
+    tags_of,
+)
+from headgate.pipeline.replaying.packer import emptied
 from headgate.pipeline.replaying.sensor_group import SensorGroup
 from headgate.pipeline.schema import EVENTS
-from headgate.pipeline.table import as_array
+from headgate.pipeline.table import as_array, make_table
 from headgate.quota.entity import quota_id
 from headgate.throttle.java import UNLIMITED
 
@@ -171,3 +182,155 @@ def _replayed(table: Any, who: dict[str, Any], throttle: Any) -> Iterator[Any]:
     for name in sorted(others, key=lambda each: int(each.removeprefix(CARRIED))):
         found = found.append_column(name, joined(others[name]))
     yield from found.to_batches()
+
+
+SUMS: Final = make_table(
+    "sums",
+    "One row per (plan number, sensor, principal, client_id) of one task; plan -1 is the log.",
+    ("plan", "int", "number of the plan, -1 = what the log says"),
+    ("quota_type", "string", "quota type"),
+    ("quota_user", "string", "user tag"),
+    ("quota_client_id", "string", "client-id tag"),
+    ("broker_id", "int", "broker"),
+    ("principal", "string", "name part of the principal"),
+    ("client_id", "string", "client-id"),
+    ("quota", "double", "limit; infinite = none"),
+    ("requests", "long", "requests"),
+    ("bytes", "long", "bytes charged"),
+    ("throttled_requests", "long", "requests with a throttle time"),
+    ("throttle_time_ms", "long", "throttle time, ms"),
+    ("max_throttle_time_ms", "long", "largest, ms"),
+    ("delayed", "double", "amount of the throttled requests"),
+    ("first_ms", "long", "first request"),
+    ("last_ms", "long", "last request"),
+    ("withheld", "long", "fetches that a log says were throttled, without bytes"),
+    ("withheld_ms", "long", "their throttle time as it says, ms"),
+)
+# Rows of one hand-over.
+_MOST_ROWS: Final = 100_000
+
+
+class SumSink:
+    """
+    Adds decisions up per plan, sensor and who; nothing per event leaves the worker.
+
+    Args:
+        plans: how many plans are replayed side by side.
+    """
+
+    def __init__(self, plans: int) -> None:
+        self._plans = plans
+        self._ready: list[Any] = []
+        self._rows = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        from headgate.kernel.plans import PlanSums
+
+        # By root, by (principal, client-id), and by the layers they have under each plan.
+        self._groups: dict[tuple[Any, ...], int] = {}
+        self._logged = np.empty((0, len(LOGGED)), np.int64)
+        self._limits = np.empty((0, self._plans), np.float64)
+        self._layers = np.empty((0, self._plans), np.uint8)
+        self._sums = PlanSums(self._plans)
+        self._withheld = np.zeros((0, 2), np.int64)
+
+    def plain(self, row: dict[str, Any]) -> Iterator[Any]:
+        """Yield nothing: only `replay` hands rows back."""
+        return iter(())
+
+    def events(self, row: dict[str, Any], sensors: SensorGroup) -> Events:
+        """Count the requests of a packed row; return its events."""
+        names = Names(row, self._plans)
+        layers = np.ascontiguousarray(names.layer).view(f"V{self._plans}")[:, 0].tolist()
+        groups, known = self._groups, self._groups.setdefault
+        whose = zip(names.roots, names.whose, layers, strict=True)
+        group = np.array([known(who, len(groups)) for who in whose], np.int64)
+        have = len(self._logged)
+        if len(groups) > have:
+            from headgate.kernel.grouping import no_sums
+
+            room = max(len(groups), 2 * have)
+            self._logged = np.concatenate([self._logged, no_sums(room - have)])
+            self._limits = np.resize(self._limits, (room, self._plans))
+            self._layers = np.resize(self._layers, (room, self._plans))
+            self._sums.grow(room)
+            self._withheld = np.concatenate([self._withheld, np.zeros((room - have, 2), np.int64)])
+        # A head occurs twice in a bundle only if its limit moved: hence not by plain indexing.
+        logged = names.batch["sums"].flatten().to_numpy().reshape(-1, len(LOGGED))
+        for column in range(4):
+            np.add.at(self._logged[:, column], group, logged[:, column])
+        if row["worker_id"] is None and sensors.kind.quota_type.startswith("consumer_byte_rate"):
+            # A broker answers a throttled fetch empty, and logs what it sent: no bytes.
+            np.add.at(self._withheld, group, logged[:, 2:4])
+        for column in (4, 6):
+            np.maximum.at(self._logged[:, column], group, logged[:, column])
+        np.minimum.at(self._logged[:, 5], group, logged[:, 5])
+        self._limits[group] = names.bounds
+        self._layers[group] = names.layer
+        return events_of(row, names, sensors.numbers, group)
+
+    def decide(self, sensors: SensorGroup, events: Events) -> Iterator[Any]:
+        """Add decisions up; nothing is complete before the group of sensors is."""
+        sensors.add_up(events, self._sums)
+        return iter(())
+
+    def close(self, sensors: SensorGroup) -> Iterator[Any]:
+        """Take the end of a group of sensors; yield SUMS rows when there are many."""
+        self._ready.append(self._batch(sensors))
+        self._rows += self._ready[-1].num_rows
+        self._begin()
+        if self._rows >= _MOST_ROWS:
+            yield from self.finish()
+
+    def finish(self) -> Iterator[Any]:
+        """Yield the SUMS rows that are left."""
+        ready, self._ready, self._rows = self._ready, [], 0
+        if ready:
+            yield from pa.Table.from_batches(ready).combine_chunks().to_batches()
+
+    def _batch(self, sensors: SensorGroup) -> Any:
+        """Return the SUMS rows of a group of sensors."""
+        limits, layers = self._limits[: len(self._groups)], self._layers[: len(self._groups)]
+        there = layers != ABSENT
+        # What the log says goes with the first plan's quota-ids: once, not for every kind of limit.
+        of_plan = [np.flatnonzero(there[:, plan]) for plan in (0, *range(self._plans))]
+        if ":" in sensors.kind.quota_type:
+            of_plan[0] = of_plan[0][:0]
+        group = np.concatenate(of_plan)
+        plan = np.repeat(np.arange(-1, self._plans), [len(part) for part in of_plan])
+        of_log = plan < 0
+        at = group, np.maximum(plan, 0)
+        logged, given = self._logged[group], self._sums.given[at]
+        who = pa.array(group)
+        tags = self._tags(group, layers[at])
+        columns = {
+            "quota_user": pa.array([user for user, _ in tags], pa.string()),
+            "quota_client_id": pa.array([client for _, client in tags], pa.string()),
+            "principal": pa.array([w[1][0] for w in self._groups], pa.string()).take(who),
+            "client_id": pa.array([w[1][1] for w in self._groups], pa.string()).take(who),
+            "plan": pa.array(plan),
+            "quota_type": pa.repeat(pa.scalar(sensors.kind.quota_type, pa.string()), len(group)),
+            "broker_id": pa.repeat(pa.scalar(sensors.kind.broker_id, pa.int32()), len(group)),
+            "quota": pa.array(limits[at]),
+            "requests": pa.array(logged[:, 0]),
+            "bytes": pa.array(logged[:, 1]),
+            "throttled_requests": pa.array(np.where(of_log, logged[:, 2], given[:, 0])),
+            "throttle_time_ms": pa.array(np.where(of_log, logged[:, 3], given[:, 1])),
+            "max_throttle_time_ms": pa.array(np.where(of_log, logged[:, 4], given[:, 2])),
+            "delayed": pa.array(np.where(of_log, 0.0, self._sums.delayed[at])),
+            "first_ms": pa.array(logged[:, 5]),
+            "last_ms": pa.array(logged[:, 6]),
+            "withheld": pa.array(self._withheld[group, 0]),
+            "withheld_ms": pa.array(self._withheld[group, 1]),
+        }
+        return SUMS.batch(len(group), columns)
+
+    def _tags(self, group: Any, layer: Any) -> list[tuple[str, str]]:
+        """Return the tags of some groups' sensors, each in a layer."""
+        heads = list(self._groups)
+        if not layer.any():
+            return [heads[g][0] for g in group.tolist()]
+        return [
+            tags_of(n, *heads[g][:2]) for g, n in zip(group.tolist(), layer.tolist(), strict=True)
+        ]

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headgate.pipeline.replaying.packed_format import LAYERS, ROOT, heads_schema
-from headgate.pipeline.replaying.roots import tags_of
+from headgate.pipeline.replaying.packed_format import LAYERS, ROOT, heads_schema, tags_of
 
 
 class Numbers:

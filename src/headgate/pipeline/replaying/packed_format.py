@@ -1,5 +1,5 @@
 """
-Say what is packed: the table of bundles, and the options of packing.
+Say what is packed: the table of bundles, its options, and the root of a charge.
 
 A bundle is one row with the events of several sensors, in binary columns. These sensors have the
 quota type, the broker (of a journal the gateway's worker, too) and a share of the quota-ids in
@@ -7,20 +7,37 @@ common: they are a group. A sensor stays in its group for ever. So all bundles o
 hold all events of its sensors.
 
 Several plans may disagree on the quota-id of an event, and then it has several sensors. It is
-packed once all the same, under its root. The root is coarse enough for all its sensors: it is the
-user where quotas are of users and of users' client-ids, and a whole broker where users and
-client-ids across all users have quotas.
+packed once all the same, under its root: what its sensors have in common under all plans.
+
+Where all plans agree on a charge's quota-id, its root is its sensor. Where they don't, every sensor
+that any plan limits must find all its charges under one root. That root is the user where quotas
+are of users and of users' client-ids. It is the client-id where they are of client-ids and of
+users' client-ids. It is the whole broker where one plan limits users and another limits client-ids
+across users. A sensor that no plan limits never throttles, so its charges may be anywhere.
 """
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.quotas import Quotas, key_of
 from headgate.pipeline.table import make_table
+from headgate.quota.key import PRODUCER_IDS
+from headgate.throttle.overrides import (
+    CLIENT_ID_FLAG,
+    USER_CLIENT_ID_FLAG,
+    USER_FLAG,
+    Tags,
+    flag_of,
+)
 
 # Types that Kafka (and Headgate like it) keeps by token buckets.
 BUCKETS: Final = ("controller_mutation_rate", "producer_ids_rate")
@@ -161,3 +178,155 @@ class PackOptions:
     own: bool = True
     capacities: tuple[tuple[str, float], ...] = ()
     split_period_ms: int = 5000
+
+
+Whose = tuple[str | None, str | None]
+"""A charge's principal and client-id."""
+
+
+class Root(Enum):
+    """What charges are packed under."""
+
+    SENSOR = "the sensor itself"
+    USER = "the user"
+    CLIENT = "the client-id"
+    PAIR = "the user and the client-id"
+    ALL = "all there are"
+
+    def tags(self, user: str, client_id: str, sensor: Tags) -> Tags:
+        """
+        Return a charge's root.
+
+        Args:
+            user: its principal.
+            client_id: its own.
+            sensor: tags of its sensor, if all plans agree.
+        """
+        if self is Root.SENSOR:
+            return sensor
+        return (
+            user if self in (Root.USER, Root.PAIR) else "",
+            client_id if self in (Root.CLIENT, Root.PAIR) else "",
+        )
+
+
+def root_of(plans: Sequence[Quotas], quota_type: str) -> Root:
+    """
+    Return what charges of a type are packed under.
+
+    Args:
+        plans: all that charge the type.
+        quota_type: ``producer_byte_rate``, or with a unit that Kafka doesn't have.
+    """
+    key = key_of(quota_type)
+    entities = [
+        (
+            p.starts_ms,
+            tuple((frozenset(t.for_key(key)), key in t.static_defaults) for t in p.tables),
+        )
+        for p in plans
+    ]
+    if all(e == entities[0] for e in entities):
+        return Root.SENSOR
+    if key == PRODUCER_IDS:
+        return Root.USER
+    levels = {flag_of(e.user, e.client_id) for _, tables in entities for t, _ in tables for e in t}
+    if any(static for _, tables in entities for _, static in tables):
+        levels.add(CLIENT_ID_FLAG)
+    if {USER_FLAG, CLIENT_ID_FLAG} <= levels:
+        return Root.ALL
+    if USER_FLAG in levels:
+        return Root.USER
+    if CLIENT_ID_FLAG in levels or USER_CLIENT_ID_FLAG not in levels:
+        return Root.CLIENT
+    return Root.PAIR
+
+
+def layer_of(tags: Tags, root: Tags) -> int:
+    """Return the layer of a charge's sensor: how its tags follow from the charge and its root."""
+    if tags == root:
+        return ROOT
+    user, client_id = tags
+    if user:
+        return BOTH if client_id else USER
+    return CLIENT if client_id else NOBODY
+
+
+def tags_of(layer: int, root: Tags, whose: Whose) -> Tags:
+    """Return the tags of a charge's sensor in a layer: the other way round."""
+    if layer == ROOT:
+        return root
+    user = whose[0] if layer in (USER, BOTH) else ""
+    client_id = whose[1] if layer in (CLIENT, BOTH) else ""
+    return user or "", client_id or ""
+
+
+# Whole numbers that span no more than this are their own codes.
+_NARROW: Final = 64
+
+
+def codes_of(column: Any) -> tuple[Any, list[Any]]:
+    """Return (code per row, what each code stands for); None is a value like others."""
+    column = joined(column)
+    if column.null_count == len(column):
+        return np.zeros(len(column), np.int32), [None]
+    if not column.null_count and pa.types.is_integer(column.type):
+        values = column.to_numpy()
+        low, high = int(values.min()), int(values.max())
+        if high - low < _NARROW:
+            return values - low, list(range(low, high + 1))
+    if not pa.types.is_dictionary(column.type):
+        column = pc.dictionary_encode(column)
+    names = column.dictionary.to_pylist()
+    if not column.indices.null_count:
+        return column.indices.to_numpy(zero_copy_only=False), names
+    codes = pc.fill_null(column.indices, len(names)).to_numpy(zero_copy_only=False)
+    return codes, [*names, None]
+
+
+def joined(column: Any) -> Any:
+    """Return a column in one piece, with one dictionary."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    if pa.types.is_dictionary(column.type):
+        column = column.unify_dictionaries()
+    return column.combine_chunks()
+
+
+def is_in(column: Any, values: tuple[str, ...]) -> Any:
+    """Say which rows hold one of ``values``, as a NumPy array."""
+    codes, names = codes_of(column)
+    hits = np.array([name in values for name in names], np.bool_)
+    if hits.all() or not hits.any():
+        return np.full(len(codes), bool(len(hits) and hits[0]))
+    return hits[codes]
+
+
+def array_of(column: Any, null: Any = None) -> Any:
+    """Return a column as a NumPy array; nulls become ``null``."""
+    column = joined(column)
+    if null is not None and column.null_count == len(column):
+        return np.full(len(column), null)
+    if null is not None and column.null_count:
+        column = pc.fill_null(column, null)
+    return column.to_numpy(zero_copy_only=False)
+
+
+def valid(column: Any) -> Any:
+    """Say which rows aren't null, as a NumPy array."""
+    return pc.is_valid(joined(column)).to_numpy(zero_copy_only=False)
+
+
+def blobs(values: Any, starts: Any, ends: Any) -> Any:
+    """Divide an array into one binary per group, without copying."""
+    size = values.dtype.itemsize
+    offsets = (np.append(starts, ends[-1:]) * size).astype(np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(values))]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(starts), buffers)
+
+
+def file_hash(path: str, content: bytes = b"") -> int:
+    """Return a number for a file's name, and some of what's in it; the same everywhere."""
+    return zlib.crc32(content, zlib.crc32(path.encode()))

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.pipeline import schema
-from headgate.pipeline.replaying.arrays import blobs, file_hash, joined
 from headgate.pipeline.replaying.charge_index import ChargeIndex
 from headgate.pipeline.replaying.packed_format import (
     CARRIED,
@@ -19,7 +18,10 @@ from headgate.pipeline.replaying.packed_format import (
     LOGGED,
     PACKED,
     PackOptions,
+    blobs,
+    file_hash,
     heads_schema,
+    joined,
 )
 from headgate.pipeline.table import stream_of
 

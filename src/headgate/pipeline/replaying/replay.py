@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replaying.decisions import RowSink
+from headgate.pipeline.replaying.decisions import SUMS, RowSink, SumSink
 from headgate.pipeline.replaying.packed_format import (
     CARRIED,
     GROUP_COLUMNS,
@@ -28,7 +28,6 @@ from headgate.pipeline.replaying.packed_format import (
 )
 from headgate.pipeline.replaying.packer import NEEDED, PackLogs, PackRequests
 from headgate.pipeline.replaying.sensor_group import SensorGroup
-from headgate.pipeline.replaying.sums import SUMS, SumSink
 from headgate.pipeline.table import quoted, sums
 from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.pipeline.workers.order import refuse_again
@@ -84,7 +83,7 @@ def _sensors_of(row: dict[str, Any], options: PackOptions) -> SensorGroup:
     """Return the group of a packed row's sensors, which has no events yet."""
     kind, plans = GroupKind(*(row[name] for name in GROUP_COLUMNS)), len(options.plans)
     if kind.quota_type.endswith(":shares") and kind.rule is None:
-        from headgate.pipeline.replaying.shares_group import SharesGroup
+        from headgate.pipeline.replaying.sensor_group import SharesGroup
 
         capacity = dict(options.capacities)[kind.quota_type.partition(":")[0]]
         return SharesGroup(kind, plans, capacity)
