@@ -184,9 +184,12 @@ def check(needing: str, *, sources: bool = False) -> None:
         raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
     known = read_version(version)
     if known is not None and known < OLDEST:
+        package, home = _package(), os.environ.get("SPARK_HOME")
+        named = bool(home) and package is not None and package.is_relative_to(str(home))
+        way_out = "SPARK_HOME names it: unset that" if named else "Upgrade it"
         raise ConfigError(
-            f"{needing}: the PySpark in {_package()} is {version}, and Headgate needs Spark "
-            f"{_plain(OLDEST)} or newer. SPARK_HOME can name another Spark"
+            f"the PySpark in {package} is {version}, and Headgate needs Spark {_plain(OLDEST)} or "
+            f"newer. {way_out}, or name another Spark by SPARK_HOME"
         )
     if sources:
         refuse(needing, version, DATA_SOURCE)
@@ -203,6 +206,16 @@ def prepare(command: str) -> None:
     if "pyspark" not in sys.modules:
         use_spark_home(sys.path)
     check(command)
+    home = spark_home()
+    jars = [] if home is None else sorted((home / "jars").glob("spark-core_*.jar"))
+    jar = re.match(r"spark-core_[\d.]+-(\d+\.\d+)", jars[0].name) if jars else None
+    own = read_version(installed() or "")
+    if jar and own and read_version(jar[1]) != own:
+        raise ConfigError(
+            f"SPARK_HOME={home} is Spark {jar[1]} without a PySpark of its own, and the PySpark in "
+            f"{_package()} is {installed()}: the two don't fit. Unset SPARK_HOME, or install "
+            f"PySpark {jar[1]}"
+        )
 
 
 def _package() -> Path | None:

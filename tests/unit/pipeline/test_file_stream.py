@@ -10,12 +10,16 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 from headgate.errors import ConfigError
 from headgate.pipeline.growing.follow import refuse_other_checkpoint
-from headgate.pipeline.library.stream import Followed, RequestLogStream, packed, unpacked
+from headgate.pipeline.growing.parts import Parts
+from headgate.pipeline.library.stream import Followed, RequestLogStream, latest, packed, unpacked
+from headgate.pipeline.sources import files, rotation
 from headgate.pipeline.sources.chunks import read_lines
 from headgate.pipeline.sources.compressed import ReadError
 from headgate.pipeline.sources.pieces import FilePiece
@@ -328,3 +332,142 @@ def test_a_checkpoint_of_another_kind_is_refused(tmp_path: Path) -> None:
     refuse_other_checkpoint(of_files, is_of_files=True)
     refuse_other_checkpoint(of_topic, is_of_files=False)
     refuse_other_checkpoint(str(tmp_path / "new"), is_of_files=True)
+
+
+def test_a_clock_that_is_set_back_has_no_line_read_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = rotation.time.time()
+    (tmp_path / "r.log").write_bytes(lines(1, 2))
+    query = Query(tmp_path)
+    stream = query.restart()
+    for at_s, more in ((now_s, b""), (now_s - 30, lines(3, 4))):
+        monkeypatch.setattr(rotation.time, "time", lambda at_s=at_s: at_s)
+        with (tmp_path / "r.log").open("ab") as file:
+            file.write(more)
+        assert query.plan(stream)
+        query.read(stream)
+        assert not query.plan(stream)
+    assert query.batches == [[1, 2], [3, 4]]
+
+
+def test_a_folder_removed_between_planning_and_reading_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "day1"
+    folder.mkdir()
+    (folder / "r.log").write_bytes(lines(1, 2))
+    query = Query(tmp_path)
+    query.plan(query.restart())
+    shutil.rmtree(folder)
+    query.run()
+    assert ["renamed or removed" in row for row in query.all()] == [True]
+
+
+def test_a_table_removed_between_planning_and_reading_is_told(tmp_path: Path) -> None:
+    table = tmp_path / "requests.parquet"
+    pq.write_table(pa.table({"record_ms": [1.0]}), table)
+    for goes_on in (True, False):
+        query = Query(tmp_path, goes_on=goes_on)
+        query.plan(query.restart())
+        held = table.read_bytes()
+        table.unlink()
+        query.read(query.restart())
+        told = query.all()
+        assert told == (["it was removed before its rows were read"] if goes_on else [table.name])
+        table.write_bytes(held)
+
+
+def test_a_log_that_has_anothers_inode_now_is_found_by_its_own_content(tmp_path: Path) -> None:
+    rows = [
+        Input(str(tmp_path), "b.log", -1, None, 40, 1, "of b", 1, 7),
+        Input(str(tmp_path), "a.log", -1, None, 40, 2, "of a", 1, 5),
+        Input(str(tmp_path), "b.log", -1, None, 80, 3, "of b", 1, 8),
+        Input(str(tmp_path), "a.log.1", -1, None, 90, 4, "of a", 1, 7),
+    ]
+    # The first owner of inode 7 has moved on: its row is not the last of that inode.
+    assert [row.head for row in latest(rows)] == ["of b", "of a"]
+    swapped = latest([rows[0], rows[1], rows[3], rows[2]])
+    assert [(row.head, row.inode) for row in swapped] == [("of a", 7), ("of b", 8)]
+    assert [row.head for row in latest([rows[1], rows[0], rows[3]])] == ["of b", "of a"]
+
+
+@pytest.mark.parametrize("name", ["server.log", "server.log.gz"])
+def test_a_log_renamed_while_a_round_is_planned_is_read_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    log = tmp_path / name
+    log.write_bytes(gzip.compress(lines(1, 2)) if name.endswith("gz") else lines(1, 2))
+    query = Query(tmp_path)
+    stream = query.restart()
+    which = "is_whole" if name.endswith("gz") else "whole_lines"
+    real = getattr(rotation, which)
+
+    def renames(path: str, *rest: Any) -> Any:
+        monkeypatch.setattr(rotation, which, real)
+        log.rename(tmp_path / f"old-{name}")
+        return real(path, *rest)
+
+    monkeypatch.setattr(rotation, which, renames)
+    assert not query.plan(stream)
+    query.run()
+    assert query.all() == [1, 2]
+
+
+def test_a_pattern_is_followed_though_one_of_its_folders_is_empty(tmp_path: Path) -> None:
+    for n in (1, 2, 3):
+        (tmp_path / f"b{n}").mkdir()
+    (tmp_path / "b1" / "r.log").write_bytes(lines(1))
+    (tmp_path / "b2" / "r.log").write_bytes(lines(2))
+    query = Query(tmp_path / "b*")
+    query.run()
+    assert query.all() == [1, 2]
+    (tmp_path / "b3" / "r.log").write_bytes(lines(3))
+    query.run()
+    assert query.all() == [1, 2, 3]
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    query = Query(tmp_path)
+    stream = query.restart()
+    monkeypatch.setattr(files, "filesystem", refuses)
+    with pytest.raises(ConfigError, match="Permission denied"):
+        query.plan(stream)
+
+
+def test_a_log_copied_truncated_and_regrown_while_it_is_read_loses_no_line(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_bytes(lines(*range(10)))
+    query = Query(tmp_path)
+    stream = query.restart()
+    rolled: list[int] = []
+
+    def rolls(piece: FilePiece) -> None:
+        if not rolled:
+            rolled.append(1)
+            shutil.copyfile(log, tmp_path / "server.log.1")
+            os.truncate(log, 0)
+            with log.open("ab") as file:
+                file.write(lines(*range(100, 130)))
+
+    query.task.before = rolls
+    query.plan(stream)
+    query.read(stream)
+    query.run()
+    assert query.all() == sorted([*range(10), *range(100, 130)], key=str)
+
+
+def test_what_was_committed_is_known_by_a_uri_too(tmp_path: Path) -> None:
+    commits = tmp_path / "checkpoint" / "commits"
+    for root in (str(tmp_path), f"file://{tmp_path}"):
+        assert Parts(None, root).last() == -1  # type: ignore[arg-type]
+    commits.mkdir(parents=True)
+    for name in ("0", "12", "3", ".12.crc"):
+        (commits / name).write_text("v1")
+    for root in (str(tmp_path), f"file://{tmp_path}"):
+        assert Parts(None, root).last() == 12  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="of an earlier version"):
+            refuse_other_checkpoint(f"{root}/checkpoint", is_of_files=True)

@@ -103,14 +103,38 @@ def test_an_installed_version_is_tried_also_an_unknown_one(planted: Path, versio
     versions.check("headgate usage")
 
 
-def test_an_old_version_is_refused_by_its_version(planted: Path) -> None:
+@pytest.mark.parametrize(
+    ("home", "way_out"),
+    [(True, "SPARK_HOME names it: unset that"), (False, "Upgrade it")],
+)
+def test_an_old_version_is_refused_by_its_version(
+    planted: Path, monkeypatch: pytest.MonkeyPatch, home: bool, way_out: str
+) -> None:
     plant(planted, TOO_OLD)
+    monkeypatch.setenv("SPARK_HOME", str(planted if home else planted / "other"))
     with pytest.raises(ConfigError) as refused:
         versions.check("headgate usage")
     assert str(refused.value) == (
-        f"headgate usage: the PySpark in {planted}/python/pyspark is {TOO_OLD}, and Headgate "
-        "needs Spark 3.5 or newer. SPARK_HOME can name another Spark"
+        f"the PySpark in {planted}/python/pyspark is {TOO_OLD}, and Headgate needs Spark 3.5 or "
+        f"newer. {way_out}, or name another Spark by SPARK_HOME"
     )
+
+
+def test_a_spark_home_of_another_version_without_a_pyspark_is_refused(
+    planted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(planted, "4.2.0")
+    home = planted / "home"
+    (home / "jars").mkdir(parents=True)
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    versions.prepare("headgate usage")
+    (home / "jars" / "spark-core_2.13-4.2.0.jar").write_bytes(b"")
+    versions.prepare("headgate usage")
+    (home / "jars" / "spark-core_2.13-4.2.0.jar").rename(
+        home / "jars" / "spark-core_2.12-3.5.2-amzn-1.jar"
+    )
+    with pytest.raises(ConfigError, match=r"is Spark 3\.5 without a PySpark .* is 4\.2\.0"):
+        versions.prepare("headgate usage")
 
 
 def test_where_there_is_none_it_is_missing(planted: Path) -> None:

@@ -48,18 +48,27 @@ def run_on_spark(name: str, action: str, arguments: argparse.Namespace) -> Resul
         result: Result = resolve_name(f"headgate.cli.pipeline.{action}")(arguments)
         return result
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_UNCHANGED) from None
+        raise KeyboardInterrupt(_unchanged(arguments)) from None
     except Exception as exc:
         if isinstance(exc, BrokenPipeError) or not (isinstance(exc, OSError) or _is_sparks(exc)):
             raise
         if _FULL.search(str(exc)):
-            raise PipelineError(full_disk(arguments.out)) from exc
+            raise PipelineError(full_disk(arguments.out, _unchanged(arguments))) from exc
         if isinstance(exc, OSError):
-            raise PipelineError(f"{exc}; {_UNCHANGED}") from exc
-        raise PipelineError(_what_spark_said(name, exc)) from exc
+            raise PipelineError(f"{exc}; {_unchanged(arguments)}") from exc
+        raise PipelineError(_what_spark_said(name, exc, _unchanged(arguments))) from exc
 
 
-_UNCHANGED: Final = "no table was changed"
+UNCHANGED: Final = "no table was changed"
+
+
+def _unchanged(arguments: argparse.Namespace) -> str:
+    """Say what the tables are after an error."""
+    if getattr(arguments, "follow", False):
+        return "the tables are those of the last round that was told"
+    return UNCHANGED
+
+
 _FULL: Final = re.compile(r"No space left on device|Disk quota exceeded|DSQuotaExceeded")
 
 
@@ -67,7 +76,7 @@ def _is_sparks(exc: Exception) -> bool:
     return type(exc).__module__.startswith(("pyspark", "py4j"))
 
 
-def full_disk(out: str) -> str:
+def full_disk(out: str, tables: str = UNCHANGED) -> str:
     """Say which disk may be full, how much each has left, and what to do."""
     from headgate.cli.pipeline.print import number
 
@@ -77,7 +86,7 @@ def full_disk(out: str) -> str:
         if Path(place).exists()
     ]
     return (
-        f"the disk is full ({', '.join(free)}); {_UNCHANGED}. Make room, or give another --out; "
+        f"the disk is full ({', '.join(free)}); {tables}. Make room, or give another --out; "
         "for Spark's own files another --spark-conf spark.local.dir=DIR"
     )
 
@@ -85,7 +94,7 @@ def full_disk(out: str) -> str:
 _SAID: Final = re.compile(r"(?:: |Caused by: )?([\w.$]+(?:Error|Exception)): (.+)")
 
 
-def _what_spark_said(name: str, exc: Exception) -> str:
+def _what_spark_said(name: str, exc: Exception, tables: str) -> str:
     """Return one line with the cause of Spark's error, and one naming the file with all of it."""
     pages = Path(tempfile.gettempdir()) / f"{name.replace(' ', '-')}-{os.getpid()}.txt"
     pages.write_text("".join(traceback.format_exception(exc)), encoding="utf-8")
@@ -95,5 +104,5 @@ def _what_spark_said(name: str, exc: Exception) -> str:
     own = [m[2] for m in said if m[1].startswith("headgate.")]
     worker = [m for m in said if "." not in m[1]]
     text = worker[-1][0] if worker else said[0][2] if said else next(iter(lines), "")
-    text = f"{own[-1]}; {_UNCHANGED}" if own else f"Spark failed: {text}"
+    text = f"{own[-1]}; {tables}" if own else f"Spark failed: {text}"
     return f"{text}\nthe whole error is in {pages}"

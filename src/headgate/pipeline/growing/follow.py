@@ -9,15 +9,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark.errors import StreamingQueryException
 
 from headgate.errors import ConfigError
 from headgate.pipeline import schema
-from headgate.pipeline.growing.parts import Parts
+from headgate.pipeline.growing.parts import Parts, listed
 from headgate.pipeline.run import Run
+from headgate.pipeline.sources.files import filesystem
 from headgate.pipeline.tables.publish import can_swap, swap_in
 
 if TYPE_CHECKING:
@@ -200,23 +200,24 @@ def refuse_other_checkpoint(checkpoint: str, *, is_of_files: bool) -> None:
     Raises:
         ConfigError: what was kept is of another source, or of an earlier version.
     """
-    if "://" in checkpoint:
-        return
-    root = Path(checkpoint)
     out = "start again with another --out, or without --incremental and --follow"
-    if (root / "commits").is_dir() and not (root / "offsets").is_dir():
+    offsets = [int(name) for name in listed(f"{checkpoint}/offsets") if name.isdecimal()]
+    if not offsets and listed(f"{checkpoint}/commits"):
         raise ConfigError(
-            f"{root} is of an earlier version of Headgate, and says nothing of what was read that "
-            f"this one could go on from; {out}"
+            f"{checkpoint} is of an earlier version of Headgate, and says nothing of what was read "
+            f"that this one could go on from; {out}"
         )
-    offsets = [p for p in (root / "offsets").glob("*") if p.name.isdecimal()]
     if not offsets:
         return
-    newest = max(offsets, key=lambda p: int(p.name)).read_text().splitlines()
+    system, newest = filesystem(f"{checkpoint}/offsets/{max(offsets)}")
+    with system.open_input_stream(newest) as file:
+        lines = file.read().decode().splitlines()
     try:
-        known = json.loads(newest[-1])
+        known = json.loads(lines[-1])
     except (IndexError, ValueError):  # Spark says what is wrong with it
         return
-    if (_OF_FILES in known) != is_of_files:
+    if isinstance(known, dict) and (_OF_FILES in known) != is_of_files:
         was, now = ("a topic", "files") if is_of_files else ("files", "a topic")
-        raise ConfigError(f"{root} says what was read of {was}, and this run reads {now}; {out}")
+        raise ConfigError(
+            f"{checkpoint} says what was read of {was}, and this run reads {now}; {out}"
+        )

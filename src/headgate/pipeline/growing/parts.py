@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import pyarrow.parquet as pq
@@ -149,10 +148,8 @@ class Parts:
 
     def last(self) -> int:
         """Return the number of the last batch that was committed; -1: none."""
-        commits = Path(self.checkpoint) / "commits"
-        if "://" in self.root or not commits.is_dir():
-            return -1
-        return max((int(p.name) for p in commits.iterdir() if p.name.isdecimal()), default=-1)
+        numbers = [int(name) for name in listed(f"{self.checkpoint}/commits") if name.isdecimal()]
+        return max(numbers, default=-1)
 
     def _path(self, name: str, level: int, at: int) -> str:
         return f"{self.root}/{name}/level={level}/part={at}"
@@ -203,6 +200,12 @@ def _distinct(name: str, rows: DataFrame) -> DataFrame:
         return rows
     names = [c.name for c in CONNECTIONS.columns if c.name != "first_ms"]
     return rows.groupBy(*names).agg(F.min("first_ms").alias("first_ms"))
+
+
+def listed(folder: str) -> list[str]:
+    """Return the names of what a folder (a path or a URI) holds; none: there is no folder."""
+    system, inner = filesystem(folder)
+    return [i.base_name for i in system.get_file_info(fs.FileSelector(inner, allow_not_found=True))]
 
 
 def cover(count: int) -> list[tuple[int, int]]:

@@ -9,6 +9,7 @@ the same lines, also those of a log that was renamed, copied and truncated, or c
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import json
 import os
@@ -187,7 +188,7 @@ class RequestLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for planned in partition.pieces:
             log = partition.logs.get(planned.path)
             if planned.unread or log is None:
-                yield from self._task.read([_compacted(planned)])
+                yield from self._task.read([self._as_it_is_now(planned)])
             elif planned.compression:
                 piece = self._found_again(planned, log)
                 place = place_of(piece.path)
@@ -208,9 +209,21 @@ class RequestLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if self._found_again(planned, log) == piece and place_of(piece.path) == place:
                     raise
                 continue
-            if piece.unread or place_of(piece.path) == place:
+            # A copied and truncated log is the same file with other lines.
+            if piece.unread or (
+                place_of(piece.path) == place and self._found_again(planned, log) == piece
+            ):
                 return batches
         raise ReadError(f"{planned.path}: it was renamed while it was read, again and again")
+
+    def _as_it_is_now(self, planned: FilePiece) -> FilePiece:
+        """Return a piece of a journal or a table; where streams go on, a removed one is told."""
+        piece = _compacted(planned)
+        if not self._followed.goes_on or piece.unread or place_of(piece.path) is not None:
+            return piece
+        return dataclasses.replace(
+            piece, kind="log", unread="it was removed before its rows were read"
+        )
 
     def _found_again(self, piece: FilePiece, log: Log) -> FilePiece:
         """
@@ -224,7 +237,8 @@ class RequestLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return piece
         folder = Path(piece.path).parent
         others = {*self._paths.files({log.place})}
-        others |= {str(file) for file in folder.iterdir() if file.is_file()}
+        with contextlib.suppress(FileNotFoundError):  # the folder was removed with its logs
+            others |= {str(file) for file in folder.iterdir() if file.is_file()}
         found = [s for path in sorted(others) if (s := _seen(path)) and _holds(s, piece, log)]
         if found:
             best = min(found, key=lambda s: (s.place != log.place, s.compressed))
@@ -266,6 +280,7 @@ def latest(rows: Sequence[Input]) -> list[Input]:
     kept: dict[Any, Input] = {}
     for row in rows:
         key = row.head if row.head is not None else tuple(row[:4])
+        kept.pop(key, None)  # the latest row comes last: its inode may have been another file's
         kept[key] = row
     return list(kept.values())
 

@@ -4,7 +4,6 @@ Find the files behind ``--requests``, on whatever file system they lie.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -23,15 +22,19 @@ def filesystem(path: str) -> tuple[Any, str]:
     return fs.LocalFileSystem(), str(Path(path).absolute())
 
 
-def find_files(paths: Iterable[str]) -> list[tuple[str, int]]:
+def find_files(paths: Iterable[str], *, may_lack: bool = False) -> list[tuple[str, int]]:
     """
     List the files under ``paths``, each once, with their sizes in bytes, in order of name.
 
     Directories are walked; hidden files, ``_SUCCESS`` and the like are left out, and a pattern
     with ``*`` is expanded for local paths. A file that only links lead to has the first one's name.
 
+    Args:
+        paths: directories, patterns, files, URIs.
+        may_lack: a path that doesn't exist or holds no file is no error.
+
     Raises:
-        ConfigError: for each path that doesn't exist or holds no file, all at once.
+        ConfigError: for each path that doesn't exist, holds no file or can't be listed, at once.
     """
     found: dict[str, tuple[str, int]] = {}
     wrong: list[str] = []
@@ -49,6 +52,8 @@ def find_files(paths: Iterable[str]) -> list[tuple[str, int]]:
             try:
                 system, inner = filesystem(path)
                 info = system.get_file_info(inner)
+                if info.type == fs.FileType.NotFound and may_lack:
+                    continue
                 if info.type == fs.FileType.NotFound:
                     what = "file or directory"
                     if any(c in path for c in "*?["):
@@ -59,13 +64,15 @@ def find_files(paths: Iterable[str]) -> list[tuple[str, int]]:
                 if info.type == fs.FileType.Directory:
                     infos = system.get_file_info(fs.FileSelector(inner, recursive=True))
             except (OSError, ValueError) as exc:
+                if may_lack and isinstance(exc, FileNotFoundError):
+                    continue
                 known = "; give a path, file://, s3://, gs:// or hdfs://"
                 unknown = isinstance(exc, ValueError) and "Unrecognized" in str(exc)
                 wrong.append(f"--requests {path}: {exc}{known if unknown else ''}")
                 continue
             scheme = path.partition("://")[0] + "://" if "://" in path else ""
             files = [i for i in infos if i.is_file and not _hidden(i.path, inner)]
-            if not files:
+            if not files and not may_lack:
                 wrong.append(f"--requests {path}: holds no file; give where logs or journals are")
             for i in files:
                 name = real = scheme + i.path
@@ -111,8 +118,7 @@ class GrowingPaths:
         found: set[str] = set()
         folders: set[Path] = set()
         for path in self.given:
-            with contextlib.suppress(ConfigError):  # nothing is there at the moment
-                found.update(name for name, _ in find_files([path]))
+            found.update(name for name, _ in find_files([path], may_lack=True))
             if not Path(path).is_dir():
                 folders.add(Path(path).parent)
         for folder in folders if known else ():

@@ -72,7 +72,6 @@ class Known(NamedTuple):
     path: str
     place: tuple[int, int]
     offset: int
-    at_ms: int
 
 
 @dataclass
@@ -128,6 +127,9 @@ class RolledFiles:
         """
         Take what earlier rounds (of a process that was killed, say) have read.
 
+        Args:
+            inputs: in the order of rounds. Of a log's rows the last counts: clocks are set back.
+
         Raises:
             ConfigError: they knew files by name only.
         """
@@ -141,10 +143,8 @@ class RolledFiles:
                         f"what was read of {path} is known by its name only, as older versions "
                         "did; start again with another --out"
                     )
-                known = self._logs.get(row.head)
-                if known is None or (row.t_ms or 0) >= known.at_ms:
-                    place = (row.device or 0, row.inode or 0)
-                    self._logs[row.head] = Known(path, place, row.seq or 0, row.t_ms or 0)
+                place = (row.device or 0, row.inode or 0)
+                self._logs[row.head] = Known(path, place, row.seq or 0)
             else:
                 key = (row.folder, row.worker_id)
                 self._read[key].add(row.first_seq)
@@ -181,7 +181,11 @@ class RolledFiles:
                 self._tell(log.path, f"it begins as {original} does, which is read", found)
             else:
                 most = log.size if sizes is None else sizes.get(log.place, log.size)
-                self._take_log(log, found, now_s, min(most, log.size))
+                try:
+                    self._take_log(log, found, now_s, min(most, log.size))
+                except (ReadError, ConfigError, FileNotFoundError):
+                    if place_of(log.path) == log.place:
+                        raise  # else it was renamed or removed: the next round finds it
         self._take_others([p for p in files if p.endswith((CLOSED, PARQUET))], found)
         return found
 
@@ -287,8 +291,7 @@ class RolledFiles:
                 continue
             new.append(path)
         new = new[: max(self._most - len(found.inputs), 0)]
-        sizes = [(path, Path(path).stat().st_size) for path in new]
-        pieces = pieces_of(sizes, broker_id=self._broker_id, broker_id_pattern=self._pattern)
+        pieces = [piece for path in new for piece in self._others_of(path)]
         for folder in {_folder(piece.path) for piece in pieces if piece.kind == "journal"}:
             self._look_at(folder)
         tables = set()
@@ -301,6 +304,16 @@ class RolledFiles:
         for path in sorted(tables):
             folder, _, name = path.rpartition("/")
             found.inputs.append(Input(folder, name, _LOG, None, _ALL, now_ms(), f"{_TABLE}{path}"))
+
+    def _others_of(self, path: str) -> list[FilePiece]:
+        """Return the pieces of a journal's file or a table; none: it was removed meanwhile."""
+        try:
+            sizes = [(path, Path(path).stat().st_size)]
+            return pieces_of(sizes, broker_id=self._broker_id, broker_id_pattern=self._pattern)
+        except (ReadError, ConfigError, FileNotFoundError):
+            if place_of(path) is None:
+                return []
+            raise
 
     def _take_journal(self, piece: FilePiece, found: FilesOfRound) -> None:
         file = journal_file(piece.path)
