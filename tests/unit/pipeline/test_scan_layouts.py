@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import itertools
+import json
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,11 @@ from hypothesis import strategies as st
 
 from headgate.pipeline.emitted import EMITTED_REQUESTS, Columns
 from headgate.pipeline.logs.line_parser import LogRow
+from headgate.pipeline.logs.scan import scanner
+from headgate.pipeline.logs.time_stamps import StampReader
 from headgate.pipeline.sources.pieces import FilePiece, pieces_of
 from headgate.pipeline.workers.log_reader import LogReader, ReadOptions
+from kit import layouts
 from kit.layouts import LAYOUTS, rewrapped
 
 DATA = Path(__file__).parents[2] / "data"
@@ -124,6 +130,86 @@ _SOME = [
     for api in (b"PRODUCE", b"FETCH", b"METADATA", b"CREATE_TOPICS")
 ]
 _WRAPPED = {name: list(rewrapped(b"\n".join(_SOME), name)) for name in LAYOUTS}
+
+
+def _docker_at(line: layouts.Line, text: str, hours: int = 0, late_ms: int = 50) -> str:
+    time = (line._replace(time=line.time + timedelta(hours=hours))).at(ISO, ".", late_ms) + "Z"
+    return layouts._json(log=text + "\n", stream="stdout", time=time)
+
+
+ISO = "%Y-%m-%dT%H:%M:%S"
+HARD: dict[str, Callable[[layouts.Line], str]] = {
+    "a season's zone inside docker": lambda x: _docker_at(
+        x, f"[{x.at()} CEST] DEBUG {x.message}", -2
+    ),
+    "half a day inside docker": lambda x: _docker_at(x, f"[{x.at()} AM] DEBUG {x.message}"),
+    "a season's zone beside whole seconds": lambda x: (
+        f"{x.at(late_ms=50)} CEST host [{x.at(sep='')}] DEBUG {x.message}"
+    ),
+    "half a day beside whole seconds": lambda x: (
+        f"{x.at(late_ms=50)} AM host [{x.at(sep='')}] DEBUG {x.message}"
+    ),
+    "two stamps, the first at Kafka's place": lambda x: (
+        f"[{x.at(late_ms=40)}] [{x.at()}] DEBUG {x.message}"
+    ),
+    "no bracket": lambda x: f" {x.at()}4{x.body}",
+    "no date, in a file of 2001": lambda x: f"x{x.at()} [{x.at('%H:%M:%S')}] DEBUG {x.message}",
+    "logfmt without a marker": lambda x: (
+        f'ts="{x.at()}" msg='
+        + json.dumps(x.body.replace('"clientId":"', '"clientId":"2026-01-02 03:04:05,678 ', 1))
+    ),
+}
+
+
+@pytest.mark.parametrize("what", HARD)
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_stamp_that_a_frame_cannot_stand_for_is_the_parsers(
+    tmp_path: Path, what: str, mixed: bool
+) -> None:
+    found = [layouts.split(line, n) for n, line in enumerate(STOCK.splitlines()[:120])]
+    found = [line._replace(time=line.time - timedelta(days=120)) for line in found]  # July
+    each = [text for x in found for text in (layouts._stock(x), HARD[what](x))[not mixed :]]
+    path = tmp_path / ("k-2001-01-01.log" if "2001" in what else "kafka.log")
+    both(path, "\n".join(each).encode() + b"\n", "Europe/Berlin")
+
+
+def test_a_wrappers_hours_are_left_alone_by_lines_that_have_no_wrapper(tmp_path: Path) -> None:
+    found = [layouts.split(line, n) for n, line in enumerate(STOCK.splitlines()[:120])]
+
+    def in_cri(x: layouts.Line, hours: int, late_ms: int = 5, *, odd: bool = False) -> str:
+        body = x.body.replace('"clientId":"', '"clientId":"\\u0041', 1) if odd else x.body
+        time = x._replace(time=x.time + timedelta(hours=hours)).at(ISO, ".", late_ms)
+        return f"{time}Z stdout F [{x.at()}] DEBUG Completed request:{body}"
+
+    each = [in_cri(x, 0) for x in found[:20]]
+    each += [in_cri(found[20], 3, odd=True), layouts._stock(found[21])]
+    each += [in_cri(found[22], 3, 60_000, odd=True)]  # it lags: the last wrapper's hours count
+    each += [layouts._stock(x) for x in found[23:]] * 90
+    each += [in_cri(found[30], 3, 60_000)]
+    both(tmp_path / "kafka.log", "\n".join(each).encode() + b"\n", wrapped=True)
+
+
+def test_frames_of_earlier_files_are_understood_again_when_they_are_met_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    understood: list[bytes] = []
+    real = scanner.meaning
+
+    def counts(frame: bytes, stamps: StampReader, *, in_string: bool) -> float:
+        understood.append(frame)
+        return real(frame, stamps, in_string=in_string)
+
+    monkeypatch.setattr(scanner, "meaning", counts)
+    lines = [layouts.split(line, n) for n, line in enumerate(STOCK.splitlines()[:100])]
+    reader = LogReader(ReadOptions(()), Columns(EMITTED_REQUESTS), connections=False)
+    for day in range(1, 9):
+        path = tmp_path / f"kafka-request.log.2026-10-{day:02d}"
+        tag = [f"{x.at()} DEBUG [{day}{n % 7}x] {x.message}" for n, x in enumerate(lines)]
+        path.write_text("\n".join(tag) + "\n")
+        (piece,) = pieces_of([(str(path), path.stat().st_size)], broker_id=1)
+        for _ in reader.read(piece):
+            pass
+    assert len(understood) == len({*understood})
 
 
 @st.composite

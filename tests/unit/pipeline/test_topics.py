@@ -190,6 +190,18 @@ def test_names_are_told_with_their_ids_once() -> None:
     assert entries(line(3, "METADATA", 12, {"topics": None}, "")) is None
 
 
+def test_a_name_that_is_no_utf_8_is_no_topic_and_its_line_counts_all_the_same() -> None:
+    key, version, at = 3, 13, {"errorCode": 0, "topicId": "A" * 21 + "B"}
+    text = line(key, "METADATA", version, {}, {"topics": [at | {"name": "caf"}]})
+    broken = text.replace(b'"caf"', b'"caf\xe9"')
+    assert TopicParser(UTC).parse(broken) == LineParser(UTC).parse(broken)
+    assert entries(broken) is None
+    assert entries(produced({"name": "", "topicId": "id", "partitionData": [part(7)]})) == [
+        TopicBytes(None, "id", 7),
+        TopicBytes("", None, 32),
+    ]
+
+
 def test_no_more_names_are_remembered_than_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "_MOST_TOLD", 2)
     parser = TopicParser(UTC)

@@ -91,6 +91,7 @@ def _tell_topics(on: Opened) -> None:
         .groupBy(*whole)
         .agg(*sums("requests", "bytes"))
         .orderBy(F.desc("bytes"), *whole)
+        .limit(_TOP)
         .collect()
     )
     closing_table(
@@ -103,8 +104,6 @@ def _tell_topics(on: Opened) -> None:
             ("bytes", lambda r: sized(r["bytes"], unit="B")),
         ),
         rows,
-        most=_TOP,
-        table="usage_by_topic_day",
     )
 
 

@@ -45,7 +45,8 @@ def unwrap(line: bytes, stamps: StampReader) -> tuple[bytes, Stamp, list[Stamp]]
     if not isinstance(outer, dict):
         plain = _unquoted(line)
         if plain:  # msg="..." among other words (logfmt)
-            return plain, *stamps.stamps(line[: line.find(MARK)])
+            end = line.find(MARK)
+            return plain, *stamps.stamps(line[: end if end >= 0 else line.find(b"{")])
         raise broken or BadLine("no JSON object in it")
     message = next((v for v in _strings(outer) if "requestHeader" in v), None)
     if message is None:

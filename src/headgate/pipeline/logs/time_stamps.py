@@ -44,6 +44,8 @@ _QUARTER_MS: Final = 900_000.0
 OFF_MS: Final = (-1000.0, 5000.0)
 _MOST_SHIFT_MS: Final = 15 * 3_600_000.0
 LATE_MS: Final = 100.0
+_COLONS: Final = 3
+"""In the text before a request, of one time and of `Completed request:`."""
 """How much later than its second a wrapper may have seen a line, and still be nearest to it."""
 
 
@@ -102,6 +104,7 @@ class StampReader:
         file_date: (year, month, day) in the file's name, if it has them.
         shift_ms: what the last wrapper's zone has added, ms.
         grain_ms: what the last moment read is rounded down to, ms.
+        unread: how many stamps couldn't be read.
         shifts: by which whole quarters of an hour wrappers' stamps differed from the logger's, and
             how often; None: by some other time.
 
@@ -123,6 +126,7 @@ class StampReader:
         self.shift_ms = 0.0
         self.watching = watching
         self.grain_ms = 1.0
+        self.unread = 0
         self.shifts: Counter[float | None] = Counter()
         self._seconds: dict[bytes, float] = {}
         match = FILE_DATE.search(file.rsplit("/", 1)[-1])
@@ -137,8 +141,11 @@ class StampReader:
         """
         # The stock pattern, by position: "[2024-10-25 10:15:30,123] ..."; most lines end here.
         second = self._seconds.get(prefix[1:20])
-        if second is not None and prefix[20:21] in (b",", b"."):
-            fraction = prefix[21 : prefix.find(b"]", 21, 31)]
+        end = prefix.find(b"]", 21, 31)
+        # Where it may not be the only stamp, all are looked at: no answer depends on lines before.
+        alone = prefix.count(b":") <= _COLONS
+        if second is not None and prefix[20:21] in (b",", b".") and end > 0 and alone:
+            fraction = prefix[21:end]
             if fraction.isdigit():
                 if len(fraction) == 3 and not self.nanos:
                     self.grain_ms = 1.0
@@ -239,8 +246,10 @@ class StampReader:
         try:
             base = self._second(found, prefix)
         except StampError:
+            self.unread += 1
             raise
         except (ValueError, KeyError, OverflowError) as exc:
+            self.unread += 1
             raise StampError(f"impossible time stamp {found[0].decode('ascii')!r}") from exc
         zoned = any(found[name] for name in ("z", "short", "gmt", "id", "zone"))
         ms = base + self._fraction_ms(found["f"])

@@ -156,7 +156,7 @@ def _sizes(body: bytes, row: LogRow) -> Iterator[_Sizes]:
             sizes = [
                 (p.recordsSizeInBytes or 0) if p.is_sized else None for p in topic.partitionData
             ]
-            yield topic.name, topic.topicId, sizes
+            yield topic.name or None, topic.topicId, sizes
     elif row.api_name == "SHARE_FETCH":
         line = _decoded(_SHARE, body)
         for topic in () if line is None else line.response.responses:
@@ -165,7 +165,7 @@ def _sizes(body: bytes, row: LogRow) -> Iterator[_Sizes]:
         line = _decoded(_FETCH, body)
         for topic in () if line is None else line.response.responses:
             sizes = [(p.size or 0) if p.is_sized else None for p in topic.partitions or ()]
-            yield topic.topic, topic.topicId, sizes
+            yield topic.topic or None, topic.topicId, sizes
     if line is None:
         yield None, None, ()
 
@@ -180,5 +180,5 @@ def _decoded(decoder: Any, body: bytes) -> Any:
         except msgspec.DecodeError:  # a layout printed more behind the JSON
             text = body.decode()
             return decoder.decode(text[: _JSON.raw_decode(text)[1]])
-    except msgspec.ValidationError:
+    except ValueError:  # of msgspec, of JSON, or a byte that isn't UTF-8
         return None

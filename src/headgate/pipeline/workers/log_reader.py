@@ -139,14 +139,16 @@ class LogReader:
                     for taken, given, n in scanner.scan(text, end, parser.stamps):
                         lines += n
                         rows: list[tuple[int, LogRow]] = []
-                        shift_ms, behind = parser.stamps.shift_ms, -1
+                        shift_ms, before = parser.stamps.shift_ms, 0
+                        shifted = scanner.shifted(taken)
                         for start, stop in given:
-                            if start != behind and taken:  # lines with this shift are in between
+                            here = int(np.searchsorted(shifted, start))
+                            if here > before:  # lines with this shift are in between
                                 parser.stamps.shift_ms = shift_ms
+                            before = here
                             line = text[start:stop].tobytes()
                             rows += self._parse(piece, parser, base + start, [line])
-                            behind = stop + 1
-                        if taken:
+                        if len(shifted) > before:
                             parser.stamps.shift_ms = shift_ms
                         yield base, taken if n else -1, rows
                 size += end

@@ -23,9 +23,9 @@ INTS = 19
 FRACTION, LOCAL, QUEUE, SEND, OTHER_FRACTION, DOUBLES = range(6)
 # Kinds.
 OTHER, PRODUCE, FETCH, MUTATION = range(4)
-# What a call found: where it stopped, lines taken, lines given back, lines in all; whether the
-# lines taken don't all have the wrapper's shift that was given.
-STOPPED, TAKEN, GIVEN, LINES, UNLIKE, ALL_FOUND = range(6)
+# What a call found: where it stopped, lines taken, lines given back, lines in all; of the lines
+# taken, how many have another shift of the wrapper's than was given, and how many have one at all.
+STOPPED, TAKEN, GIVEN, LINES, UNLIKE, SHIFTED, ALL_FOUND = range(7)
 # What went wrong with a line: it isn't understood; there's no more room for names.
 REFUSED: Final = -1
 FULL: Final = -2

@@ -16,6 +16,7 @@ from headgate.pipeline.logs.scan import columns
 from headgate.pipeline.logs.time_stamps import Stamp, StampError, StampReader
 
 REFUSED: Final = math.nan
+_YEAR: Final = 2001
 _REQUEST: Final = b'{"isForwarded":false,"requestHeader":{}}'
 _ESCAPED: Final = _REQUEST.replace(b'"', b'\\"')
 _STAMPS: Final = re.compile(
@@ -40,9 +41,17 @@ def meaning(frame: bytes, stamps: StampReader, *, in_string: bool) -> float:
         stamps: what reads stamps of the file.
         in_string: whether it is.
     """
+    # The year of a frame's stamps is a real one, too; what stands for a stamp must be the stamp.
+    if stamps.file_date is not None and stamps.file_date[0] == _YEAR:
+        return REFUSED
+    unread = stamps.unread
     try:
         own, others = _in_string(frame, stamps) if in_string else stamps.stamps(frame)
     except (BadLine, StampError, RecursionError):
+        return REFUSED
+    # One of a line's stamps may be readable where the frame's isn't: 00:00 AM, an hour that a clock
+    # change skips, a zone's name that another season has.
+    if stamps.unread != unread or frame.count(b"%d" % _YEAR) != len(_STAMPS.findall(frame)):
         return REFUSED
     found = [*_STAMPS.finditer(frame), *(_NUMBERS.finditer(frame) if in_string else ())]
     found.sort(key=lambda each: int(each["place"]))

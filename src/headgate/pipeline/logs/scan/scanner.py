@@ -32,6 +32,8 @@ MOST_GROUPS: Final = 400_000
 _SLOTS: Final = 1 << 20
 _MOST_MINUTES: Final = 10_000
 _FEW_FRAMES: Final = 200
+_MOST_FRAMES: Final = 4_096
+"""With as many, files to come are read by frames that are known already."""
 
 # By kind: at.OTHER, at.PRODUCE, at.FETCH, at.MUTATION.
 _TYPES: Final = pa.array([REQUEST, PRODUCE, FETCH, MUTATION])
@@ -66,6 +68,7 @@ class LineScanner:
         self._file: tuple[Any, ...] = ()
         self._file_stamps: StampReader | None = None
         self._frames: list[int] = []
+        self._stale: set[int] = set()  # of these, what meant something in an earlier file
         self._reads_frames = True
         self._minutes: dict[bytes, float] = {}
         self._values = np.zeros(role.MOST_NAMES)
@@ -109,12 +112,14 @@ class LineScanner:
         self.arguments[to.ARENA_BYTES] = len(names.arena)
         self._understood = 0
         self._frames = []
+        self._stale = set()
 
     def forget(self) -> None:
         """Forget all names; what was kept by their numbers must be handed over before."""
         self.names.clear()
         self._understood = 0
         self._frames = []
+        self._stale = set()
 
     def scan(
         self, text: Any, end: int, stamps: StampReader
@@ -160,7 +165,9 @@ class LineScanner:
             self._understand(stamps, lines)
             self.do(to.SETTLE)
             given = [(a, b) for a, b in self._given[: found[at.GIVEN]].tolist()]
-            if found[at.UNLIKE]:
+            # Lines given back between others are read under the shift of those before them.
+            mixed = 0 < found[at.SHIFTED] < found[at.TAKEN] and given
+            if found[at.UNLIKE] or mixed:
                 yield 0, _lines_of(text, first, begin), lines
             else:
                 yield int(found[at.TAKEN]), sorted(given), lines
@@ -171,11 +178,10 @@ class LineScanner:
         if stamps is self._file_stamps:
             return
         self._file_stamps = stamps
-        self._reads_frames = True
+        self._reads_frames = len(self._frames) < _MOST_FRAMES
         if file != self._file:
             self._file = file
-            for number in self._frames:
-                self._values[number] = self._meaning(number, stamps)
+            self._stale = set(self._frames)
 
     def _meaning(self, number: int, stamps: StampReader) -> float:
         in_string = self.names.role(number) == role.STRING_FRAME
@@ -184,6 +190,11 @@ class LineScanner:
     def _understand(self, stamps: StampReader, lines: int) -> None:
         """Work out what names mean that weren't seen before."""
         names, values = self.names, self._values
+        if self._stale:
+            here = np.unique(self.ints[at.FRAME_NAME, : self._found[at.TAKEN]]).tolist()
+            for number in self._stale.intersection(here):
+                values[number] = self._meaning(number, stamps)
+            self._stale.difference_update(here)
         frames = len(self._frames)
         for number in range(self._understood, len(names)):
             kind = names.role(number)
@@ -227,6 +238,10 @@ class LineScanner:
             self._minutes.clear()
         self._minutes[minute] = ms - 1000.0 * int(text[17:19])
         return ms
+
+    def shifted(self, n: int) -> Any:
+        """Return the places of the ``n`` lines just taken, if a wrapper's zone counts for them."""
+        return self.ints[at.OFFSET, : n if self._found[at.SHIFTED] else 0]
 
     def columns(self, n: int, base: int) -> dict[str, Any]:
         """Return the lines just taken as columns of ``requests``; offsets count from ``base``."""

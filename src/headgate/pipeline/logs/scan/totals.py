@@ -69,15 +69,18 @@ def settle(base, ints, doubles, values, shift_ms, given, found):
             either if the line must be given back; an API's CLIENTS, BROKERS or BROKERS_FROM_4.
         shift_ms: what the wrapper's zone adds, where it counts.
         given: lines given back; gets those with a NaN.
-        found: TAKEN and GIVEN are corrected; UNLIKE says that the wrapper's zone doesn't add
-            ``shift_ms`` to each line, so that none should be taken.
+        found: TAKEN and GIVEN are corrected; SHIFTED says how many lines the wrapper's zone adds
+            something to; UNLIKE, to how many of them something else than ``shift_ms``, so that none
+            should be taken.
     """
     kept = 0
     unlike = 0
+    shifted = 0
     back = found[columns.GIVEN]
     for i in range(found[columns.TAKEN]):
         meaning = values[ints[columns.FRAME_NAME, i]]
         logged_ms = _stamp(ints[columns.STAMP_NAME, i], doubles[columns.FRACTION, i], values)
+        shift = -1
         if meaning != 0.0:
             logged_ms, shift = _agreed(logged_ms, meaning, ints, doubles, values, shift_ms, i)
             unlike += 1 if shift > 0 else 0
@@ -88,6 +91,7 @@ def settle(base, ints, doubles, values, shift_ms, given, found):
             given[back, 1] = find_newline(base, start)
             back += 1
             continue
+        shifted += 1 if shift >= 0 else 0
         if kept != i:
             for c in range(columns.INTS):
                 ints[c, kept] = ints[c, i]
@@ -106,6 +110,7 @@ def settle(base, ints, doubles, values, shift_ms, given, found):
     found[columns.TAKEN] = kept
     found[columns.GIVEN] = back
     found[columns.UNLIKE] = unlike
+    found[columns.SHIFTED] = shifted
 
 
 @compiled
