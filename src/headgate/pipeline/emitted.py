@@ -115,7 +115,7 @@ class Columns:
         self._rows.append(values)
 
     def take(self) -> Any:
-        """Return what was added as one Arrow batch, and begin again."""
+        """Return the added rows as one Arrow batch, and drop them."""
         rows, self._rows = self._rows, []
         columns = {name: [row.get(name) for row in rows] for name in self._table.names}
         return self._table.batch(len(rows), columns)

@@ -176,7 +176,7 @@ class TimedResolver:
         return tags, quick.limit(tags)
 
     def source(self, tags: Tags, quota_type: str, at_ms: float) -> str | None:
-        """Return the entity that the limit of a sensor with these tags comes from, as printed."""
+        """Return, as text, the entity that sets the limit for these tags; None: none does."""
         epoch = bisect_right(self.starts_ms, at_ms) - 1 if len(self.starts_ms) > 1 else 0
         table, key = self._tables[epoch], key_of(quota_type)
         found = select_limit(table.for_key(key), *tags)

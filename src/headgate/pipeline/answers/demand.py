@@ -300,7 +300,7 @@ def charged(requests: DataFrame) -> DataFrame:
 
 
 def charged_of(spark: SparkSession, options: ReadOptions) -> DataFrame:
-    """Return what `demand` looks at of logs and journals: CHARGED."""
+    """Return the CHARGED rows of logs and journals, for `demand`."""
     return _ended(spread(spark, options.pieces).mapInArrow(EmitCharged(options), _SEEN.struct))
 
 

@@ -171,7 +171,7 @@ def keys_of_types(quotas: Quotas) -> dict[str, list[QuotaKey]]:
 
 
 def _keys(quotas: Quotas) -> Column:
-    """Return the keys that bind a row of activity, by its quota type, as text."""
+    """Return a column: the quota keys, as texts, for each row's quota type."""
     keys = F.array()
     for quota_type, mine in keys_of_types(quotas).items():
         texts = F.array(*[F.lit(str(k)) for k in mine])

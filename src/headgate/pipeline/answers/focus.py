@@ -278,15 +278,15 @@ def connections(period: str) -> Callable[[DataFrame], DataFrame]:
 
 def write_file(rows: pa.Table, path: str, decimals: int) -> None:
     """
-    Write FOCUS as one CSV or Parquet file, by its name's end.
+    Write FOCUS in the format the path ends in: .csv or .parquet.
 
     Args:
         rows: FOCUS.
         path: of the file.
-        decimals: digits that costs have after the point, in CSV.
+        decimals: digits of costs after the point, in CSV.
 
     Raises:
-        ConfigError: it ends otherwise, or can't be written.
+        ConfigError: the path ends otherwise, or can't be written.
     """
     check_file(path)
     made = f"{path}.part"

@@ -63,7 +63,7 @@ def produce_partition(version: int, size: int) -> int:
 
 
 def produce_frame(version: int, transactional_id: int, topics: int) -> int:
-    """Return the bytes of a produce request's body beside those of its topics."""
+    """Return how many bytes of a produce request's body aren't its topics'."""
     if version <= 8:
         return 10 + (2 + max(transactional_id, 0) if version >= 3 else 0)
     return 7 + compact(transactional_id) + varint_bytes(topics + 1)

@@ -1,5 +1,5 @@
 """
-The forms of time stamps, as patterns; which of what they match can be a stamp.
+Patterns for the forms of time stamps, and checks of what these match.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def _relieve(tenant: Tenant, report: Report) -> Step | None:
 
 
 def _lower(tenant: Tenant, report: Report) -> Step | None:
-    """Lower a limit that holds nobody, where there is a figure for it."""
+    """Return a step to lower a limit; None: no lower one is advised."""
     advice, limit = _advised(tenant, "set"), _limit_now(tenant, report)
     if not limit or advice is None or advice["recommended"] >= limit:
         return None

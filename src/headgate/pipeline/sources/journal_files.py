@@ -55,7 +55,7 @@ def damage_of(path: str, batches: int) -> str:
     """
     Return why a closed file wasn't read to its end; "" where it was.
 
-    One that is still open is read as far as it's complete, and has no footer yet.
+    An open file gives "": it has no footer yet; what is complete of it is read.
 
     Args:
         path: of the file.

@@ -67,7 +67,7 @@ class Input(NamedTuple):
 
 
 class Known(NamedTuple):
-    """How much of a log was read, and as which file."""
+    """Bytes read of a log, and its path and inode."""
 
     path: str
     place: tuple[int, int]

@@ -186,7 +186,7 @@ class Sight:
 @dataclass
 class Rounds:
     """
-    Turn what rounds showed into splits; remembers demands from round to round.
+    Turns each round's SEEN rows into splits; keeps demands between rounds.
 
     Args:
         period_ms: of a round.

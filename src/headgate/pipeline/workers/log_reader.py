@@ -93,12 +93,12 @@ class LogReader:
     Reads log pieces, one after another.
 
     Args:
-        plan: what to read.
+        plan: how to read.
         side: gets bad lines and counts.
-        connections: number connections as well.
+        connections: scan connections as well.
 
     Attributes:
-        scanner: where lines are scanned.
+        scanner: None until it's needed.
     """
 
     def __init__(self, plan: ReadOptions, side: Columns, *, connections: bool) -> None:
@@ -176,7 +176,7 @@ class LogReader:
             offset += len(line) + 1
 
     def _scanner(self, size: int) -> LineScanner | None:
-        """Return the scanner, if the next chunk, of ``size`` bytes, is to be scanned."""
+        """Return what scans a chunk of ``size`` bytes; None: parse it line by line."""
         if self.scanner is None and self._plan.scan is not False and not self._plan.topics:
             _Process.unscanned += size
             enough = _Process.loaded or _Process.unscanned > SCAN_AFTER_BYTES

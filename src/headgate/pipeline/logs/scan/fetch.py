@@ -53,7 +53,7 @@ def fetch_request(base, at):
 
 @inlined
 def _error(base, at, version, state):
-    """Read a partition's error; refuse one for which other bytes may be charged than are sent."""
+    """Read a partition's error; refuse an answer whose charge may differ from the bytes sent."""
     at, error = read_int(base, at)
     if version < UNSENT_BELOW:
         if error == UNSUPPORTED_VERSION:

@@ -102,6 +102,6 @@ _response_keys = keys(
 
 @compiled
 def mutation_response(base, at):
-    """Return (position, throttle time told, topics) of an answer without errors."""
+    """Return (position, throttle ms, topics) of an answer; refuse it for errors."""
     at, _, (told, topics, _) = walk_object(base, at, _response_keys, 0, (0, 0, 0))
     return at, told, topics
