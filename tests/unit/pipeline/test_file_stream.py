@@ -412,6 +412,23 @@ def test_a_log_renamed_while_a_round_is_planned_is_read_in_the_next(
     assert query.all() == [1, 2]
 
 
+def test_a_table_removed_while_a_round_is_planned_keeps_no_other_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        pq.write_table(pa.table({"record_ms": [1.0]}), tmp_path / f"{name}.parquet")
+    query = Query(tmp_path)
+    real = rotation.pieces_of
+
+    def removes(*given: Any, **more: Any) -> Any:
+        (tmp_path / "one.parquet").unlink(missing_ok=True)
+        return real(*given, **more)
+
+    monkeypatch.setattr(rotation, "pieces_of", removes)
+    query.run()
+    assert query.all() == ["two.parquet"]
+
+
 def test_a_pattern_is_followed_though_one_of_its_folders_is_empty(tmp_path: Path) -> None:
     for n in (1, 2, 3):
         (tmp_path / f"b{n}").mkdir()

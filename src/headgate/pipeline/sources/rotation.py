@@ -291,7 +291,7 @@ class RolledFiles:
                 continue
             new.append(path)
         new = new[: max(self._most - len(found.inputs), 0)]
-        pieces = [piece for path in new for piece in self._others_of(path)]
+        pieces = self._pieces_of_others(new)
         for folder in {_folder(piece.path) for piece in pieces if piece.kind == "journal"}:
             self._look_at(folder)
         tables = set()
@@ -305,15 +305,19 @@ class RolledFiles:
             folder, _, name = path.rpartition("/")
             found.inputs.append(Input(folder, name, _LOG, None, _ALL, now_ms(), f"{_TABLE}{path}"))
 
-    def _others_of(self, path: str) -> list[FilePiece]:
-        """Return the pieces of a journal's file or a table; none: it was removed meanwhile."""
-        try:
-            sizes = [(path, Path(path).stat().st_size)]
-            return pieces_of(sizes, broker_id=self._broker_id, broker_id_pattern=self._pattern)
-        except (ReadError, ConfigError, FileNotFoundError):
-            if place_of(path) is None:
-                return []
-            raise
+    def _pieces_of_others(self, paths: Sequence[str]) -> list[FilePiece]:
+        """Return the pieces of journals' files and tables, without those removed meanwhile."""
+        while True:
+            there = [path for path in paths if place_of(path) is not None]
+            try:
+                return pieces_of(
+                    [(path, Path(path).stat().st_size) for path in there],
+                    broker_id=self._broker_id,
+                    broker_id_pattern=self._pattern,
+                )
+            except (ReadError, ConfigError, FileNotFoundError):
+                if all(place_of(path) is not None for path in there):
+                    raise
 
     def _take_journal(self, piece: FilePiece, found: FilesOfRound) -> None:
         file = journal_file(piece.path)
