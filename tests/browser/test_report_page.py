@@ -242,7 +242,7 @@ def test_a_phone_shows_all_there_is_of_a_quota_id(browser: Browser, report: str)
     page.close()
 
 
-@pytest.mark.parametrize(("width", "most"), [(1300, 20_000), (390, 26_000)])
+@pytest.mark.parametrize(("width", "most"), [(1300, 22_000), (390, 26_000)])
 def test_a_thousand_rows_are_folded_and_all_can_be_found(
     browser: Browser, large: str, width: int, most: int
 ) -> None:
