@@ -27,8 +27,7 @@ from headgate.pipeline.sources.files import GrowingPaths
 from headgate.pipeline.sources.heads import head_of
 from headgate.pipeline.sources.identity import Seen, look_at, place_of
 from headgate.pipeline.sources.pieces import FilePiece
-from headgate.pipeline.sources.rotation import Input, RolledFiles
-from headgate.usage.files import CLOSED, PARQUET
+from headgate.pipeline.sources.rotation import Input, RolledFiles, name_now
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
@@ -218,7 +217,7 @@ class RequestLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _as_it_is_now(self, planned: FilePiece) -> FilePiece:
         """Return a piece of a journal or a table; where streams go on, a removed one is told."""
-        piece = _compacted(planned)
+        piece = dataclasses.replace(planned, path=name_now(planned.path))
         if not self._followed.goes_on or piece.unread or place_of(piece.path) is not None:
             return piece
         return dataclasses.replace(
@@ -315,13 +314,6 @@ def only(pieces: Sequence[FilePiece], kinds: tuple[str, ...], source: str) -> No
         raise BadArgument(
             f"{source}: {others[0]} isn't a journal; read it by format kafka-request-log"
         )
-
-
-def _compacted(piece: FilePiece) -> FilePiece:
-    """Return a piece of a journal's file under the name that it has once it was compacted."""
-    if piece.path.endswith(CLOSED) and place_of(piece.path) is None:
-        return dataclasses.replace(piece, path=piece.path[: -len(CLOSED)] + PARQUET)
-    return piece
 
 
 def _holds(seen: Seen, piece: FilePiece, log: Log) -> bool:

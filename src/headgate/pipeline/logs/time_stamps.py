@@ -414,11 +414,6 @@ def _numeric_date(found: re.Match[bytes]) -> tuple[int, int, int]:
     raise StampError(f"{text!r} may be day or month first; let the layout print yyyy-MM-dd")
 
 
-def has_stamp(text: bytes) -> bool:
-    """Say whether a time stamp with a date stands in ``text``."""
-    return any(is_dated(found) for found in STAMP.finditer(text))
-
-
 def sniff_nanos(head: bytes) -> bool:
     """
     Say whether the fractions in ``head`` (a file's first lines) are log4j2's nanoseconds ``n``.

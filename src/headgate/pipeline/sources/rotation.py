@@ -280,9 +280,7 @@ class RolledFiles:
         """Take what is new of journals and tables: whole files that don't change."""
         new: list[str] = []
         for listed in files:
-            path = listed
-            if place_of(path) is None and path.endswith(CLOSED):  # compacted since it was listed
-                path = path[: -len(CLOSED)] + PARQUET
+            path = name_now(listed)
             folder = _folder(path)
             if path in new or place_of(path) is None or f"{_TABLE}{path}" in self._logs:
                 continue
@@ -354,6 +352,13 @@ class RolledFiles:
 
 _TABLE: Final = "table "
 """Before the path of a file that doesn't change, in place of a log's head."""
+
+
+def name_now(path: str) -> str:
+    """Return the path of a whole file; a journal's may have been compacted since it was listed."""
+    if path.endswith(CLOSED) and place_of(path) is None:
+        return path[: -len(CLOSED)] + PARQUET
+    return path
 
 
 def _folder(path: str) -> str:
