@@ -120,7 +120,7 @@ def pytest_sessionfinish() -> None:
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what `-m` doesn't name
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
-    Mark the simulator's tests, hold tests with servers to their folders, and all to a limit of time.
+    Mark the simulator's tests; hold tests of a kind to their folders, and all to a limit of time.
 
     scripts/run_tests.py looks for tests of a kind only in these folders.
     """
