@@ -271,6 +271,7 @@ class Silence(Law):
         self._longest_ns: dict[Account, float] = defaultdict(float)
         self._heard_ns: dict[Account, int] = defaultdict(int)
         self._owed: dict[Account, Owed] = {}
+        self._paid: dict[int, list[Account]] = {}
         self._set_ns = 0
         types = {PRODUCED, CONSUMED, TIMED, *(key for _, key, _ in life.story.quotas)}
         self._types = {
@@ -287,6 +288,12 @@ class Silence(Law):
             if bound < math.inf:
                 found.append((life.broker_of(view.number), one, tags))
         return found
+
+    def asking(self, view: View, asked: Asked) -> None:
+        # A request that waits in a line when another quota begins to apply isn't called today: it
+        # waits for what it was to pay when it came.
+        if self.life.line_of(view.number) is not None:
+            self._paid[asked.correlation] = self._accounts(view, asked)
 
     def charged(self, row: Row) -> None:
         key = row.broker, row.quota_type, row.tags
@@ -305,6 +312,7 @@ class Silence(Law):
         accounts = self._accounts(view, asked)
         self._look(view, asked, accounts)
         self._hear(accounts)
+        self._paid.pop(asked.correlation, None)
 
     def _hear(self, accounts: list[Account]) -> None:
         for account in accounts:
@@ -334,6 +342,7 @@ class Silence(Law):
             return
         if any(one is not asked for one in view.flying.values()) or view.client_side.unsent:
             return
+        accounts = accounts + self._paid.get(asked.correlation, [])
         since_ns = max(
             asked.read_ns, view.broker_ready_ns, view.muted_ns, view.last_answer_ns,
             view.passed_ns, view.client_side.drained_ns, life.calm_ns, life.requoted_ns,
