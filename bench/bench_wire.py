@@ -16,9 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headgate.gateway.loop.memory import Memory
+from headgate.gateway.background import Memory
 from headgate.gateway.session.rewrite import rewriting
-from headgate.gateway.usage.usage_journal import UsageJournal
+from headgate.gateway.usage_journal import UsageJournal
 from headgate.quota.key import PRODUCER
 from headgate.steps import finish
 from headgate.throttle.registry import Throttle

@@ -195,7 +195,7 @@ async def run_gateway(
 ) -> None:
     from headgate.config import Settings
     from headgate.gateway import Gateway
-    from headgate.gateway.loop.memory import Memory
+    from headgate.gateway.background import Memory
     from headgate.quota.entity import DEFAULT, QuotaEntity
     from headgate.quota.key import CONSUMER, PRODUCER
     from headgate.quota.table import QuotaTable

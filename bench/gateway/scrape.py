@@ -40,7 +40,7 @@ def serve(port: int, http: int, target: int, ids: int, pipe: Any) -> None:
 
     from headgate.config import HostPort, Settings
     from headgate.gateway import Gateway, GatewayThread
-    from headgate.gateway.loop.memory import Memory
+    from headgate.gateway.background import Memory
     from headgate.quota.alteration import Op, QuotaAlteration
     from headgate.quota.entity import DEFAULT, QuotaEntity
     from headgate.quota.key import PRODUCER

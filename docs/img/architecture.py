@@ -42,7 +42,7 @@ WAYS: Final = (
             Step(("an operator changes", "a quota")),
             Step(("read the command", "line"), "cli.kafka_configs"),
             Step(("send the request", "(APIs 48, 49)"), "admin"),
-            Step(("answer it in the", "broker's place"), "gateway.own_answers"),
+            Step(("answer it in the", "broker's place"), "gateway.answered_here"),
             Step(("check entity,", "key and value"), "quota"),
             Step(("write it, with", "its history"), "store"),
             Step(("tell every gateway", "that watches"), "store"),

@@ -9,7 +9,7 @@ from typing import Any
 
 from headgate.config import Settings
 from headgate.gateway import server
-from headgate.gateway.usage.usage_journal import UsageJournal
+from headgate.gateway.usage_journal import UsageJournal
 from headgate.quota.table import QuotaTable, TableDelta
 from simulation.loop import Host, Process, SimLoop
 

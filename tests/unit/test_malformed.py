@@ -19,8 +19,8 @@ from headgate.config import Settings
 from headgate.console.access.roles import read_roles
 from headgate.console.access.tenants import read_tenants
 from headgate.errors import HeadgateError, InvalidQuota, StoreError
-from headgate.gateway.fleet.instance import Instance
-from headgate.gateway.kept.snapshot import load_snapshot
+from headgate.gateway.fleet.worker_name import Instance
+from headgate.gateway.store_link.guard import load_snapshot
 from headgate.pipeline.answers.chargeback import load_prices
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity

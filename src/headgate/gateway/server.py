@@ -1,8 +1,10 @@
 """
 The gateway: discovers brokers, opens their ports and watches quotas, until it is stopped.
 
-``Gateway`` runs on a running (uvloop) event loop; ``thread.GatewayThread`` brings a loop and a
+``Gateway`` runs on a running (uvloop) event loop; ``running.GatewayThread`` brings a loop and a
 thread of its own. A gateway makes the objects that do its work, and gives each what it uses.
+A reload reads files on a thread, which lets the event loop go on within a millisecond; the loop
+only puts finished parts in force.
 """
 
 from __future__ import annotations
@@ -14,37 +16,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.clock import now_ms, skew_ms
+from headgate.config import load_settings
+from headgate.config.reloading import take_over
+from headgate.errors import ConfigError
+from headgate.gateway.answered_here.answers import Answers
+from headgate.gateway.answered_here.live import LiveAnswers
+from headgate.gateway.answered_here.mutations import Topics
+from headgate.gateway.answered_here.support import AnswerSupport
+from headgate.gateway.answered_here.token_owners import TokenOwners
+from headgate.gateway.background import OwnWork, Threads
 from headgate.gateway.broker.broker import Broker
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.cluster.answering import Answering
-from headgate.gateway.cluster.discovery import Discovery, GatewayError
+from headgate.gateway.cluster.discovery import Answering, Discovery, GatewayError
+from headgate.gateway.cluster.listener_security import Ways
 from headgate.gateway.cluster.ports import Ports
-from headgate.gateway.cluster.quota_changes import in_steps
-from headgate.gateway.cluster.quotas import QuotasInForce
+from headgate.gateway.cluster.quotas import QuotasInForce, in_steps
 from headgate.gateway.cluster.shared_listeners import SharedListeners
-from headgate.gateway.cluster.splits import GatewaySplits
-from headgate.gateway.cluster.ways import Ways
-from headgate.gateway.connection.hangup import HangupWatch
 from headgate.gateway.connection.hosts import BrokerHosts
-from headgate.gateway.connection.transports import ReadBuffer
-from headgate.gateway.fleet.instance import Instance
+from headgate.gateway.connection.link import HangupWatch
+from headgate.gateway.connection.pool import ReadBuffer
 from headgate.gateway.fleet.leases import Leases
-from headgate.gateway.following import PeriodicWork
-from headgate.gateway.http import HttpListener
-from headgate.gateway.kept.current import Current
-from headgate.gateway.kept.store import KeptStore
+from headgate.gateway.fleet.worker_name import Instance
+from headgate.gateway.health_and_metrics import HttpListener, Shown
 from headgate.gateway.log import get_logger
-from headgate.gateway.loop.tasks import OwnWork, Threads
-from headgate.gateway.own_answers.answers import Answers
-from headgate.gateway.own_answers.live import LiveAnswers
-from headgate.gateway.own_answers.token_owners import TokenOwners
-from headgate.gateway.own_answers.topics import Topics
-from headgate.gateway.reloads import Reloads
+from headgate.gateway.periodic_work import PeriodicWork
 from headgate.gateway.session.commands import Ask
-from headgate.gateway.shown import Shown
-from headgate.gateway.usage.usage_journal import open_journal
+from headgate.gateway.splits.gateway_splits import GatewaySplits
+from headgate.gateway.store_link.in_force import Current
+from headgate.gateway.store_link.link import KeptStore
+from headgate.gateway.usage_journal import open_journal
 from headgate.metrics.meters import Meters
 from headgate.quota.table import QuotaTable, comparing
 from headgate.steps import finish
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from headgate.config.listeners import HostPort
     from headgate.config.security import ClientSecurity
     from headgate.config.settings import Settings
+    from headgate.gateway.background import Slices
+    from headgate.gateway.broker.dialing import ListenerParts
     from headgate.gateway.connection.link import Link
     from headgate.gateway.session.rewrite import Rewrite
     from headgate.store.watched import QuotaStore
@@ -152,12 +156,9 @@ class Gateway:
         known = self.discovery.broker_ids
         self.splits = GatewaySplits(now, self.brokers, known, work, supervised=supervised)
         self.answers = Answers(
-            now,
-            work.slices,
-            self._store_threads,
+            AnswerSupport(now, work.slices, self._store_threads, self.store_trouble),
             Topics(self.ways.own, self.discovery.clusters),
             token_owners,
-            self.store_trouble,
             LiveAnswers(self.brokers, self.not_ready, self.splits.expired, lambda: self.name),
         )
         self.shown = Shown(
@@ -340,7 +341,7 @@ class Gateway:
         await self._end("splits", asyncio.to_thread(self.splits.close))
         await self._end("the usage journal", asyncio.to_thread(self.journal.close))
         self._lease_threads.close()
-        self.answers.denials.close()
+        self.answers.support.denials.close()
         self.instance.close()
 
     async def _end(self, what: str, work: Awaitable[Any]) -> None:
@@ -439,3 +440,74 @@ class Gateway:
     def addresses(self, listener: str) -> dict[int, tuple[str, int]]:
         """Return the addresses that clients of a listener are told, by broker id."""
         return dict(self.ports.books[listener.upper()])
+
+
+class Reloads:
+    """
+    Reads the settings again, one time after the other.
+
+    Args:
+        in_force: the settings; changed here.
+        ways: makes the parts of listeners.
+        brokers: those fronted now.
+        quotas: puts limits of connections in force.
+        slices: of the loop.
+    """
+
+    def __init__(
+        self,
+        in_force: Current,
+        ways: Ways,
+        brokers: Mapping[int, Broker],
+        quotas: QuotasInForce,
+        slices: Slices,
+    ) -> None:
+        self._in_force = in_force
+        self._ways = ways
+        self._brokers = brokers
+        self._quotas = quotas
+        self._slices = slices
+        self._turn = asyncio.Lock()
+        self._asked = 0
+        self._served = 0  # how many had asked when the last reading began
+
+    async def reload(self, config: Path) -> None:
+        """
+        Put in force what the file says now, or log why not and change nothing.
+
+        Several who ask while a file is read are served by one more reading, which begins after all
+        of them asked. So the latest file is in force in the end.
+        """
+        self._asked += 1
+        mine = self._asked
+        async with self._turn:
+            if self._served >= mine:
+                return
+            self._served = self._asked
+            found = await asyncio.to_thread(self._read, config, self._in_force.settings)
+            if isinstance(found, str):
+                log.error("settings not reloaded", error=found)
+                return
+            settings, kept, parts = found
+            for name in kept:
+                log.warning("changed; that needs a restart", setting=name)
+            self._in_force.settings = settings
+            unused = self._ways.take(settings, parts)
+            for broker in self._brokers.values():
+                # A listener may have been added meanwhile.
+                broker.reload(settings, {name: self._ways.parts(name) for name in broker.listeners})
+            self._quotas.limit_connections()
+            log.info("settings reloaded")
+            for lending in unused:
+                await self._slices.run(lending.freeing())
+
+    def _read(
+        self, config: Path, before: Settings
+    ) -> tuple[Settings, tuple[str, ...], dict[str, ListenerParts]] | str:
+        """Return settings, those that need a restart, and parts; or what is wrong with them."""
+        try:
+            settings, kept = take_over(before, load_settings(config))
+            return settings, kept, self._ways.all_parts(settings)
+        except (ConfigError, OSError) as error:
+            # Not the error itself: its frames hold all that was read, and the loop would free that.
+            return str(error)

@@ -12,11 +12,10 @@ from unittest import mock
 from headgate import files
 from headgate.clock import now_ms
 from headgate.gateway.fleet.leases import Leases
-from headgate.gateway.kept.guard import StoreGuard
-from headgate.gateway.kept.snapshot import Snapshot, save_snapshot
-from headgate.gateway.kept.store import KeptStore
 from headgate.gateway.splits import streamed
 from headgate.gateway.splits.supervised import FleetSplitter
+from headgate.gateway.store_link.guard import Snapshot, StoreGuard, save_snapshot
+from headgate.gateway.store_link.link import KeptStore
 from headgate.store import leases
 from headgate.store.hub import Hub
 from headgate.store.identity import StoreIdentity

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headgate.config import HostPort, Settings
-from headgate.gateway.cluster.answering import Answering, silent_lines
-from headgate.gateway.shown import Shown
+from headgate.gateway.cluster.discovery import Answering, silent_lines
+from headgate.gateway.health_and_metrics import Shown
 from headgate.live.picture import BrokerPicture, Picture
 from headgate.live.seen import as_seen_by
 from headgate.live.why import why

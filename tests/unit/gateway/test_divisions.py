@@ -12,7 +12,7 @@ import pytest
 
 from headgate.config import Settings
 from headgate.gateway.charging.managers import Managers
-from headgate.gateway.splits.local import LocalSplits, share_out
+from headgate.gateway.splits.dividing import LocalSplits, share_out
 from headgate.gateway.splits.streamed import put_in_force
 from headgate.gateway.splits.supervised import WorkersPart
 from headgate.quota.entity import DEFAULT, QuotaEntity

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway import following as following_module
-from headgate.gateway.following import PeriodicWork
-from headgate.gateway.loop.tasks import OwnWork
+from headgate.gateway import periodic_work as following_module
+from headgate.gateway.background import OwnWork
+from headgate.gateway.periodic_work import PeriodicWork
 
 
 @pytest.fixture

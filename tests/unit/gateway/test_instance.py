@@ -14,7 +14,7 @@ import pytest
 
 from headgate.config import Settings
 from headgate.gateway import Gateway
-from headgate.gateway.fleet.instance import Instance
+from headgate.gateway.fleet.worker_name import Instance
 from headgate.store import open_store
 from headgate.store.leases import Lease
 from headgate.store.watched import QuotaStore
@@ -23,7 +23,7 @@ AN_HOUR_MS = 3_600_000
 WORKER = """
 import sys, signal
 from pathlib import Path
-from headgate.gateway.fleet.instance import Instance
+from headgate.gateway.fleet.worker_name import Instance
 from headgate.store import open_store
 folder = Path(sys.argv[1])
 instance = Instance(folder / "workers", "worker")

@@ -15,15 +15,14 @@ import pytest
 
 from headgate.config import Settings
 from headgate.errors import StoreError, StoreReplaced
+from headgate.gateway.background import OwnWork, Tasks, Threads, Watcher
 from headgate.gateway.cluster.ports import Ports
 from headgate.gateway.cluster.shared_listeners import SharedListeners
-from headgate.gateway.kept import guard
-from headgate.gateway.kept import store as kept_store
-from headgate.gateway.kept.current import Current
-from headgate.gateway.kept.guard import StoreGuard, accept_store
-from headgate.gateway.kept.store import KeptStore
-from headgate.gateway.loop.tasks import OwnWork, Tasks, Threads
-from headgate.gateway.loop.watcher import Watcher
+from headgate.gateway.store_link import guard
+from headgate.gateway.store_link import link as kept_store
+from headgate.gateway.store_link.guard import StoreGuard, accept_store
+from headgate.gateway.store_link.in_force import Current
+from headgate.gateway.store_link.link import KeptStore
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
@@ -199,7 +198,7 @@ def test_quotas_of_one_store_are_never_kept_as_those_of_another(tmp_path: Path) 
 _KILLED = """
 import os, signal, sys
 from headgate.config import Settings
-from headgate.gateway.kept.guard import StoreGuard
+from headgate.gateway.store_link.guard import StoreGuard
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER

@@ -11,8 +11,8 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.gateway.fleet import leases
-from headgate.gateway.fleet.instance import Instance
 from headgate.gateway.fleet.leases import Leases
+from headgate.gateway.fleet.worker_name import Instance
 
 
 @dataclass

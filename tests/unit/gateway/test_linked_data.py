@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.fleet.instance import Instance
-from headgate.gateway.kept.snapshot import Snapshot, load_snapshot, save_snapshot
+from headgate.gateway.fleet.worker_name import Instance
+from headgate.gateway.store_link.guard import Snapshot, load_snapshot, save_snapshot
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.quota.table import QuotaTable

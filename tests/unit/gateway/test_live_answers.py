@@ -10,9 +10,9 @@ import pytest
 
 from headgate.config import Settings
 from headgate.errors import KafkaError
+from headgate.gateway.answered_here.live import LiveAnswers
 from headgate.gateway.charging.plans import RequestKind
 from headgate.gateway.identity.identity import ANONYMOUS
-from headgate.gateway.own_answers.live import LiveAnswers
 from headgate.gateway.session.commands import Ask
 from headgate.live.picture import decode
 from headgate.quota.entity import QuotaEntity

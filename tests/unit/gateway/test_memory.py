@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.gateway.loop.memory import MOST_OLD, YOUNG, Memory
+from headgate.gateway.background import MOST_OLD, YOUNG, Memory
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from headgate.gateway.charging.journal import NO_JOURNAL
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.session import Session
 from headgate.gateway.session.state import SessionState
-from headgate.gateway.splits.local import LocalSplits, share_out
+from headgate.gateway.splits.dividing import LocalSplits, share_out
 from headgate.metrics import BrokerView
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_SHARES

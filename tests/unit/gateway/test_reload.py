@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from headgate.config import Settings, load_settings
-from headgate.gateway import Gateway, reloads
-from headgate.gateway.cluster import ways
+from headgate.gateway import Gateway, server
+from headgate.gateway.cluster import listener_security
 
 BASE = """\
 headgate.upstream=127.0.0.1:9092
@@ -96,7 +96,7 @@ class Paused:
         self.threads: list[int] = []
         self.going = threading.Event()
         self.begun = threading.Event()
-        monkeypatch.setattr(reloads, "load_settings", self._load)
+        monkeypatch.setattr(server, "load_settings", self._load)
 
     def _load(self, config: Path) -> Settings:
         self.threads.append(threading.get_ident())
@@ -158,8 +158,10 @@ async def test_credentials_are_read_once_for_all_listeners_and_brokers(
         f"headgate.upstream.credentials.file={tmp_path}/lent.yaml\n"
     )
     read: list[Path] = []
-    found = ways.rows_of
-    monkeypatch.setattr(ways, "rows_of", lambda path: (read.append(path), found(path))[1])
+    found = listener_security.rows_of
+    monkeypatch.setattr(
+        listener_security, "rows_of", lambda path: (read.append(path), found(path))[1]
+    )
     gateway = Gateway(load_settings(config))
     gateway.check()
     before = gateway.ways.parts("A").lending

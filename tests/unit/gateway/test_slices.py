@@ -9,7 +9,7 @@ from collections.abc import Generator
 
 import pytest
 
-from headgate.gateway.loop.slices import Slices
+from headgate.gateway.background import Slices
 from headgate.steps import look_at_young
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headgate.config import Settings
 from headgate.gateway.charging.managers import Managers
-from headgate.gateway.splits.local import PERIODS_VALID, LocalSplits
+from headgate.gateway.splits.dividing import PERIODS_VALID, LocalSplits
 from headgate.gateway.splits.supervised import (
     LEAST,
     FleetSplitter,

@@ -7,17 +7,17 @@ import queue
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.gateway.fleet import questions
-from headgate.gateway.fleet.fleet import Fleet
-from headgate.gateway.fleet.pipe import Pipe, socket_pair
-from headgate.gateway.fleet.watchdog import (
+from headgate.gateway.fleet import pipe as questions
+from headgate.gateway.fleet.fleet import (
     EXITING,
     HUNG,
     STEPS,
     ExitGuard,
+    Fleet,
     until_hung,
     until_stuck,
 )
+from headgate.gateway.fleet.pipe import Pipe, socket_pair
 from headgate.metrics.expose import page
 
 

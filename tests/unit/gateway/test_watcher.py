@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from headgate.gateway.loop.slices import Slices
-from headgate.gateway.loop.watcher import SLOW_NS, WINDOW_S, Watcher
+from headgate.gateway.background import SLOW_NS, WINDOW_S, Slices, Watcher
 
 
 class Cpu:

@@ -12,21 +12,20 @@ from weakref import WeakSet
 from headgate.clock import now_ms
 from headgate.errors import HeadgateError
 from headgate.gateway.connection.link import Link, Way
-from headgate.gateway.log import get_logger, tells_all
-from headgate.gateway.loop.log_limit import LogLimit
+from headgate.gateway.log import LogLimit, get_logger, tells_all
 from headgate.gateway.session.session import Session
 from headgate.gateway.session.state import SessionState
 
 if TYPE_CHECKING:
     import socket
 
-    from headgate.gateway.broker.dialing import Dialer
-    from headgate.gateway.broker.listener import BrokerListener
+    from headgate.gateway.broker.dialing import BrokerListener, Dialer
     from headgate.gateway.charging.enforcement import Enforcement
     from headgate.gateway.charging.plans import RequestPlan
-    from headgate.gateway.connection.hangup import HangupWatch
+    from headgate.gateway.connection.link import HangupWatch
+    from headgate.gateway.connection.pool import ReadBuffer
     from headgate.gateway.connection.refusals import Refusals
-    from headgate.gateway.connection.transports import BrokerSide, ReadBuffer
+    from headgate.gateway.connection.transports import BrokerSide
     from headgate.gateway.session.commands import Ask
     from headgate.gateway.session.rewrite import Rewrite
     from headgate.metrics.meters import Meters

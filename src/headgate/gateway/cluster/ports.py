@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.clock import now_ms
 from headgate.errors import HeadgateError
-from headgate.gateway.broker.listener import BrokerListener
+from headgate.gateway.broker.dialing import BrokerListener
 from headgate.gateway.cluster.discovery import GatewayError
 from headgate.gateway.log import get_logger
 from headgate.gateway.session.rewrite import Addresses
 
 if TYPE_CHECKING:
     from headgate.config.listeners import HostPort
+    from headgate.gateway.background import OwnWork
     from headgate.gateway.broker.broker import Broker
     from headgate.gateway.cluster.discovery import Discovery
+    from headgate.gateway.cluster.listener_security import Ways
     from headgate.gateway.cluster.shared_listeners import SharedListeners
-    from headgate.gateway.cluster.ways import Ways
     from headgate.gateway.fleet.leases import Leases
-    from headgate.gateway.kept.current import Current
-    from headgate.gateway.loop.tasks import OwnWork
+    from headgate.gateway.store_link.in_force import Current
 
 log = get_logger("headgate.gateway")
 

@@ -29,7 +29,7 @@ from headgate.errors import StoreError
 from headgate.gateway.log import get_logger
 
 if TYPE_CHECKING:
-    from headgate.gateway.fleet.instance import Instance
+    from headgate.gateway.fleet.worker_name import Instance
     from headgate.store.leases import Lease
     from headgate.store.watched import QuotaStore
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from headgate.gateway.log import get_logger
-from headgate.gateway.splits.local import PERIODS_VALID, parts_of_quotas
+from headgate.gateway.splits.dividing import PERIODS_VALID, parts_of_quotas
 from headgate.quota.key import QuotaType
 from headgate.steps import FEW, Work
 from headgate.throttle.bps import BpsQuotaManager
