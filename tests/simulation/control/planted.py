@@ -13,7 +13,7 @@ from headgate import files
 from headgate.clock import now_ms
 from headgate.gateway.fleet.leases import Leases
 from headgate.gateway.splits import streamed
-from headgate.gateway.splits.supervised import FleetSplitter
+from headgate.gateway.splits.dividing import Splitter
 from headgate.gateway.store_link.guard import Snapshot, StoreGuard, save_snapshot
 from headgate.gateway.store_link.link import KeptStore
 from headgate.store import leases
@@ -158,7 +158,7 @@ def renewed_though_somebody_waits() -> Iterator[None]:
 
 @plant("a supervisor keeps nothing back for a worker that doesn't answer", 61, "splits of")
 def nothing_kept_back() -> Iterator[None]:
-    with _instead(FleetSplitter, "_budget", lambda self, kind, tags, quota, *more: quota):
+    with _instead(Splitter, "_budget", lambda self, kind, tags, quota, *more: quota):
         yield
 
 

@@ -82,7 +82,9 @@ class GatewaySplits:
         while True:
             await asyncio.sleep(settings.splits_period_ms / 1000)
             try:
-                await self._work.slices.run(splits.round(self._managers(), now_ms))
+                await self._work.slices.run(
+                    splits.round(self._managers(), self._broker_ids(), now_ms)
+                )
             except Exception as error:
                 self._work.tasks.log_failure("dividing cluster-wide quotas", error)
 
