@@ -18,7 +18,7 @@ from typing import Any
 from fuzzing.quotas import ROOT, folder
 from fuzzing.target import Target, outcome
 from headgate.config import Settings
-from headgate.gateway.fleet.worker_name import Instance
+from headgate.gateway.fleet.worker_name import WorkerName
 from headgate.gateway.store_link.guard import (
     Snapshot,
     StoreGuard,
@@ -214,7 +214,7 @@ def kept_files(data: bytes) -> None:
         names = folder() / "names"
         names.mkdir(exist_ok=True)
         (names / "0.json").write_bytes(rest)
-        instance = Instance(names, "w", "boot")
+        instance = WorkerName(names, "w", "boot")
         assert instance.owner
         instance.close()
     else:

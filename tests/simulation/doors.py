@@ -198,7 +198,7 @@ CALLS: Final[dict[tuple[str, str], Any]] = {
     ("headgate.gateway.connection.acceptor", "pending"): lambda sock: sock,
     ("headgate.gateway.broker.broker", "listen"): _listen,
     ("headgate.gateway.broker.broker", "size_buffers"): lambda sock, settings: None,
-    ("headgate.gateway.server", "Instance"): HeldName,
+    ("headgate.gateway.server", "WorkerName"): HeldName,
     ("headgate.gateway.server", "load_settings"): _load,
     ("headgate.gateway.cluster.listener_security", "server_context"): server_context,
     ("headgate.gateway.cluster.listener_security", "client_context"): functools.cache(

@@ -16,7 +16,7 @@ from simulation.loop import Host, Process, SimLoop
 
 class HeldName:
     """
-    Stands in for ``fleet.instance.Instance``: a worker's name on a host without a disk.
+    Stands in for ``fleet.worker_name.WorkerName``: a worker's name on a host without a disk.
 
     A process's name is free when the process has ended, as a lock on a file is.
     """

@@ -287,7 +287,7 @@ def reload_keeps_the_certificate(patch: Patch) -> None:
 
 def broken_key_store_put_in_force(patch: Patch) -> None:
     """The settings that can be used are in force, and TLS without a certificate isn't TLS."""
-    whole = listener_security.Ways._made
+    whole = listener_security.ListenerSecurity._made
     before: dict[str, Any] = {}
 
     def made(self: Any, name: str, *given: Any) -> Any:
@@ -298,7 +298,7 @@ def broken_key_store_put_in_force(patch: Patch) -> None:
             found = before[name]._replace(server_tls=bare)
         return found
 
-    patch.setattr(listener_security.Ways, "_made", made)
+    patch.setattr(listener_security.ListenerSecurity, "_made", made)
 
 
 def failed_handshake_keeps_its_slot(patch: Patch) -> None:

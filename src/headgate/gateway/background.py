@@ -1,6 +1,6 @@
 """
 The gateway's own work on its event loop: tasks, slices of long work, threads, and how long all of
-it holds clients up. And when Python's garbage collector works, so that no client waits long for it.
+it holds clients up; and bounds for Python's garbage collector.
 
 Long work is a generator that yields wherever it may be left for a while. All work of a loop takes
 turns, one slice in each turn of the loop. So twenty large questions hold other connections up for
@@ -30,7 +30,7 @@ WINDOW_S: Final = 60.0
 """The longest of the last one to two minutes is shown."""
 
 
-class Watcher:
+class StallMeter:
     """
     The longest pieces of work of one loop.
 
@@ -64,7 +64,7 @@ class Watcher:
 
     def watched(self, work: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
         """Return work whose every step, from one waiting to the next, is measured."""
-        return _Watched(work, self)
+        return _Measured(work, self)
 
     @property
     def longest_ms(self) -> float:
@@ -89,21 +89,21 @@ class Watcher:
             self._since_s += passed
 
 
-class _Watched(Coroutine[Any, Any, Any]):
-    """A coroutine and a watcher of its steps."""
+class _Measured(Coroutine[Any, Any, Any]):
+    """A coroutine whose steps are measured."""
 
-    __slots__ = ("_watcher", "_work")
+    __slots__ = ("_stall_meter", "_work")
 
-    def __init__(self, work: Coroutine[Any, Any, Any], watcher: Watcher) -> None:
+    def __init__(self, work: Coroutine[Any, Any, Any], stall_meter: StallMeter) -> None:
         self._work = work
-        self._watcher = watcher
+        self._stall_meter = stall_meter
 
     def send(self, value: Any) -> Any:
-        with self._watcher.watching():
+        with self._stall_meter.watching():
             return self._work.send(value)
 
     def throw(self, *what: Any) -> Any:
-        with self._watcher.watching():
+        with self._stall_meter.watching():
             return self._work.throw(*what)
 
     def close(self) -> None:
@@ -139,14 +139,14 @@ MOST_NS: Final = 2_000_000
 T = TypeVar("T")
 
 
-class Slices:
+class TimeSlices:
     """
     The long work of one event loop.
 
     Args:
         slice_ns: how long a slice may take at most, in nanoseconds.
         clock: nanoseconds that never go back.
-        watcher: measures every slice.
+        stall_meter: measures every slice.
         look: called after each ``YOUNG_NS`` of work, which makes some thousand objects.
 
     Attributes:
@@ -157,10 +157,10 @@ class Slices:
         self,
         slice_ns: int = SLICE_NS,
         clock: Callable[[], int] = time.perf_counter_ns,
-        watcher: Watcher | None = None,
+        stall_meter: StallMeter | None = None,
         look: Callable[[], None] = look_at_young,
     ) -> None:
-        self._watcher = watcher or Watcher()
+        self._stall_meter = stall_meter or StallMeter()
         self._slice_ns = slice_ns
         self._clock = clock
         self._waiting: deque[tuple[Work[Any], asyncio.Future[Any]]] = deque()
@@ -193,7 +193,7 @@ class Slices:
             if done.cancelled():
                 work.close()
             else:
-                with self._watcher.watching():
+                with self._stall_meter.watching():
                     more = self._slice(work, done)
                     if self._unseen_ns >= YOUNG_NS:
                         self._unseen_ns = 0
@@ -234,17 +234,17 @@ class Tasks:
     The tasks that end with the gateway.
 
     Args:
-        watcher: measures every step of them.
+        stall_meter: measures every step of them.
     """
 
-    def __init__(self, watcher: Watcher) -> None:
-        self._watcher = watcher
+    def __init__(self, stall_meter: StallMeter) -> None:
+        self._stall_meter = stall_meter
         self._tasks: set[asyncio.Task[Any]] = set()
         self._failure_minute: int | None = None
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run something until it ends or the gateway does."""
-        task = asyncio.get_running_loop().create_task(self._watcher.watched(work))
+        task = asyncio.get_running_loop().create_task(self._stall_meter.watched(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -271,20 +271,20 @@ class Tasks:
         self.failed(asyncio.get_running_loop(), {"message": what, "exception": error})
 
 
-class OwnWork:
+class BackgroundWork:
     """
     What all of a gateway's own work on its loop goes through.
 
     Attributes:
-        watcher: measures every piece of it.
+        stall_meter: measures every piece of it.
         slices: where long work is done.
         tasks: what ends with the gateway.
     """
 
     def __init__(self) -> None:
-        self.watcher = Watcher()
-        self.slices = Slices(watcher=self.watcher)
-        self.tasks = Tasks(self.watcher)
+        self.stall_meter = StallMeter()
+        self.slices = TimeSlices(stall_meter=self.stall_meter)
+        self.tasks = Tasks(self.stall_meter)
 
 
 class Threads:
@@ -321,9 +321,20 @@ MOST_OLD: Final = 4_000
 """Old objects that a look may leave, in half a ms to three ms; more than that are settled."""
 
 
-class Memory:
+class GarbageBounds:
     """
-    Bounds each look of the collector.
+    Bounds each look of Python's garbage collector, so that no client waits long for it.
+
+    References are counted, and that alone frees nearly all of our objects, closed connections among
+    them (a test holds that). The collector is there for objects that refer to each other in a
+    circle, such as an exception and the frame that caught it. It stops everything else while it
+    works, for a time that grows with the objects it looks at: 50,000 quota-ids are a million.
+
+    So it never looks at everything. It looks at young objects often, and now and then at those that
+    have come since a gateway grew last. When these are many, what is left of them is *settled*: it
+    stays out of all later looks. A circle that was settled while it was in use isn't freed any
+    more. A look settles some thousands of objects that stay, and those that are in circles and in
+    use for a moment are a handful.
 
     Args:
         note: called with how long a look took, in ns of CPU time.

@@ -30,15 +30,15 @@ from headgate.steps import finish
 
 if TYPE_CHECKING:
     from headgate.config.listeners import HostPort
-    from headgate.gateway.background import OwnWork
+    from headgate.gateway.background import BackgroundWork
     from headgate.gateway.broker.broker import Broker
     from headgate.gateway.charging.journal import Journal
     from headgate.gateway.cluster.ports import Ports
     from headgate.gateway.connection.pool import Pool
     from headgate.gateway.periodic_work import PeriodicWork
     from headgate.gateway.splits.gateway_splits import GatewaySplits
-    from headgate.gateway.store_link.in_force import Current
-    from headgate.gateway.store_link.link import KeptStore
+    from headgate.gateway.store_link.in_force import InForce
+    from headgate.gateway.store_link.link import StoreLink
     from headgate.metrics.samples import BrokerView
     from headgate.steps import Work
 
@@ -47,7 +47,7 @@ def _ranking(view: BrokerView) -> Work[None]:
     yield from rank_steps(view, now_ms)
 
 
-class Shown:
+class HealthAndMetrics:
     """
     What one gateway shows; ``http.HttpListener`` serves it.
 
@@ -56,10 +56,10 @@ class Shown:
         brokers: those fronted now.
         ports: their ports.
         splits: the splits of cluster-wide quotas.
-        kept: the store.
-        following: counts files of the usage journal.
+        store_link: the store.
+        periodic: counts files of the usage journal.
         pool: the bytes that connections hold.
-        work: the gateway's own slices, and the watcher that measures them.
+        work: the gateway's own slices, and the meter that measures them.
         trouble: says why the store can't be read or changed now, or returns None.
 
     Attributes:
@@ -70,14 +70,14 @@ class Shown:
 
     def __init__(
         self,
-        in_force: Current,
+        in_force: InForce,
         brokers: Mapping[int, Broker],
         ports: Ports,
         splits: GatewaySplits,
-        kept: KeptStore,
-        following: PeriodicWork,
+        store_link: StoreLink,
+        periodic: PeriodicWork,
         pool: Pool,
-        work: OwnWork,
+        work: BackgroundWork,
         journal: Journal,
         trouble: Callable[[], str | None],
     ) -> None:
@@ -85,11 +85,11 @@ class Shown:
         self._brokers = brokers
         self._ports = ports
         self._splits = splits
-        self._kept = kept
-        self._following = following
+        self._store_link = store_link
+        self._periodic = periodic
         self._pool = pool
         self._slices = work.slices
-        self._watcher = work.watcher
+        self._stall_meter = work.stall_meter
         self._spawn = work.tasks.spawn
         self._ranking: set[int] = set()  # brokers whose quota-ids are being ranked
         self._trouble = trouble
@@ -100,20 +100,20 @@ class Shown:
     # --- health -----------------------------------------------------------------------------
 
     async def health(self) -> str | None:
-        """See ``http.Showing``: a gateway lives if it answers."""
+        """See ``HealthSource``: a gateway lives if it answers."""
         return None
 
     async def ready(self) -> str | None:
-        """See ``http.Showing``."""
+        """See ``HealthSource``."""
         return self.why_not_ready()
 
     async def note(self) -> str | None:
-        """See ``http.Showing``."""
+        """See ``HealthSource``."""
         return self.lacks()
 
     def lacks(self) -> str | None:
         """Say what a ready gateway lacks: brokers, changes its store refuses, splits; or None."""
-        notes = (*silent_lines(self._brokers), self._kept.refuses(), self._splits.note())
+        notes = (*silent_lines(self._brokers), self._store_link.refuses(), self._splits.note())
         return "\n".join(filter(None, notes)) or None
 
     def silent(self) -> dict[int, str]:
@@ -135,7 +135,7 @@ class Shown:
             return "standing by" if self._ports.standing_by else "no broker is fronted"
         why = list(self._closed_ports())
         trouble = self._trouble()
-        if trouble is not None and not self._kept.does_without:
+        if trouble is not None and not self._store_link.does_without:
             why.append(f"the last known quotas are in force: {trouble}")
         return "\n".join(why) or None
 
@@ -159,21 +159,21 @@ class Shown:
     # --- metrics ----------------------------------------------------------------------------
 
     async def metrics(self) -> list[Drawn]:
-        """See ``http.Showing``."""
-        return [await self.drawn()]
+        """See ``HealthSource``."""
+        return [await self.rendered()]
 
-    async def drawn(self) -> Drawn:
+    async def rendered(self) -> Drawn:
         """Draw every series of the brokers fronted, in slices; lines by family."""
-        drawn: dict[str, bytes] = {}
+        rendered: dict[str, bytes] = {}
         for broker in list(self._brokers.values()):
             view = await self._slices.run(broker.view_steps(now_ms()))
             self._complete(view, first=broker is next(iter(self._brokers.values()), None))
             for name, lines in (await self._slices.run(draw(sample_steps(view, now_ms)))).items():
-                drawn[name] = drawn.get(name, b"") + lines
+                rendered[name] = rendered.get(name, b"") + lines
             if broker.broker_id not in self._ranking:  # a scrape doesn't wait for this
                 self._ranking.add(broker.broker_id)
                 self._spawn(self._rank(view))
-        return drawn
+        return rendered
 
     async def _rank(self, view: BrokerView) -> None:
         """Choose who has series from the next scrape on."""
@@ -208,11 +208,11 @@ class Shown:
         # One journal and one pool a process: only the first broker shows theirs, for right sums.
         written, dropped = self.journal.events if first else (0, 0)
         meters.usage_events, meters.usage_dropped = written, dropped
-        meters.usage_damaged = self._following.usage_damaged if first else 0
-        meters.usage_removed = self._following.usage_removed if first else 0
+        meters.usage_damaged = self._periodic.usage_damaged if first else 0
+        meters.usage_removed = self._periodic.usage_removed if first else 0
         meters.queued_bytes = self._pool.used if first else 0
-        meters.loop_longest_ms = self._watcher.longest_ms if first else 0.0
-        meters.loop_slow = self._watcher.slow if first else 0
+        meters.loop_longest_ms = self._stall_meter.longest_ms if first else 0.0
+        meters.loop_slow = self._stall_meter.slow if first else 0
         broker = self._brokers.get(view.broker_id)
         meters.broker_up = broker is None or not broker.silent
         meters.store_version = self._in_force.table.version
@@ -269,7 +269,7 @@ def _holds_out(transport: asyncio.Transport) -> bool:
     return not transport.is_closing() or transport.get_write_buffer_size() > 0
 
 
-class Showing(Protocol):
+class HealthSource(Protocol):
     """Whose health and metrics are served: one gateway's, or a supervisor's workers'."""
 
     async def health(self) -> str | None:
@@ -297,7 +297,7 @@ class HttpListener:
         OSError: the port can't be had.
     """
 
-    def __init__(self, bind: HostPort, shown: Showing) -> None:
+    def __init__(self, bind: HostPort, shown: HealthSource) -> None:
         self._shown = shown
         self._sock = listen(bind.host, bind.port, 64)
         self._task: asyncio.Task[None] | None = None
@@ -352,7 +352,7 @@ class HttpListener:
         return _said(await self._shown.ready(), "ready" if note is None else f"ready\n{note}")
 
     async def _metrics(self, request: Request) -> Response:
-        # Scrapes that come while a page is being drawn get that page: it is drawn once.
+        # Scrapes that come while a page is being rendered get that page: it is rendered once.
         if self._drawing is None:
             self._drawing = asyncio.get_running_loop().create_task(self._draw())
         return Response(await asyncio.shield(self._drawing), media_type=CONTENT_TYPE)

@@ -23,13 +23,13 @@ from headgate.usage.retention import Removed, remove_oldest
 
 if TYPE_CHECKING:
     from headgate.gateway.answered_here.answers import Answers
-    from headgate.gateway.background import OwnWork
+    from headgate.gateway.background import BackgroundWork
     from headgate.gateway.broker.broker import Broker
     from headgate.gateway.cluster.discovery import Discovery
     from headgate.gateway.cluster.ports import Ports
     from headgate.gateway.connection.pool import Pool
     from headgate.gateway.splits.gateway_splits import GatewaySplits
-    from headgate.gateway.store_link.in_force import Current
+    from headgate.gateway.store_link.in_force import InForce
 
 log = get_logger("headgate.gateway")
 
@@ -58,7 +58,7 @@ class PeriodicWork:
         usage_removed: files of it that were removed, because all together were too large.
     """
 
-    def __init__(self, in_force: Current, work: OwnWork) -> None:
+    def __init__(self, in_force: InForce, work: BackgroundWork) -> None:
         self._in_force = in_force
         self._tasks = work.tasks
         self._slices = work.slices

@@ -100,7 +100,7 @@ class GatewayThread:
 
     def views(self) -> Iterable[BrokerView]:
         """Return what the metrics are read from, as of now."""
-        views: list[BrokerView] = self.call(self.gateway.shown.views)
+        views: list[BrokerView] = self.call(self.gateway.health.views)
         return views
 
     def stop(self, drain_ms: int | None = None) -> None:
@@ -182,12 +182,12 @@ class WorkerEnd:
         if question == BEAT:
             return NOTHING
         if question == METRICS:
-            return msgspec.msgpack.encode(await gateway.shown.drawn())
+            return msgspec.msgpack.encode(await gateway.health.rendered())
         if question == OBSERVE:
             return await gateway.splits.observe()
         if question == ASSIGN:
             await gateway.splits.assign(body)
             return NOTHING
-        shown = gateway.shown
-        status = Status(shown.unready(), gateway.exposed(), shown.lacks(), shown.silent())
+        health = gateway.health
+        status = Status(health.unready(), gateway.exposed(), health.lacks(), health.silent())
         return msgspec.msgpack.encode(status)

@@ -11,7 +11,7 @@ import pytest
 
 from headgate.config import Settings
 from headgate.gateway.answered_here.support import AnswerSupport
-from headgate.gateway.background import Slices, Threads
+from headgate.gateway.background import Threads, TimeSlices
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.journal import NO_JOURNAL, Journal
 from headgate.gateway.charging.plans import build_plans
@@ -19,7 +19,7 @@ from headgate.gateway.session.commands import Continue
 from headgate.gateway.session.rewrite import AddressBook
 from headgate.gateway.session.session import Session
 from headgate.gateway.session.state import SessionState
-from headgate.gateway.store_link.in_force import Current
+from headgate.gateway.store_link.in_force import InForce
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable
@@ -28,9 +28,9 @@ from kit.playbook import START_MS, Playbook
 
 def support_of(store: Any, settings: Any = None, table: QuotaTable | None = None) -> AnswerSupport:
     """What a gateway's own answers need, without a gateway."""
-    in_force = Current(settings, table or QuotaTable(), store)
+    in_force = InForce(settings, table or QuotaTable(), store)
     threads = Threads(2, "headgate-store")
-    return AnswerSupport(in_force, Slices(), threads, lambda: None)
+    return AnswerSupport(in_force, TimeSlices(), threads, lambda: None)
 
 
 def frame(*parts: bytes) -> bytes:

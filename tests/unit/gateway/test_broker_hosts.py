@@ -82,7 +82,7 @@ async def test_a_host_whose_first_address_refuses_is_reached_at_the_next(
             upstream_tls=None,
             settings=SimpleNamespace(upstream_connect_timeout_ms=60_000),
         )
-        await Dialer(1, Meters(), BrokerHosts()).way(listener, link)
+        await Dialer(1, Meters(), BrokerHosts()).connect(listener, link)
     assert ready == [True]
 
 

@@ -18,7 +18,7 @@ from headgate.gateway.answered_here import denials
 from headgate.gateway.answered_here.admin_listener import admin_plans
 from headgate.gateway.answered_here.answers import Answers
 from headgate.gateway.answered_here.denials import MOST_WAITING, SMALL_BYTES
-from headgate.gateway.background import Slices
+from headgate.gateway.background import TimeSlices
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.log import PER_MINUTE
 from headgate.gateway.session.commands import Ask
@@ -304,7 +304,7 @@ async def test_large_refusals_are_made_one_at_a_time_and_few_wait(
 async def test_an_administrators_large_request_is_done_in_slices(desk: Desk, drafted: bool) -> None:
     # Each look at the clock is a nanosecond, and a slice takes a hundred, thus as many steps.
     ticks = itertools.count()
-    desk.support.slices = Slices(100, lambda: next(ticks))
+    desk.support.slices = TimeSlices(100, lambda: next(ticks))
     turns = 0
     loop = asyncio.get_running_loop()
 

@@ -38,7 +38,7 @@ class _Answers:
     def __init__(self) -> None:
         self.denied: list[str] = []
         settings = Settings.from_properties({"headgate.upstream": "embedded"})
-        self.current = SimpleNamespace(table=QUOTAS, settings=settings)
+        self.in_force = SimpleNamespace(table=QUOTAS, settings=settings)
         self.slices = SimpleNamespace(run=self._run)
 
     async def _run(self, steps: Any) -> Any:

@@ -341,4 +341,4 @@ def test_large_reads_are_watched(
         session=session, bytes_in=0, settle=lambda: None, weigh=lambda: None
     )
     ClientSide(link, buffer).buffer_updated(size)
-    assert buffer.watcher.slow == slow
+    assert buffer.stall_meter.slow == slow

@@ -14,7 +14,7 @@ import pytest
 
 from headgate.config import Settings
 from headgate.gateway import Gateway
-from headgate.gateway.background import Slices
+from headgate.gateway.background import TimeSlices
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.fetch_gate import Gate, GateKey
 from headgate.gateway.charging.headroom import Allowance
@@ -70,7 +70,7 @@ class Here:
         self.in_force: list[QuotaTable] = []
         ticks = itertools.count()
         self.brokers: list[Any] = [SimpleNamespace(rules=self.rules)]
-        self.slices = Slices(2, lambda: next(ticks))  # a step or two to each slice
+        self.slices = TimeSlices(2, lambda: next(ticks))  # a step or two to each slice
         self.quota_changes = QuotaChanges(
             self.slices,
             lambda: self.brokers,

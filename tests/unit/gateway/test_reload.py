@@ -86,7 +86,7 @@ async def test_info_says_what_is_enforced_now(tmp_path: Path) -> None:
     gateway = Gateway(load_settings(config))
     config.write_text(BASE + "headgate.enforce=observe\n")
     await gateway.reload(config)
-    assert gateway.shown.info()["enforce"] == "observe"
+    assert gateway.health.info()["enforce"] == "observe"
 
 
 class Paused:
@@ -164,12 +164,12 @@ async def test_credentials_are_read_once_for_all_listeners_and_brokers(
     )
     gateway = Gateway(load_settings(config))
     gateway.check()
-    before = gateway.ways.parts("A").lending
+    before = gateway.security.parts("A").lending
     assert before is not None
-    assert before is gateway.ways.parts("A").lending
+    assert before is gateway.security.parts("A").lending
     assert before.lend("alice") is not None
     await gateway.reload(config)
-    lending = gateway.ways.parts("B").lending
+    lending = gateway.security.parts("B").lending
     assert lending is not None
     assert lending.lend("alice") is not None
     assert before.lend("alice") is None  # what is lent no more is freed, in steps

@@ -338,7 +338,7 @@ async def _main(make: Callable[[], Gateway], config: Path, supervisor_fd: int | 
     import asyncio
 
     from headgate.cli.serve.console import console_beside
-    from headgate.gateway.background import Memory
+    from headgate.gateway.background import GarbageBounds
     from headgate.gateway.fleet.fleet import ExitGuard
 
     loop = asyncio.get_running_loop()
@@ -361,7 +361,7 @@ async def _main(make: Callable[[], Gateway], config: Path, supervisor_fd: int | 
         line.start(supervisor_fd)
     await gateway.start()
     loop.add_signal_handler(signal.SIGHUP, gateway.reload_soon, config)
-    Memory(gateway.work.watcher.note).settle()
+    GarbageBounds(gateway.work.stall_meter.note).settle()
     announcer = Announcer(gateway, log)
     gateway.fronting_changed = announcer.say
     announcer.say()

@@ -143,7 +143,7 @@ class Alteration:
                 raise ApiError.generic(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
             return nothing
         ops = await run(_ops(ours, self._incremental))
-        store = self._support.current.store
+        store = self._support.in_force.store
         if not ops and (self._incremental or store is None):
             return nothing
         if store is None:
@@ -204,7 +204,7 @@ class Alteration:
 
     async def _apply(self, broker: str, part: _Part) -> ApiError | None:
         """Change our settings of one broker; return the error, if it failed."""
-        store = self._support.current.store
+        store = self._support.in_force.store
         if not part.ops:
             return None
         who, tool = f"User:{self._ask.principal}", self._ask.client_id or "kafka"

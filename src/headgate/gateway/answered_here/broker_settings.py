@@ -128,8 +128,8 @@ def _describe(
     support: AnswerSupport, link: Link, ask: Ask, asked: Mapping[str, tuple[str, ...] | None]
 ) -> None:
     """Ask the broker, hide addresses in its answer, and add our settings."""
-    dynamic = support.current.broker_configs
-    settings = support.current.settings
+    dynamic = support.in_force.broker_configs
+    settings = support.in_force.settings
     static = {k: v for k, v in static_limits(settings).items() if k in settings.given}
     defaults = _quota_defaults(settings)
     plan = ask.plan

@@ -41,7 +41,7 @@ from headgate.wire.messages.live import LIVE, LiveRequest, LiveResponse
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
     from headgate.gateway.answered_here.support import AnswerSupport
-    from headgate.gateway.background import Slices
+    from headgate.gateway.background import TimeSlices
     from headgate.gateway.broker.broker import Broker
     from headgate.gateway.session.commands import Ask
 
@@ -177,19 +177,19 @@ class LiveAnswers:
                     silent=broker.silent,
                 )
             )
-        enforce = support.current.settings.enforce
+        enforce = support.in_force.settings.enforce
         for other, why in (await self.silent_elsewhere()).items():
             if other not in self._brokers:
                 found.append(BrokerPicture(other, enforce=enforce, silent=why))
         table = await self._table(support)
         brokers = tuple(sorted(found, key=lambda broker: broker.broker_id))
-        idle = without_capacity(support.current.settings)
+        idle = without_capacity(support.in_force.settings)
         return Picture(
             at_ms=min(looked_ms, default=now_ms()),
             brokers=brokers,
             user=user,
             client_id=client_id,
-            exempt=user in support.current.settings.exempt_principals,
+            exempt=user in support.in_force.settings.exempt_principals,
             effective=() if user is None else effective_of(table, user, client_id, idle),
             version=table.version,
             changes=() if user is None else await self._changes(support, brokers, user, client_id),
@@ -218,7 +218,7 @@ class LiveAnswers:
         return tuple(sorted(found, key=lambda change: change.at_ms))
 
     async def _everybody(
-        self, slices: Slices, broker: Broker, most: int
+        self, slices: TimeSlices, broker: Broker, most: int
     ) -> tuple[int, BrokerPicture]:
         """Return when the picture of everybody was made, and the picture; a fresh one if due."""
         async with self._drawing:
@@ -235,7 +235,7 @@ class LiveAnswers:
                 self._drawn[broker.broker_id, most] = drawn
             return drawn[1:]
 
-    async def _connected(self, slices: Slices, broker: Broker) -> Connected:
+    async def _connected(self, slices: TimeSlices, broker: Broker) -> Connected:
         """Return a broker's connections, as they were less than FRESH_MS ago."""
         async with self._looking:
             look = self._looks.get(broker.broker_id)
@@ -247,7 +247,7 @@ class LiveAnswers:
 
     async def _table(self, support: AnswerSupport) -> QuotaTable:
         """Return the quotas in force, the settings file's static defaults included; indexed."""
-        current = support.current
+        current = support.in_force
         made_of = (current.table, current.settings)
         if self._made_of is None or any(map(is_not, self._made_of, made_of)):
             table = current.table.with_static_defaults(static_defaults(current.settings))

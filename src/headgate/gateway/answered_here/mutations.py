@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from headgate.config.security import ClientSecurity
     from headgate.gateway.answered_here.support import AnswerSupport
     from headgate.gateway.charging.enforcement import Enforcement
-    from headgate.gateway.connection.link import Link, Way
+    from headgate.gateway.connection.link import Link, ListenerView
     from headgate.gateway.session.commands import Ask
 
 log = get_logger("headgate.gateway")
@@ -119,7 +119,7 @@ async def charge(
 
 
 async def _known(
-    run: up.Run, topics: Topics, broker_id: int, listener: Way, key: int, request: Any
+    run: up.Run, topics: Topics, broker_id: int, listener: ListenerView, key: int, request: Any
 ) -> tuple[dict[Any, int], int | None]:
     """Return the partitions of existing topics; ``num.partitions`` where a new topic needs it."""
     if key == apis.CREATE_TOPICS:
@@ -185,7 +185,7 @@ class Topics:
     async def partitions(
         self,
         broker_id: int,
-        listener: Way,
+        listener: ListenerView,
         refs: Collection[up.TopicRef],
         run: up.Run = up.at_once,
     ) -> dict[up.TopicRef, int]:
@@ -251,7 +251,7 @@ class Topics:
         if len(self._known) > _MOST_TOPICS:
             self._known.popitem(last=False)
 
-    async def default(self, broker_id: int, listener: Way) -> int | None:
+    async def default(self, broker_id: int, listener: ListenerView) -> int | None:
         """
         Return ``num.partitions``, the partitions of topics that don't say how many; None: unknown.
         """
@@ -270,7 +270,7 @@ class Topics:
     async def _ask(
         self,
         broker_id: int,
-        listener: Way,
+        listener: ListenerView,
         question: Callable[[Connection, int, asyncio.Timeout], Awaitable[T]],
     ) -> T | None:
         """Ask a broker, then another; None when neither answers in time."""
@@ -291,7 +291,7 @@ class Topics:
                     )
         return None
 
-    def _whom(self, broker_id: int, listener: Way) -> list[tuple[int, HostPort]]:
+    def _whom(self, broker_id: int, listener: ListenerView) -> list[tuple[int, HostPort]]:
         """Return the broker and another one; the broker twice where it is alone."""
         if listener.upstream is None:
             return []
@@ -300,7 +300,7 @@ class Topics:
         others = [b for b in cluster.brokers.items() if b[0] != broker_id] if cluster else []
         return [own, others[0] if others else own]
 
-    async def _connect(self, listener: Way, where: HostPort) -> Connection:
+    async def _connect(self, listener: ListenerView, where: HostPort) -> Connection:
         security, tls = await self._own(listener.name)
         return await up.connect(where, security, tls, listener.settings.upstream_connect_timeout_ms)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from headgate.errors import ApiError, KafkaError, StoreError, StoreSilent
 from headgate.gateway.answered_here.denials import SMALL_BYTES, Denials, attempted
-from headgate.gateway.background import Slices
+from headgate.gateway.background import TimeSlices
 from headgate.gateway.log import LogLimit, get_logger
 from headgate.gateway.store_link.in_force import static_defaults
 from headgate.quota.alteration import AlterResult, QuotaAlteration
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headgate.gateway.connection.link import Link
     from headgate.gateway.session.commands import Ask
     from headgate.gateway.session.rewrite import Rewrite
-    from headgate.gateway.store_link.in_force import Current
+    from headgate.gateway.store_link.in_force import InForce
     from headgate.wire.fields import Buffer
 
 log = get_logger("headgate.gateway")
@@ -47,7 +47,7 @@ class AnswerSupport:
     The store, permission, refusals and slices, for every answer of a gateway.
 
     Args:
-        current: the store, table and settings in force.
+        in_force: the store, table and settings in force.
         slices: of the loop.
         threads: where the store is asked.
         trouble: returns why the store can't be read or changed now, or None.
@@ -55,12 +55,12 @@ class AnswerSupport:
 
     def __init__(
         self,
-        current: Current,
-        slices: Slices,
+        in_force: InForce,
+        slices: TimeSlices,
         threads: Threads,
         trouble: Callable[[], str | None],
     ) -> None:
-        self.current = current
+        self.in_force = in_force
         self.slices = slices
         self.on_thread = threads.run
         self._trouble = trouble
@@ -71,7 +71,7 @@ class AnswerSupport:
 
     def may_administer(self, principal: str) -> bool:
         """Whether a principal may read and change quotas."""
-        settings = self.current.settings
+        settings = self.in_force.settings
         return principal in settings.super_users or principal in settings.admin_principals
 
     def tell(self) -> None:
@@ -132,7 +132,7 @@ class AnswerSupport:
         ):
             return
         log.warning("refused", api=ask.plan.name, principal=f"User:{ask.principal}")
-        store = self.current.store
+        store = self.in_force.store
         if store is None:
             return
         subject, detail = attempted(ask)
@@ -146,18 +146,18 @@ class AnswerSupport:
 
     async def table(self) -> QuotaTable:
         """Return the store's quotas as of now; the last known ones while it doesn't answer."""
-        store = self.current.store
+        store = self.in_force.store
         if store is None or store.silent():
-            return self.current.table
+            return self.in_force.table
         try:
             async with asyncio.timeout(READ_S):  # its threads may all wait
                 return await self.on_thread(_in_time(READ_S, store.snapshot))
         except (StoreError, TimeoutError):
-            return self.current.table
+            return self.in_force.table
 
     async def history(self, entity: QuotaEntity, limit: int) -> list[HistoryEntry]:
         """Return an entity's latest changes, oldest first; none while the store doesn't answer."""
-        store = self.current.store
+        store = self.in_force.store
         if store is None or store.silent():
             return []
         read = partial(store.history, entity=entity, limit=limit)
@@ -169,7 +169,7 @@ class AnswerSupport:
 
     async def explained(self) -> QuotaTable:
         """Return the quotas in force: the store's, and the settings file's static defaults."""
-        return (await self.table()).with_static_defaults(static_defaults(self.current.settings))
+        return (await self.table()).with_static_defaults(static_defaults(self.in_force.settings))
 
     def no_store(self) -> ApiError:
         """Return why nothing can be changed: there is no store, or it isn't let in yet."""
@@ -186,7 +186,7 @@ class AnswerSupport:
         self, alterations: list[QuotaAlteration], *, validate_only: bool, who: str, tool: str
     ) -> list[AlterResult]:
         """Alter in the store. If the store fails, its error becomes the error of every entity."""
-        store = self.current.store
+        store = self.in_force.store
         if store is None:
             return await self._all_failed(alterations, self.no_store())
         try:

@@ -26,7 +26,7 @@ from headgate.wire.messages.delegation import USER, DescribedToken
 
 if TYPE_CHECKING:
     from headgate.config.security import ClientSecurity
-    from headgate.gateway.connection.link import Way
+    from headgate.gateway.connection.link import ListenerView
 
 log = get_logger("headgate.gateway")
 
@@ -64,7 +64,7 @@ class TokenOwners:
         found = self._owners.get(token_id)
         return None if found is None else found[0]
 
-    async def find(self, token_id: str, listener: Way) -> None:
+    async def find(self, token_id: str, listener: ListenerView) -> None:
         """
         Find a token's owner, if the broker tells.
 
@@ -94,7 +94,7 @@ class TokenOwners:
             **{t.token_id: (t.owner_name, t.expires_ms) for t in tokens if t.owner_type == USER},
         }
 
-    async def _ask(self, where: HostPort, listener: Way) -> None:
+    async def _ask(self, where: HostPort, listener: ListenerView) -> None:
         try:
             wait_s = self._asked_s.get(where, -self._interval_s) + self._interval_s
             await asyncio.sleep(max(0.0, wait_s - time.monotonic()))
@@ -116,7 +116,9 @@ class TokenOwners:
         else:
             self.learn(tokens, now_ms())
 
-    async def _describe(self, where: HostPort, listener: Way) -> tuple[DescribedToken, ...]:
+    async def _describe(
+        self, where: HostPort, listener: ListenerView
+    ) -> tuple[DescribedToken, ...]:
         """Log in on the client's listener: brokers describe tokens only after a login."""
         security, tls = await self._own(listener.name)
         protocol = SecurityProtocol.SASL_PLAINTEXT

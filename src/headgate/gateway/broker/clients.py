@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from headgate.clock import now_ms
 from headgate.errors import HeadgateError
-from headgate.gateway.connection.link import Link, Way
+from headgate.gateway.connection.link import Link, ListenerView
 from headgate.gateway.log import LogLimit, get_logger, tells_all
 from headgate.gateway.session.session import Session
 from headgate.gateway.session.state import SessionState
@@ -139,7 +139,7 @@ class Clients:
         try:
             if len(self._listeners) > 1:
                 self._make_room(listener)
-            await self._dialer.way(listener, link)
+            await self._dialer.connect(listener, link)
         except Exception as error:
             # Close it, whatever failed: a client without a broker would wait for ever.
             log.exception("the connection to a broker failed", broker=self._broker_id,
@@ -266,7 +266,7 @@ class Clients:
 
     def _count_close(
         self,
-        listener: Way,
+        listener: ListenerView,
         reason: str,
         client: str,
         detail: str,

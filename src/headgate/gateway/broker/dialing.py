@@ -119,7 +119,7 @@ class Dialer:
         self._hosts = hosts
         self.failed_at = float("-inf")
 
-    def way(self, listener: BrokerListener, link: Link) -> Coroutine[Any, Any, None]:
+    def connect(self, listener: BrokerListener, link: Link) -> Coroutine[Any, Any, None]:
         """Return what connects a link to the broker, or closes it on failure, in its task."""
         where = listener.upstream
         if where is None:

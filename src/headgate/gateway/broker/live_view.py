@@ -109,7 +109,7 @@ class Connected:
     Attributes:
         clients: by principal and client-id.
         client_ids: by principal.
-        drinkers: the clients charged to a quota-id, or connected from a limited address.
+        clients_by_quota_id: the clients charged to a quota-id, or connected from a limited address.
         held: quota-ids by which a client waits.
         connections, muted: by listener.
     """
@@ -118,7 +118,7 @@ class Connected:
         self.at_ms = at_ms
         self.clients: dict[Pair, _Client] = {}
         self.client_ids: dict[str, list[str]] = {}
-        self.drinkers: dict[QuotaId, list[Pair]] = {}
+        self.clients_by_quota_id: dict[QuotaId, list[Pair]] = {}
         self.held: set[QuotaId] = set()
         self.connections: Counter[str] = Counter()
         self.muted: Counter[str] = Counter()
@@ -162,7 +162,7 @@ def connected_steps(broker: Broker, now_ms: int) -> Work[Connected]:
         charged = set(_quota_ids(broker, pair, client.addresses))
         client.outlives(charged)
         for quota_id in charged | client.held.keys():
-            found.drinkers.setdefault(quota_id, []).append(pair)
+            found.clients_by_quota_id.setdefault(quota_id, []).append(pair)
         found.held.update(client.held)
         yield
     return found
@@ -306,7 +306,7 @@ def _everybody(broker: Broker, connected: Connected) -> Iterator[QuotaId | None]
     for key, manager in broker.rules.managers.by_key.items():
         for sensor in manager.sensors():
             yield QuotaId(key, (sensor.user_tag, sensor.client_tag))
-    for quota_id in connected.drinkers:
+    for quota_id in connected.clients_by_quota_id:
         yield quota_id if quota_id.key == CONNECTION else None
 
 
@@ -331,7 +331,7 @@ def _use(
     now_ms: int,
 ) -> Work[QuotaUse]:
     key, tags = quota_id
-    pairs = connected.drinkers.get(quota_id, ())
+    pairs = connected.clients_by_quota_id.get(quota_id, ())
     busiest: list[tuple[tuple[bool, int, int], Pair]] = []
     total = until_ms = 0
     for count, pair in enumerate(pairs, 1):

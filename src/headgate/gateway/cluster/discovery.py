@@ -22,8 +22,8 @@ from headgate.gateway.log import get_logger
 if TYPE_CHECKING:
     from headgate.gateway.background import Tasks
     from headgate.gateway.broker.broker import Broker
-    from headgate.gateway.cluster.listener_security import Ways
-    from headgate.gateway.store_link.in_force import Current
+    from headgate.gateway.cluster.listener_security import ListenerSecurity
+    from headgate.gateway.store_link.in_force import InForce
 
 log = get_logger("headgate.gateway")
 
@@ -38,16 +38,16 @@ class Discovery:
 
     Args:
         in_force: the settings.
-        ways: how brokers are asked.
+        security: how brokers are asked.
 
     Attributes:
         clusters: what each listener's upstream said last.
         unexposed: brokers without a port here.
     """
 
-    def __init__(self, in_force: Current, ways: Ways) -> None:
+    def __init__(self, in_force: InForce, security: ListenerSecurity) -> None:
         self._in_force = in_force
-        self._ways = ways
+        self._security = security
         self.clusters: dict[str, up.Cluster] = {}
         self.unexposed: set[int] = set()
 
@@ -62,8 +62,8 @@ class Discovery:
         settings = self._in_force.settings
         for listener in settings.listener_list:
             name = listener.name
-            security, tls = await self._ways.own(name)
-            bootstrap = self._ways.bootstrap(name)
+            security, tls = await self._security.own(name)
+            bootstrap = self._security.bootstrap(name)
             known = self.clusters.get(name)
             if known is not None:
                 bootstrap = [*bootstrap, *known.brokers.values()]
@@ -73,7 +73,7 @@ class Discovery:
                     security,
                     tls,
                     settings.for_listener(name).upstream_connect_timeout_ms,
-                    self._ways.own_setting(name),
+                    self._security.own_setting(name),
                 )
             except up.UpstreamError as error:
                 if first:
@@ -125,12 +125,12 @@ class Answering:
     Args:
         in_force: the settings; ``headgate.upstream.connect.timeout.ms`` is how long to wait.
         brokers: those fronted now.
-        ways: how they are asked.
+        security: how they are asked.
     """
 
-    in_force: Current
+    in_force: InForce
     brokers: Mapping[int, Broker]
-    ways: Ways
+    security: ListenerSecurity
 
     async def keep(self, tasks: Tasks) -> None:
         """Ask for as long as the gateway runs; ``tasks`` write down what goes wrong."""
@@ -163,9 +163,9 @@ class Answering:
         if where is None:
             return ""
         try:
-            security, tls = await self.ways.own(listener)
+            security, tls = await self.security.own(listener)
             timeout_ms = self.in_force.settings.for_listener(listener).upstream_connect_timeout_ms
-            setting = self.ways.own_setting(listener)
+            setting = self.security.own_setting(listener)
             await up.answers(where, security, tls, timeout_ms, setting)
         except HeadgateError as error:
             return str(error)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from headgate.config.security import ClientSecurity, Tls
     from headgate.config.settings import Settings
-    from headgate.gateway.store_link.in_force import Current
+    from headgate.gateway.store_link.in_force import InForce
 
 _SAID_OF_TLS: Final = (
     "enabled_protocols",
@@ -39,7 +39,7 @@ OWN_PROTOCOL: Final = "headgate.upstream.admin.security.protocol"
 CLIENTS_PROTOCOL: Final = "headgate.upstream.security.protocol"
 
 
-class Ways:
+class ListenerSecurity:
     """
     The protocol, credentials and TLS of each listener, on both sides.
 
@@ -53,7 +53,7 @@ class Ways:
 
     def __init__(
         self,
-        in_force: Current,
+        in_force: InForce,
         upstreams: Mapping[str, Sequence[HostPort]],
         admin: ClientSecurity | None,
         owner_of: Callable[[str], str | None],

@@ -21,10 +21,10 @@ from headgate.store.broker_rules import as_applied
 from headgate.throttle.registry import SENSORS_AT_ONCE
 
 if TYPE_CHECKING:
-    from headgate.gateway.background import OwnWork, Slices
+    from headgate.gateway.background import BackgroundWork, TimeSlices
     from headgate.gateway.broker.broker import Broker
     from headgate.gateway.charging.enforcement import Enforcement
-    from headgate.gateway.store_link.in_force import Current
+    from headgate.gateway.store_link.in_force import InForce
     from headgate.quota.key import QuotaKey
     from headgate.quota.table import QuotaTable
     from headgate.steps import Work
@@ -53,9 +53,9 @@ class QuotasInForce:
 
     def __init__(
         self,
-        in_force: Current,
+        in_force: InForce,
         brokers: Mapping[int, Broker],
-        work: OwnWork,
+        work: BackgroundWork,
         save_soon: Callable[[], None],
     ) -> None:
         self._in_force = in_force
@@ -88,7 +88,7 @@ class QuotasInForce:
         compare = delta.from_version != before.version or not self._seen_store
         self._seen_store = True
         self._in_force.coming = table
-        with self._work.watcher.watching():
+        with self._work.stall_meter.watching():
             waits = self._changes.take(table, before if compare else delta)
         if waits:
             self._work.tasks.spawn(self._changes.work())
@@ -196,7 +196,12 @@ AT_ONCE: Final = 8
 
 class QuotaChanges:
     """
-    Puts tables in force on every broker, one after the other.
+    Puts tables in force on every broker, one after the other, a few changes at a time.
+
+    One table from a store may change the quotas of thousands of clients that are being charged.
+    Between two slices each client is judged by its old quota or by its new one, and the journal has
+    each change where it took effect among the charges. A table counts as in force when all of its
+    changes are; one that comes meanwhile waits its turn.
 
     Args:
         slices: of the loop.
@@ -209,7 +214,7 @@ class QuotaChanges:
 
     def __init__(
         self,
-        slices: Slices,
+        slices: TimeSlices,
         brokers: Callable[[], Collection[Broker]],
         in_force: Callable[[QuotaTable, TableDelta], None],
         looks_up: Callable[[TableDelta], bool],

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from headgate.config.settings import Settings
     from headgate.gateway.broker.broker import Broker
     from headgate.gateway.cluster.discovery import Discovery
-    from headgate.gateway.cluster.listener_security import Ways
-    from headgate.gateway.store_link.in_force import Current
+    from headgate.gateway.cluster.listener_security import ListenerSecurity
+    from headgate.gateway.store_link.in_force import InForce
 
 log = get_logger("headgate.gateway")
 
@@ -40,7 +40,7 @@ class SharedListeners:
         in_force: the settings.
         brokers: those fronted now.
         discovery: knows which broker is the lowest.
-        ways: makes what the admin listener needs.
+        security: makes what the admin listener needs.
 
     Attributes:
         admin_address: where KIP-546's own calls are answered; None: nowhere.
@@ -48,12 +48,16 @@ class SharedListeners:
     """
 
     def __init__(
-        self, in_force: Current, brokers: Mapping[int, Broker], discovery: Discovery, ways: Ways
+        self,
+        in_force: InForce,
+        brokers: Mapping[int, Broker],
+        discovery: Discovery,
+        security: ListenerSecurity,
     ) -> None:
         self._in_force = in_force
         self._brokers = brokers
         self._discovery = discovery
-        self._ways = ways
+        self._security = security
         self.admin_address: tuple[str, int] | None = None
         self.bootstraps: list[BootstrapListener] = []
 
@@ -109,7 +113,7 @@ class SharedListeners:
                     "give a SASL listener in listeners too"
                 )
         # Towards the broker it uses the SASL listener's protocol, whatever its own towards clients.
-        self._ways.add(
+        self._security.add(
             Listener(endpoint.name, protocol, endpoint.address, endpoint.address),
             asked.name if asked else None,
         )
@@ -117,7 +121,7 @@ class SharedListeners:
             endpoint.name,
             asked.upstream if asked else None,
             {},
-            self._ways.parts(endpoint.name),
+            self._security.parts(endpoint.name),
             plans=admin_plans(),
         )
         try:

@@ -55,7 +55,7 @@ A broker answers within half a second by default (``fetch.max.wait.ms``). The li
 _NOWHERE: Final[Any] = None
 
 
-class Way(Protocol):
+class ListenerView(Protocol):
     """What a link, and requests made on its client's behalf, need of the client's listener."""
 
     name: str
@@ -121,7 +121,7 @@ class Link:
         on_ask: Callable[[Link, Ask | Rewrite], None],
         on_closed: Callable[[Link, str, str], None],
         refusals: Refusals | None = None,
-        listener: Way = _NOWHERE,
+        listener: ListenerView = _NOWHERE,
         address: str = "",
         opened_ms: int = 0,
     ) -> None:
@@ -363,7 +363,7 @@ class Link:
     def _have(self, go_on: Callable[..., None], *more: int) -> None:
         """Have the session go on in a callback that brings no bytes."""
         if self.closed is None:
-            with self._buffer.watcher.watching():
+            with self._buffer.stall_meter.watching():
                 go_on(now_ms(), *more)
                 self.settle()
 

@@ -24,7 +24,7 @@ from heapq import nsmallest
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from headgate.gateway.background import Watcher
+from headgate.gateway.background import StallMeter
 
 if TYPE_CHECKING:
     from headgate.steps import Work
@@ -241,16 +241,16 @@ class ReadBuffer:
 
     Args:
         pool_bytes: ``queued.max.request.bytes``.
-        watcher: measures large reads.
+        stall_meter: measures large reads.
 
     Memory that a write still needs is lent to it and comes back when the write is done. New
     memory for each write would cost as much as the relaying (page faults).
     """
 
-    __slots__ = ("_size", "_spare", "memory", "pool", "small", "view", "watcher")
+    __slots__ = ("_size", "_spare", "memory", "pool", "small", "stall_meter", "view")
 
-    def __init__(self, pool_bytes: int = 1 << 27, watcher: Watcher | None = None) -> None:
-        self.watcher = watcher or Watcher()
+    def __init__(self, pool_bytes: int = 1 << 27, stall_meter: StallMeter | None = None) -> None:
+        self.stall_meter = stall_meter or StallMeter()
         self.pool = Pool(pool_bytes, self._narrow)
         self._spare: list[bytearray] = []
         self._size = READ_BUFFER_BYTES

@@ -305,7 +305,7 @@ class ClientSide(_Side):
         if started:
             session.account_client(_perf_ns() - started)
         if watched:
-            self.buffer.watcher.note(_cpu_ns() - watched)
+            self.buffer.stall_meter.note(_cpu_ns() - watched)
 
     def pause_writing(self) -> None:
         """This side is full: the other one isn't read."""
@@ -350,7 +350,7 @@ class BrokerSide(_Side):
         if started:
             session.account_broker(_perf_ns() - started, now_ms)
         if watched:
-            self.buffer.watcher.note(_cpu_ns() - watched)
+            self.buffer.stall_meter.note(_cpu_ns() - watched)
 
     def pause_writing(self) -> None:
         """This side is full: the other one isn't read."""

@@ -54,7 +54,7 @@ def boot_id() -> str:
         return ""
 
 
-class Instance:
+class WorkerName:
     """
     One worker's name, held while it lives.
 

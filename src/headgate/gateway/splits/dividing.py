@@ -5,7 +5,7 @@ Every period each ``bps`` quota is divided by the demand that the period showed 
 split that isn't renewed expires: quota / brokers is in force then, and until one has come. One
 ``Splitter`` does this wherever splits are computed: in a process for its own brokers (``local``),
 and in a supervisor for its workers' (``supervised``). What was divided is put in force by
-``parts_of_quotas``, whoever divided it.
+``parts_of_quotas`` in either case, and for splits from a topic.
 
 A broker that nobody looked at in a period keeps its part, since other processes front it, or its
 worker hangs: its last split until that expires, and quota / brokers after that. This amount is

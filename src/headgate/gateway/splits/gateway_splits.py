@@ -17,10 +17,10 @@ from headgate.gateway.splits.supervised import WorkersPart
 from headgate.gateway.usage_journal import topic_config
 
 if TYPE_CHECKING:
-    from headgate.gateway.background import OwnWork
+    from headgate.gateway.background import BackgroundWork
     from headgate.gateway.broker.broker import Broker
     from headgate.gateway.charging.managers import Managers
-    from headgate.gateway.store_link.in_force import Current
+    from headgate.gateway.store_link.in_force import InForce
     from headgate.usage.splits import Split
 
 
@@ -38,10 +38,10 @@ class GatewaySplits:
 
     def __init__(
         self,
-        in_force: Current,
+        in_force: InForce,
         brokers: Mapping[int, Broker],
         broker_ids: Callable[[], list[int]],
-        work: OwnWork,
+        work: BackgroundWork,
         *,
         supervised: bool,
     ) -> None:

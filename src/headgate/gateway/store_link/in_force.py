@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Current:
+class InForce:
     """
     What is in force now.
 

@@ -18,7 +18,7 @@ from headgate.store.deadline import patient
 
 if TYPE_CHECKING:
     from headgate.gateway.background import Tasks, Threads
-    from headgate.gateway.store_link.in_force import Current
+    from headgate.gateway.store_link.in_force import InForce
     from headgate.quota.table import QuotaTable, TableDelta
     from headgate.store.watched import QuotaStore
 
@@ -37,7 +37,7 @@ Reopen = Callable[[], "QuotaStore"]
 BrokersChanged = Callable[[Mapping[str, Mapping[str, str]]], None]
 
 
-class KeptStore:
+class StoreLink:
     """
     The store that a gateway uses, and the snapshot of it.
 
@@ -59,7 +59,7 @@ class KeptStore:
 
     def __init__(
         self,
-        in_force: Current,
+        in_force: InForce,
         tasks: Tasks,
         threads: Threads,
         trouble: Callable[[], str | None],
