@@ -58,7 +58,7 @@ WAYS: Final = (
             Step(("pass it on to the", "broker, wait"), "gateway.session"),
             Step(("charge it when its", "answer comes"), "gateway.charging"),
             Step(("compute the", "throttle time"), "throttle"),
-            Step(("record the charge", "as an event"), "gateway.usage"),
+            Step(("record the charge", "as an event"), "usage"),
             Step(("write the time into", "the answer"), "wire"),
             Step(("send the answer,", "mute the client"), "gateway.session"),
         ),
