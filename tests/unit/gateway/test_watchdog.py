@@ -122,7 +122,7 @@ async def test_a_fleet_counts_what_it_lost_and_why() -> None:
     ours, theirs = socket_pair()
     await fleet.start(1, ours)
     await one.pipe.open(theirs)
-    watch = asyncio.ensure_future(fleet.until_hung(1, 0.1))
+    watch = asyncio.ensure_future(until_hung(fleet._pipes[1], 0.1))
     await one.heard(2)
     one.late = None
     assert await watch

@@ -91,15 +91,6 @@ class Fleet:
         self._pipes[broker] = pipe
         await pipe.open(sock)
 
-    async def until_hung(self, broker: int, timeout_s: float) -> bool:
-        """
-        Wait until a worker hangs: until it hasn't answered for ``timeout_s`` seconds.
-
-        Returns:
-            False: it has gone before.
-        """
-        return await until_hung(self._pipes[broker], timeout_s)
-
     async def until_stuck(
         self,
         broker: int,

@@ -12,8 +12,8 @@ its worker hangs, is starting, or belongs to another gateway: its part is kept b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -34,23 +34,9 @@ log = get_logger("headgate.supervisor")
 
 OBSERVE: Final = "observe"
 ASSIGN: Final = "assign"
-T = TypeVar("T")
 _OBSERVED: Final = msgspec.msgpack.Decoder(WorkerObservation)
 _NOTHING: Final = msgspec.msgpack.Decoder(None)
 _ASSIGNED: Final = msgspec.msgpack.Decoder(Assigned)
-
-
-class AskAll(Protocol):
-    """Asks all workers at once; returns the answers by broker."""
-
-    async def __call__(
-        self,
-        question: str,
-        decoder: msgspec.msgpack.Decoder[T],
-        bodies: Mapping[int, bytes] | None = None,
-        /,
-    ) -> dict[int, T]:
-        """See ``Fleet.ask``."""
 
 
 class SupervisedSplits:
@@ -63,7 +49,12 @@ class SupervisedSplits:
         clock_ms: epoch ms.
     """
 
-    def __init__(self, ask: AskAll, period_ms: int, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        ask: Callable[..., Awaitable[dict[int, Any]]],
+        period_ms: int,
+        clock_ms: Callable[[], int],
+    ) -> None:
         self._ask = ask
         self._period_s = period_ms / 1000
         self._clock_ms = clock_ms
