@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from headgate.errors import ConfigError
-from headgate.gateway.broker import broker, listener
+from headgate.gateway.broker import broker, dialing
 from headgate.gateway.broker import clients as broker_clients
 from headgate.gateway.charging import fetch_gate, fetch_hold, headroom, lanes
-from headgate.gateway.cluster import ways
-from headgate.gateway.connection import link, timers, transports
+from headgate.gateway.cluster import listener_security
+from headgate.gateway.connection import link, transports
 from headgate.gateway.session import (
     answer_reader,
     fetch,
@@ -277,17 +277,17 @@ def reload_closes_connections_over_tls(patch: Patch) -> None:
 
 
 def reload_keeps_the_certificate(patch: Patch) -> None:
-    whole = listener.BrokerListener.take
+    whole = dialing.BrokerListener.take
 
     def take(self: Any, parts: Any) -> None:
         whole(self, parts._replace(server_tls=getattr(self, "server_tls", parts.server_tls)))
 
-    patch.setattr(listener.BrokerListener, "take", take)
+    patch.setattr(dialing.BrokerListener, "take", take)
 
 
 def broken_key_store_put_in_force(patch: Patch) -> None:
     """The settings that can be used are in force, and TLS without a certificate isn't TLS."""
-    whole = ways.Ways._made
+    whole = listener_security.ListenerSecurity._made
     before: dict[str, Any] = {}
 
     def made(self: Any, name: str, *given: Any) -> Any:
@@ -298,7 +298,7 @@ def broken_key_store_put_in_force(patch: Patch) -> None:
             found = before[name]._replace(server_tls=bare)
         return found
 
-    patch.setattr(ways.Ways, "_made", made)
+    patch.setattr(listener_security.ListenerSecurity, "_made", made)
 
 
 def failed_handshake_keeps_its_slot(patch: Patch) -> None:
@@ -336,7 +336,7 @@ def way_to_the_broker_stays_open_over_tls(patch: Patch) -> None:
 
 def closed_connection_keeps_its_timers(patch: Patch) -> None:
     """As it was: a muted client that hung up was kept until its mute would have ended."""
-    patch.setattr(timers.Timers, "close", lambda self: None)
+    patch.setattr(link.Timers, "close", lambda self: None)
 
 
 def _handler(patch: Patch, before: Any, after: Any) -> None:
