@@ -23,9 +23,8 @@ from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.journal import starts_in
 from headgate.pipeline.sources.pieces import FilePiece, pieces_of
 from headgate.pipeline.sources.rotation import Input, RolledFiles
-from headgate.pipeline.workers.emit import EmitActivity, EmitRequests
+from headgate.pipeline.workers.emit import EmitActivity, EmitRequests, RequestsOfMessages
 from headgate.pipeline.workers.log_reader import ReadOptions
-from headgate.pipeline.workers.messages import RequestsOfMessages
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.quota.table import QuotaTable

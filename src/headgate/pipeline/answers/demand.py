@@ -27,9 +27,8 @@ from headgate.pipeline.answers.advice import BYTES
 from headgate.pipeline.frames import spread, together
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.table import make_table
-from headgate.pipeline.workers.emit import EmitRequests
+from headgate.pipeline.workers.emit import EmitRequests, refuse_again
 from headgate.pipeline.workers.log_reader import ReadOptions
-from headgate.pipeline.workers.order import refuse_again
 from headgate.quota.entity import quota_id
 
 MOST_CHARGES: Final = 100_000

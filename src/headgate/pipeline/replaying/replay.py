@@ -29,8 +29,8 @@ from headgate.pipeline.replaying.packed_format import (
 from headgate.pipeline.replaying.packer import NEEDED, PackLogs, PackRequests
 from headgate.pipeline.replaying.sensor_group import SensorGroup
 from headgate.pipeline.table import quoted, sums
+from headgate.pipeline.workers.emit import refuse_again
 from headgate.pipeline.workers.log_reader import ReadOptions
-from headgate.pipeline.workers.order import refuse_again
 from headgate.quota.table import QuotaTable
 
 if TYPE_CHECKING:
