@@ -3,6 +3,7 @@ Answers to operators' questions: each is a function of Spark frames.
 
 - ``usage``: who used what, by second, hour and day.
 - ``effective``: which quota applied to which client; quotas that matched no client.
+- ``replay``: what Kafka's sensors would have decided for each request.
 - ``what_if``: the same requests under other quotas.
 - ``demand``: what throttled clients want, and how they'd fare in a closed loop.
 - ``bounds``: what a plan's throttling is at least and at most, where limits overlap.

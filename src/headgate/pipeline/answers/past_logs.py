@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from headgate.live.past import Past
 from headgate.pipeline.logs.line_parser import BadLine
-from headgate.pipeline.replaying.packer import emptied
+from headgate.pipeline.replaying.charges import emptied
 from headgate.pipeline.sources.chunks import read_lines
 from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.workers.log_reader import ReadOptions, RequestsOfLogs

@@ -45,6 +45,7 @@ from headgate.pipeline.answers.in_force import (
     without_own,
 )
 from headgate.pipeline.answers.proposals import Sharers, propose
+from headgate.pipeline.answers.replay import replay_packed
 from headgate.pipeline.answers.trial import (
     CURRENT,
     Fares,
@@ -58,9 +59,8 @@ from headgate.pipeline.answers.usage import DAY_MS, usage
 from headgate.pipeline.answers.what_if import options_of
 from headgate.pipeline.frames import SUMMED
 from headgate.pipeline.quotas import KEY_OF_TYPE, Quotas
+from headgate.pipeline.replaying.charges import NEEDED
 from headgate.pipeline.replaying.packed_format import PackOptions
-from headgate.pipeline.replaying.packer import NEEDED
-from headgate.pipeline.replaying.replay import replay_packed
 from headgate.pipeline.table import frame_of, in_order, largest, percentile, sums
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity

@@ -15,8 +15,15 @@ from typing import Any, Final
 import numpy as np
 
 from headgate.kernel.codes import OP_NO_CHECK, OP_UNRECORD
-from headgate.pipeline.replaying.events import Events, Numbers
-from headgate.pipeline.replaying.packed_format import BOTH, BUCKETS, LAYERS, USER, GroupKind
+from headgate.pipeline.replaying.packed_format import (
+    BOTH,
+    BUCKETS,
+    LAYERS,
+    USER,
+    Events,
+    GroupKind,
+    Numbers,
+)
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.throttle.shares import PERIOD_MS, SharesQuotaManager
