@@ -24,7 +24,7 @@ from headgate.demand.forecast import Span, forecast, infer
 from headgate.demand.rhythm import Charge
 from headgate.pipeline import schema
 from headgate.pipeline.answers.advice import BYTES
-from headgate.pipeline.frames import spread, together
+from headgate.pipeline.frames import sorted_by_key, spread
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.table import make_table
 from headgate.pipeline.workers.emit import EmitRequests, refuse_again
@@ -267,7 +267,7 @@ def demand(
 
     def transform(requests: DataFrame) -> DataFrame:
         asked = charged(requests).mapInArrow(assign, _ASKED.struct)
-        ordered = together(asked, _WHOSE, ("record_ms", "file", "seq"))
+        ordered = sorted_by_key(asked, _WHOSE, ("record_ms", "file", "seq"))
         names = tuple(plan.name for plan in plans)
         return ordered.mapInArrow(Foretell(names, num_samples, window_ms), schema.DEMAND.struct)
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from headgate.pipeline import schema
-from headgate.pipeline.frames import spread, together
+from headgate.pipeline.frames import sorted_by_key, spread
 from headgate.pipeline.replaying.charges import NEEDED
 from headgate.pipeline.replaying.packed_format import CARRIED, ORDER, PACKED, PackOptions
 from headgate.pipeline.replaying.packer import PackRequests
@@ -63,7 +63,7 @@ def replay_packed(
 
     def transform(packed: DataFrame) -> DataFrame:
         bundles = packed.where(F.col("kind").isin("chunk", "plain"))
-        ordered = together(bundles, ORDER[:1], ORDER[1:])
+        ordered = sorted_by_key(bundles, ORDER[:1], ORDER[1:])
         if not options.rows:
             return ordered.mapInArrow(ReplayPacked(options), SUMS.struct)
         carried = [

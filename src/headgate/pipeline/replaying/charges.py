@@ -51,7 +51,7 @@ _INSIDE: Final = {
 }
 
 
-def opened(table: Any) -> Any:
+def with_recorded_columns(table: Any) -> Any:
     """
     Return a table of REQUESTS' columns with the fields of ``recorded`` as columns of their own.
 
@@ -62,7 +62,7 @@ def opened(table: Any) -> Any:
     """
     if "recorded" not in table.schema.names:
         return table
-    recorded = joined(table["recorded"])
+    recorded = one_chunk(table["recorded"])
     if recorded.null_count < len(recorded):
         for name, field in zip(recorded.type.names, recorded.flatten(), strict=True):
             table = table.append_column(_INSIDE[name], field)
@@ -74,7 +74,7 @@ def replayable(table: Any, *, own: bool = True) -> Any:
     Say which charges a sensor is fed with, as a NumPy array.
 
     Args:
-        table: as ``opened`` gives it.
+        table: as ``with_recorded_columns`` gives it.
         own: under a journal's own limits; else under others.
     """
     charged = array_of(table["is_charged"], False).astype(np.bool_, copy=False)
@@ -117,7 +117,7 @@ def _of_journal(table: Any, *, own: bool) -> Any:
     return known & said
 
 
-def emptied(table: Any) -> Any:
+def throttled_fetches(table: Any) -> Any:
     """
     Say which rows are fetches that a broker throttled, as a NumPy array.
 
@@ -148,7 +148,7 @@ def ops_and_amounts(table: Any) -> tuple[Any, Any]:
         op = np.where(is_in(table["event"], ("strict",)), OP_STRICT, op).astype(np.uint8)
     if "asked" in names and table["asked"].null_count < table.num_rows:
         amount = np.where(valid(table["asked"]), array_of(table["asked"], 0.0), amount)
-    taken = emptied(table)
+    taken = throttled_fetches(table)
     if taken.any():
         op = np.where(taken, OP_NO_CHECK, 0 if op is None else op).astype(np.uint8)
     if op is not None:
@@ -157,7 +157,7 @@ def ops_and_amounts(table: Any) -> tuple[Any, Any]:
     return op, amount
 
 
-def told_ms_of(table: Any) -> Any:
+def recorded_throttle_ms(table: Any) -> Any:
     """Return the throttle time of each charge's own quota, as logged or journalled."""
     name = "decided_throttle_time_ms"
     if name not in table.schema.names or table[name].null_count == table.num_rows:
@@ -172,7 +172,7 @@ _NARROW: Final = 64
 
 def codes_of(column: Any) -> tuple[Any, list[Any]]:
     """Return (code per row, what each code stands for); None is a value like others."""
-    column = joined(column)
+    column = one_chunk(column)
     if column.null_count == len(column):
         return np.zeros(len(column), np.int32), [None]
     if not column.null_count and pa.types.is_integer(column.type):
@@ -189,7 +189,7 @@ def codes_of(column: Any) -> tuple[Any, list[Any]]:
     return codes, [*names, None]
 
 
-def joined(column: Any) -> Any:
+def one_chunk(column: Any) -> Any:
     """Return a column in one piece, with one dictionary."""
     if not isinstance(column, pa.ChunkedArray):
         return column
@@ -211,7 +211,7 @@ def is_in(column: Any, values: tuple[str, ...]) -> Any:
 
 def array_of(column: Any, null: Any = None) -> Any:
     """Return a column as a NumPy array; nulls become ``null``."""
-    column = joined(column)
+    column = one_chunk(column)
     if null is not None and column.null_count == len(column):
         return np.full(len(column), null)
     if null is not None and column.null_count:
@@ -221,4 +221,4 @@ def array_of(column: Any, null: Any = None) -> Any:
 
 def valid(column: Any) -> Any:
     """Say which rows aren't null, as a NumPy array."""
-    return pc.is_valid(joined(column)).to_numpy(zero_copy_only=False)
+    return pc.is_valid(one_chunk(column)).to_numpy(zero_copy_only=False)

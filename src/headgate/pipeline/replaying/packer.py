@@ -24,12 +24,12 @@ from headgate.pipeline.replaying.charges import (
     NEEDED,
     array_of,
     is_in,
-    joined,
-    opened,
+    one_chunk,
     ops_and_amounts,
+    recorded_throttle_ms,
     replayable,
-    told_ms_of,
     valid,
+    with_recorded_columns,
 )
 from headgate.pipeline.replaying.packed_format import (
     CARRIED,
@@ -146,7 +146,7 @@ class Packer:
                 table = table.filter(pa.array(is_row))
         if not table.num_rows:
             return
-        table = opened(table)
+        table = with_recorded_columns(table)
         can = replayable(table, own=self.options.own)
         if not can.all():
             if self.options.rows:
@@ -179,12 +179,12 @@ class Packer:
                 more = no_sums(len(self._index) - len(self._sums))
                 self._sums = np.concatenate([self._sums, more])
             bytes_ = array_of(table["bytes_charged"], 0).astype(np.int64, copy=False)
-            told = told_ms_of(table)
+            told = recorded_throttle_ms(table)
             ones = array_of(table["is_request"], True) if "is_request" in names else None
             if ones is not None:
                 ones = None if ones.all() else ones.astype(np.bool_)
             add_up(self._sums, charge, t, bytes_, told if told.any() else None, ones)
-        files = joined(table["file"]) if "file" in names else None
+        files = one_chunk(table["file"]) if "file" in names else None
         rows = table.select(_carried(names, SENT)) if self.options.rows else None
         self._gathered.append(Gathered(charge, t, amount, op, pos, files, rows))
         self._count += table.num_rows
@@ -318,7 +318,7 @@ def _sent(parts: list[Any]) -> Any:
     held = [n for n in rows.column_names if n.startswith(CARRIED) or rows[n].null_count < len(rows)]
     rows = rows.select(held)
     for at, field in enumerate(rows.schema):
-        column = joined(rows[field.name])
+        column = one_chunk(rows[field.name])
         # Each bundle carries its columns' dictionaries whole.
         if pa.types.is_dictionary(field.type) and len(column.dictionary) > MOST_NAMES:
             rows = rows.set_column(at, field.name, column.cast(field.type.value_type))

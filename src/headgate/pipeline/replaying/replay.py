@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replaying.charges import emptied, is_in, joined
+from headgate.pipeline.replaying.charges import is_in, one_chunk, throttled_fetches
 from headgate.pipeline.replaying.packed_format import (
     ABSENT,
     CARRIED,
@@ -286,7 +286,7 @@ def _replayed(table: Any, who: dict[str, Any], throttle: Any) -> Iterator[Any]:
     table = pa.table(columns)
     can = np.zeros(n, np.bool_)
     if throttle is not None:  # that a limit moved isn't a request
-        can = ~emptied(table) & ~is_in(table["event"], ("bound",))
+        can = ~throttled_fetches(table) & ~is_in(table["event"], ("bound",))
     ours = pa.nulls(n, pa.int64()) if throttle is None else pa.array(throttle, mask=~can)
     columns |= {
         "logged_throttle_time_ms": pc.coalesce(
@@ -297,7 +297,7 @@ def _replayed(table: Any, who: dict[str, Any], throttle: Any) -> Iterator[Any]:
     }
     found = schema.REPLAY.table(n, columns)
     for name in sorted(others, key=lambda each: int(each.removeprefix(CARRIED))):
-        found = found.append_column(name, joined(others[name]))
+        found = found.append_column(name, one_chunk(others[name]))
     yield from found.to_batches()
 
 
