@@ -24,7 +24,7 @@ Layers, the lowest first: a module imports only from lines above its own.
 - ``run``: a command's run: progress, tables, figures of the closing table.
 - ``library``: the answers as functions on DataFrames; the data source of requests.
 - ``growing``: the same answers of an input that grows.
-- ``class_data``, ``session``: what makes Spark's start quicker, and the start.
+- ``session``: Spark's start, and what makes it quicker.
 - ``sail``: the start of Sail, which runs the same queries without a JVM.
 - ``bundled``: a small log and quotas that come with the package.
 """

@@ -83,7 +83,7 @@ def emit_activity(spark: SparkSession, options: ReadOptions) -> DataFrame:
     return spread(spark, options.pieces).mapInArrow(EmitActivity(options), EMITTED_ACTIVITY.struct)
 
 
-def together(rows: DataFrame, keys: Sequence[str], order: Sequence[str]) -> DataFrame:
+def sorted_by_key(rows: DataFrame, keys: Sequence[str], order: Sequence[str]) -> DataFrame:
     """
     Bring rows of the same keys together, in order, for a ``mapInArrow`` function.
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headgate.pipeline.answers.what_if import NamePlans
 from headgate.pipeline.quotas import Quotas, load
 from headgate.pipeline.replaying.packed_format import ORDER, PackOptions
-from headgate.pipeline.replaying.packer import PackLogs, PackRequests
+from headgate.pipeline.replaying.packer import PackRequests
 from headgate.pipeline.replaying.replay import ReplayPacked
 from headgate.pipeline.schema import REPLAY, REQUESTS
 from headgate.pipeline.sources.files import find_files
@@ -256,7 +256,7 @@ def test_replay_of_a_real_log_is_as_near_as_kafkas_own_classes(
     pieces = pieces_of(find_files([str(DATA / f"{sample}.log.gz")]), broker_id=1)
     options = PackOptions((load(str(DATA / f"{sample}.quotas.json")),))
     ids = pa.RecordBatch.from_pydict({"id": [0]})
-    packed = list(PackLogs(ReadOptions(tuple(pieces)), options)(iter([ids])))
+    packed = list(PackRequests(options, ReadOptions(tuple(pieces)))(iter([ids])))
     table = pa.Table.from_batches(ReplayPacked(options)(iter(shuffled(packed, 5))))
     assert table.num_rows == {"public": 31356, "precise": 2401}[sample]
     rows = [

@@ -50,7 +50,7 @@ from headgate.pipeline.sources.pieces import pieces_of
 from headgate.pipeline.sources.quality import Note
 from headgate.pipeline.spark_versions import BOUNDED_STREAM, DATA_SOURCE
 from headgate.pipeline.tables.publish import refuse_other_layout
-from headgate.pipeline.workers.messages import LineOptions
+from headgate.pipeline.workers.emit import LineOptions
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def _write_topics(on: Opened, activity: DataFrame | None) -> DataFrame:
     run.write(by_topic, schema.USAGE_BY_TOPIC, words="adding up by topic")
     written = run.read(schema.USAGE_BY_TOPIC)
     for table in (schema.USAGE_BY_TOPIC_HOUR, schema.USAGE_BY_TOPIC_DAY):
-        run.write(written.transform(usage.by_topic_period(table)), table)
+        run.write(written.transform(usage.by_period(table)), table)
     topic, bytes_ = F.col("topic"), F.col("bytes")
     parts = {"framing": F.when(topic == "", bytes_), "unknown": F.when(topic.isNull(), bytes_)}
     found = run.read(schema.USAGE_BY_TOPIC_DAY).agg(*sums(**parts)).first()

@@ -6,7 +6,6 @@ and gives each chart as a table too.
 
 - ``delta``: the files of a Delta table.
 - ``tables``: a run's tables, as much of them as the page needs.
-- ``demand``: what throttled quota-ids want, and how they'd fare in a closed loop.
 - ``sections``, ``model``: what the page shows: the smaller tables summed up, and all its figures.
 - ``what_to_do``: what the page says first.
 - ``charts``, ``topics``: what is drawn; who uses which topic.
