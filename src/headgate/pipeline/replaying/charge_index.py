@@ -376,9 +376,23 @@ def _shelf(options: bytes) -> list[ChargeIndex]:
     return []
 
 
-def index_of(options: PackOptions) -> ChargeIndex:
-    """Return this worker's index for such options, with the charges that earlier tasks met."""
-    shelf = _shelf(hashlib.sha256(pickle.dumps(options)).digest())
-    if not shelf or len(shelf[0]) > MAX_KNOWN:
-        shelf[:] = [ChargeIndex(options)]
-    return shelf[0]
+def take_index(options: PackOptions) -> ChargeIndex:
+    """
+    Return an index for such options, with the charges that this process's earlier tasks met.
+
+    It is the caller's alone until `leave_index`: Sail runs tasks at once, as threads.
+    """
+    try:
+        return _shelf(_name_of(options)).pop()
+    except IndexError:
+        return ChargeIndex(options)
+
+
+def leave_index(index: ChargeIndex) -> None:
+    """Leave an index to the next task, unless it has become large."""
+    if len(index) <= MAX_KNOWN:
+        _shelf(_name_of(index.options))[:] = [index]
+
+
+def _name_of(options: PackOptions) -> bytes:
+    return hashlib.sha256(pickle.dumps(options)).digest()

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.pipeline import schema
-from headgate.pipeline.replaying.charge_index import MAX_KNOWN, index_of
+from headgate.pipeline.replaying.charge_index import MAX_KNOWN, leave_index, take_index
 from headgate.pipeline.replaying.packed_format import (
     CARRIED,
     LOGGED,
@@ -230,7 +230,7 @@ class PackLogs:
             table = read_row_group(piece, needed)
             yield from packer.add(table)
             yield stat_of(PACKED, piece, table)
-        yield from packer.flush()
+        yield from packer.end()
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class PackRequests:
         packer = Packer(self.options)
         for table in gathered(batches, TOGETHER):
             yield from packer.add(table)
-        yield from packer.flush()
+        yield from packer.end()
 
 
 class Packer:
@@ -257,7 +257,7 @@ class Packer:
 
     def __init__(self, options: PackOptions) -> None:
         self.options = options
-        self._index = index_of(options)
+        self._index = take_index(options)
         self._gathered: list[Gathered] = []
         self._count = 0
         self._sums = np.empty((0, len(LOGGED)), np.int64)
@@ -326,7 +326,12 @@ class Packer:
         self._sums = np.empty((0, len(LOGGED)), np.int64)
         yield packed_rows_of(index, gathered, sums, self.options)
         if len(index) > MAX_KNOWN:
-            self._index = index_of(self.options)
+            self._index = take_index(self.options)
+
+    def end(self) -> Iterator[Any]:
+        """Yield a row per bundle of what is left; nothing is added any more."""
+        yield from self.flush()
+        leave_index(self._index)
 
 
 def _carried(have: Sequence[str], names: Sequence[str]) -> list[str]:
