@@ -221,7 +221,7 @@ class ArrowStruct(StructType):
     @classmethod
     def typeName(cls) -> str:
         """Return the name that every row's type has."""
-        return StructType.typeName()
+        return "struct"
 
     def __arrow_c_schema__(self) -> Any:
         """Return the Arrow schema; comments stand where PySpark puts them."""
