@@ -174,6 +174,8 @@ def _refuse_modes(arguments: argparse.Namespace) -> None:
             "--incremental and --follow know a log by its first request, under any name, and read "
             "it once: leave out --copies count"
         )
+    if getattr(arguments, "by_topic", False):
+        raise BadUsage("--by-topic reads whole logs: leave out --incremental and --follow")
 
 
 def _told(on: Opened, answer: Answer) -> Tables:

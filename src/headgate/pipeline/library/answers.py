@@ -102,7 +102,8 @@ def effective(requests: DataFrame, quotas: QuotasGiven) -> DataFrame:
     Raises:
         BadArgument: the frame holds no requests, or the quotas can't be read.
     """
-    return activity(requests).transform(explained.effective(quotas_of(quotas)))
+    found = activity(requests).transform(explained.effective(quotas_of(quotas)))
+    return schema.EFFECTIVE.select_timed(found)
 
 
 @own_words

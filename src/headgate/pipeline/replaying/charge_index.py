@@ -461,19 +461,32 @@ class ChargeIndex:
             found = self._with[quota_type] = [p for p in plans if p[1].configures(quota_type)]
         return found
 
+    @classmethod
+    def take(cls, options: PackOptions) -> ChargeIndex:
+        """
+        Return an index for such options, with the charges that this process's earlier tasks met.
+
+        It is the caller's alone until `leave`: Sail runs tasks at once, as threads.
+        """
+        try:
+            return _left(_name_of(options)).pop()
+        except IndexError:
+            return cls(options)
+
+    def leave(self) -> None:
+        """Leave the index to the next task, unless it has become large."""
+        if len(self) <= MAX_KNOWN:
+            _left(_name_of(self.options))[:] = [self]
+
 
 def _share(user: str, client_id: str) -> int:
     return zlib.crc32(f"{user}\x1f{client_id}".encode()) % SHARES
 
 
 @functools.lru_cache(maxsize=2)
-def _shelf(options: bytes) -> list[ChargeIndex]:
+def _left(options: bytes) -> list[ChargeIndex]:
     return []
 
 
-def index_of(options: PackOptions) -> ChargeIndex:
-    """Return this worker's index for such options, with the charges that earlier tasks met."""
-    shelf = _shelf(hashlib.sha256(pickle.dumps(options)).digest())
-    if not shelf or len(shelf[0]) > MAX_KNOWN:
-        shelf[:] = [ChargeIndex(options)]
-    return shelf[0]
+def _name_of(options: PackOptions) -> bytes:
+    return hashlib.sha256(pickle.dumps(options)).digest()

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from headgate.pipeline import schema
 from headgate.pipeline.emitted import EMITTED_REQUESTS
-from headgate.pipeline.replaying.charge_index import MAX_KNOWN, ChargeIndex, index_of
+from headgate.pipeline.replaying.charge_index import MAX_KNOWN, ChargeIndex
 from headgate.pipeline.replaying.charges import (
     NEEDED,
     array_of,
@@ -86,7 +86,7 @@ class PackRequests:
         packer = Packer(self.options)
         for table in self._tables(batches):
             yield from packer.add(table)
-        yield from packer.flush()
+        yield from packer.end()
 
     def _tables(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the rows as tables; a row group of a table as it is, dictionaries and all."""
@@ -130,7 +130,7 @@ class Packer:
 
     def __init__(self, options: PackOptions) -> None:
         self.options = options
-        self._index = index_of(options)
+        self._index = ChargeIndex.take(options)
         self._gathered: list[Gathered] = []
         self._count = 0
         self._sums = np.empty((0, len(LOGGED)), np.int64)
@@ -199,7 +199,12 @@ class Packer:
         self._sums = np.empty((0, len(LOGGED)), np.int64)
         yield packed_rows_of(index, gathered, sums, self.options)
         if len(index) > MAX_KNOWN:
-            self._index = index_of(self.options)
+            self._index = ChargeIndex.take(self.options)
+
+    def end(self) -> Iterator[Any]:
+        """Yield a row per bundle of what is left; nothing is added any more."""
+        yield from self.flush()
+        self._index.leave()
 
 
 def _carried(have: Sequence[str], names: Sequence[str]) -> list[str]:
