@@ -23,7 +23,6 @@ from headgate.gateway.charging.journal import Journal
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.commands import Continue
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
     CONSUMER,
@@ -136,7 +135,7 @@ class Client:
 
     def __init__(self, rules: Enforcement, principal: str) -> None:
         self.principal = principal
-        self.session = Session(SessionState(rules, Known(principal)), PLANS, None)  # type: ignore[arg-type]
+        self.session = Session(rules, Known(principal), PLANS, None)  # type: ignore[arg-type]
         self.upstream = Upstream()
         self.outgoing = b""
         self.stalled = False
@@ -159,7 +158,7 @@ class Book(Journal):
             assert again == decision, f"{quota_type} of {who}: {decision}, decided again {again}"
         if quota_type == "producer_byte_rate":
             self.charged[who] += int(amount)
-        client = next((c for c in machine.clients if c.session.state is session), None)
+        client = next((c for c in machine.clients if c.session is session), None)
         if client is None or not told or context.headroom is None or session.closed is not None:
             return
         if decision[0] > 0:
@@ -226,7 +225,7 @@ class Gateway(RuleBasedStateMachine):
             for correlation in new:
                 for last, until in client.muted:
                     assert correlation <= last, f"{correlation} passed, muted until {until}"
-            assert session.state.closed is None, session.state.closed
+            assert session.closed is None, session.closed
 
     @rule(principal=st.sampled_from(["alice", "bob"]))
     def connect(self, principal: str) -> None:
@@ -311,7 +310,7 @@ class Gateway(RuleBasedStateMachine):
         client = self.chosen(which)
         if client is not None:
             client.stalled = not client.stalled
-            client.session.stalled(client.stalled, self.now)
+            client.session.set_stalled(client.stalled, self.now)
             self.drain()
 
     @rule(which=st.integers(0, 5))
@@ -358,7 +357,7 @@ class Gateway(RuleBasedStateMachine):
     def nobody_waits_but_for_its_own(self) -> None:
         for client in self.clients:
             session = client.session
-            if session.held_bytes and not session.state.throttled_until_ms:
+            if session.held_bytes and not session.throttled_until_ms:
                 assert client.upstream.due, "held, and neither muted nor anything unanswered"
 
     @invariant()

@@ -22,7 +22,6 @@ from headgate.gateway.own_answers.answers import Answers
 from headgate.gateway.session.commands import Continue
 from headgate.gateway.session.rewrite import AddressBook
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable
@@ -198,10 +197,12 @@ def gateway() -> Callable[..., Setup]:
         rules = Enforcement(settings, 1, lambda: START_MS, journal, skew=skew)
         rules.load(QuotaTable.of(quotas or {}), START_MS)
         session = Session(
-            SessionState(rules, identity or StillIdentity(principal), **options),
+            rules,
+            identity or StillIdentity(principal),
             build_plans(pass_unknown=settings.unknown_apis == "pass"),
             StillFace(),
             pass_unknown=settings.unknown_apis == "pass",
+            **options,
         )
         return Setup(rules, session, Playbook(session), settings)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 class ClientConnection(Protocol):
     """
-    A client's connection to one broker; ``session.state.SessionState`` is the one that is used.
+    A client's connection to one broker; ``session.session.Session`` is the one that is used.
 
     Attributes:
         spent_ns: thread time that its next charge has to count; the charge sets it to 0.

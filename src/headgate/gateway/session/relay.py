@@ -18,7 +18,7 @@ from headgate.gateway.session.mute import RESPONSE_SENT
 
 if TYPE_CHECKING:
     from headgate.gateway.session.in_flight import InFlight
-    from headgate.gateway.session.state import SessionState
+    from headgate.gateway.session.session import Session
     from headgate.wire.messages.produce import IdWalker
 
 PASSED: Final = 0
@@ -37,7 +37,7 @@ _KIND_PRODUCE: Final = RequestKind.PRODUCE
 
 
 def on_request(
-    state: SessionState,
+    session: Session,
     data: memoryview,
     pos: int,
     header: int,
@@ -50,7 +50,7 @@ def on_request(
     Pass a request on that nothing is special about; all handlers of requests take these arguments.
 
     Args:
-        state: of the session.
+        session: of the session.
         data: what came from the client.
         pos: where the request begins in ``data``.
         header: bytes of its header, the length prefix included.
@@ -62,48 +62,48 @@ def on_request(
     Returns:
         PASSED, WAITS, INCOMPLETE or COLLECT.
     """
-    context = state.context
-    if context.timed and not may_follow(state, 0, now_ms):
+    context = session.context
+    if context.timed and not may_follow(session, 0, now_ms):
         return WAITS
     asked = (correlation_id, plan, size, context, None, None, None)
     left = pos + 4 + size - len(data)
     if left > 0:
-        pass_part(state, asked, left, now_ms)
+        pass_part(session, asked, left, now_ms)
     elif context.timed:
-        pass_limited(state, asked, now_ms)
+        pass_limited(session, asked, now_ms)
     else:
-        state.unanswered.append(asked)
+        session.unanswered.append(asked)
     return PASSED
 
 
-def may_follow(state: SessionState, produced: int, now_ms: int) -> bool:
+def may_follow(session: Session, produced: int, now_ms: int) -> bool:
     """
     Say whether a request that may be throttled may be passed on while others are unanswered.
 
     If not, it waits until they are answered.
 
     Args:
-        state: of the session.
+        session: of the session.
         produced: bytes of a Produce; 0 for any other request.
         now_ms: epoch ms.
     """
     # A request that may not fit waits until those before it are answered, as in Kafka.
-    headroom = state.context.headroom
-    if not state.unanswered or headroom is None or headroom.fits(produced, now_ms):
+    headroom = session.context.headroom
+    if not session.unanswered or headroom is None or headroom.fits(produced, now_ms):
         return True
-    wait_for_answers(state)
+    wait_for_answers(session)
     return False
 
 
-def wait_for_answers(state: SessionState) -> int:
+def wait_for_answers(session: Session) -> int:
     """Take nothing more before all requests in flight are answered."""
-    state.until_answered = state.blocked = True
+    session.until_answered = session.blocked = True
     return WAITS
 
 
 def collect_alone(
     most_bytes: int,
-    state: SessionState,
+    session: Session,
     data: memoryview,
     pos: int,
     header: int,
@@ -120,8 +120,8 @@ def collect_alone(
     Raises:
         RemoteProtocolError: it is too long.
     """
-    if state.unanswered:
-        return wait_for_answers(state)
+    if session.unanswered:
+        return wait_for_answers(session)
     if size > most_bytes:
         raise RemoteProtocolError(
             f"{plan.name} of {size} bytes; at most {most_bytes} are read", reason="oversized"
@@ -130,7 +130,7 @@ def collect_alone(
 
 
 def pass_part(
-    state: SessionState,
+    session: Session,
     asked: InFlight,
     left: int,
     now_ms: int,
@@ -138,16 +138,16 @@ def pass_part(
     walker: IdWalker | None = None,
 ) -> None:
     """Note that the beginning of a request is passed on; arguments as for ``Passing``."""
-    state.begun = Passing(asked, left, silent, walker)
-    state.partial_since_ms = now_ms
+    session.begun = Passing(asked, left, silent, walker)
+    session.partial_since_ms = now_ms
     if not silent:
-        state.unanswered.append(asked)
+        session.unanswered.append(asked)
 
 
-def pass_rest(state: SessionState, passing: Passing, now_ms: int) -> None:
+def pass_rest(session: Session, passing: Passing, now_ms: int) -> None:
     """Note that the last piece of a request is passed on."""
     asked, walker = passing.asked, passing.walker
-    unanswered = state.unanswered
+    unanswered = session.unanswered
     if not passing.silent:
         if not unanswered or unanswered[-1] is not asked:
             return  # answered before it was all there: no broker does that
@@ -155,18 +155,18 @@ def pass_rest(state: SessionState, passing: Passing, now_ms: int) -> None:
     correlation_id, plan, size, context, producer_ids, _, _ = asked
     if walker is not None:
         producer_ids = walker.end()
-    if context.epoch != state.rules.contexts.epoch:  # quotas have changed since its header came
-        context = state.rules.context(context.principal, context.client_id)
+    if context.epoch != session.rules.contexts.epoch:  # quotas have changed since its header came
+        context = session.rules.context(context.principal, context.client_id)
     asked = (correlation_id, plan, size, context, producer_ids, None, None)
     if passing.silent:
-        pass_silent(state, asked, now_ms)
+        pass_silent(session, asked, now_ms)
     elif context.limited:
-        pass_limited(state, asked, now_ms)
+        pass_limited(session, asked, now_ms)
     else:
         unanswered.append(asked)
 
 
-def pass_limited(state: SessionState, asked: InFlight, now_ms: int) -> None:
+def pass_limited(session: Session, asked: InFlight, now_ms: int) -> None:
     """Note that a complete request of a client under a quota is passed on."""
     correlation_id, plan, size, context, producer_ids, _, _ = asked
     kind = plan.kind
@@ -174,38 +174,38 @@ def pass_limited(state: SessionState, asked: InFlight, now_ms: int) -> None:
     headroom = context.headroom
     early = True
     if headroom is not None and (produced or context.timed):
-        early = headroom.claim(state, produced, producer_ids, now_ms)
+        early = headroom.claim(session, produced, producer_ids, now_ms)
         asked = (correlation_id, plan, size, context, producer_ids, None, headroom)
-    state.unanswered.append(asked)
+    session.unanswered.append(asked)
     if not early or (kind is _KIND_FETCH and context.fetches_alone):
-        state.alone = True
-        state.block()
-    if state.stalled:
-        state.set_stalled(True, now_ms)
+        session.alone = True
+        session.block()
+    if session.stalled:
+        session.set_stalled(True, now_ms)
 
 
-def pass_silent(state: SessionState, asked: InFlight, now_ms: int) -> None:
+def pass_silent(session: Session, asked: InFlight, now_ms: int) -> None:
     """Charge a complete Produce that gets no answer (acks=0), now that it is passed on."""
     _, plan, size, context, producer_ids, _, _ = asked
     headroom = context.headroom
     if headroom is not None:
-        headroom.claim(state, size, producer_ids, now_ms)
+        headroom.claim(session, size, producer_ids, now_ms)
         headroom.release(size, producer_ids)
-    throttle = state.rules.produce(state, context, plan, size, producer_ids, 0, False, now_ms)
+    throttle = session.rules.produce(session, context, plan, size, producer_ids, 0, False, now_ms)
     if throttle:
-        state.start_throttle(throttle, now_ms)
-        if not state.unanswered:
-            state.mute.apply(RESPONSE_SENT)
+        session.start_throttle(throttle, now_ms)
+        if not session.unanswered:
+            session.mute.apply(RESPONSE_SENT)
 
 
 def answered(
-    state: SessionState, data: memoryview, pos: int, size: int, asked: InFlight, now_ms: int
+    session: Session, data: memoryview, pos: int, size: int, asked: InFlight, now_ms: int
 ) -> int:
     """
     Charge a request that nothing is special about, and tell the throttle time in its answer.
 
     Args:
-        state: of the session.
+        session: of the session.
         data: what came from the broker; of the answer at least the beginning.
         pos: where the answer begins in ``data``.
         size: bytes of the answer without the length prefix.
@@ -216,17 +216,17 @@ def answered(
         The throttle time that begins now, ms.
     """
     _, plan, asked_bytes, context, _, _, _ = asked
-    rules = state.rules
+    rules = session.rules
     at = plan.throttle_at
     has_throttle = 0 < at <= size
     told = told_before(asked)
     upstream = throttle = 0
     if rules.counts_requests:
-        state.answer_sent = True
+        session.answer_sent = True
         if has_throttle:
             upstream = _INT(data, pos + at)[0]
         if told is None:
-            throttle = rules.request(state, context, plan, asked_bytes, upstream, now_ms)
+            throttle = rules.request(session, context, plan, asked_bytes, upstream, now_ms)
     told_ms = throttle if told is None else told
     if told_ms > upstream and has_throttle:
         _PACK_INT(data, pos + at, told_ms)
