@@ -20,9 +20,9 @@ from headgate.gateway.connection import link, timers, transports
 from headgate.gateway.session import (
     answers,
     fetch,
-    held_bytes,
     produce,
     relay,
+    requests,
     session,
 )
 from headgate.throttle import manager
@@ -234,7 +234,7 @@ def buffer_without_bound(patch: Patch) -> None:
     def grown(self: Any, by_bytes: int) -> None:
         self.size += by_bytes
 
-    patch.setattr(held_bytes.HeldBytes, "_grown", grown)
+    patch.setattr(requests.HeldBytes, "_grown", grown)
 
 
 def throttle_a_millisecond_off(patch: Patch) -> None:
@@ -342,8 +342,6 @@ def closed_connection_keeps_its_timers(patch: Patch) -> None:
 
 def _handler(patch: Patch, before: Any, after: Any) -> None:
     """Have the request reader call another handler."""
-    from headgate.gateway.session import requests
-
     handlers = tuple(after if one is before else one for one in requests._HANDLERS)
     patch.setattr(requests, "_HANDLERS", handlers)
 

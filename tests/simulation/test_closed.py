@@ -19,7 +19,7 @@ from headgate.gateway.charging.fetch_gate import MOST_GONE, GateTurn
 from headgate.gateway.charging.fetch_hold import FetchHold
 from headgate.gateway.charging.lanes import Debts
 from headgate.gateway.connection.link import Link
-from headgate.gateway.session.held_bytes import HeldBytes
+from headgate.gateway.session.requests import HeldBytes
 from headgate.gateway.session.session import Session
 from headgate.throttle.line import Place
 from simulation import doors

@@ -10,7 +10,7 @@ import pytest
 from headgate.gateway.charging.headroom import MOST_TIMED
 from headgate.gateway.charging.lanes import Lane, lane_key
 from headgate.gateway.session.commands import Close
-from headgate.gateway.session.in_flight import IN_FLIGHT_BYTES
+from headgate.gateway.session.relay import IN_FLIGHT_BYTES
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_IDS, REQUEST, QuotaKey
 from kit.playbook import (

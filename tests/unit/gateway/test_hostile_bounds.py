@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from headgate.gateway.charging import contexts
-from headgate.gateway.session.session import BUDGET
 from headgate.gateway.session import produce as produce_handler
 from headgate.gateway.session.commands import Continue
-from headgate.gateway.session.held_bytes import HELD_BYTES
-from headgate.gateway.session.in_flight import Collecting
+from headgate.gateway.session.relay import Collecting
+from headgate.gateway.session.requests import HELD_BYTES
+from headgate.gateway.session.session import BUDGET
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_IDS
 from headgate.wire.fields import Buffer, write_varint

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.session.held_bytes import HELD_BYTES
 from headgate.gateway.session.mute import MuteState
-from headgate.gateway.session.requests import MAX_IN_FLIGHT
+from headgate.gateway.session.requests import HELD_BYTES, MAX_IN_FLIGHT
 from headgate.gateway.session.session import Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST, QuotaKey

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from headgate.config import Settings
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.session.held_bytes import HELD_BYTES
 from headgate.gateway.session.mute import MuteState
+from headgate.gateway.session.requests import HELD_BYTES
 from headgate.gateway.session.session import Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST

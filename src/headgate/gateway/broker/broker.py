@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.broker.clients import Clients
 from headgate.gateway.broker.dialing import Dialer
-from headgate.gateway.charging.client_ids import others_of
-from headgate.gateway.charging.decisions import TYPES
+from headgate.gateway.charging.charges import TYPES
+from headgate.gateway.charging.clients import others_of
 from headgate.gateway.connection.acceptor import Acceptor, listen, size_buffers
 from headgate.gateway.connection.hosts import BrokerHosts
 from headgate.gateway.connection.refusals import Refusals

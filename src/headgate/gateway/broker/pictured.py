@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from headgate.gateway.charging.decisions import TYPES
-from headgate.gateway.charging.told import Used
+from headgate.gateway.charging.charges import TYPES
+from headgate.gateway.charging.clients import Used
 from headgate.live.picture import (
     MOST_ADDRESSES,
     MOST_CLIENTS,
@@ -36,7 +36,7 @@ from headgate.throttle.sensor import SampledRate
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
     from headgate.gateway.broker.broker import Broker
-    from headgate.gateway.charging.told import Told
+    from headgate.gateway.charging.clients import Told
     from headgate.gateway.session.session import Session
     from headgate.steps import Work
 

@@ -21,7 +21,7 @@ from heapq import heapify, heappop, heappush, heapreplace, nlargest
 from itertools import count
 from typing import Final, NamedTuple
 
-from headgate.gateway.charging.told import Told
+from headgate.gateway.charging.clients import Told
 from headgate.steps import one_by_one
 
 SLOT_MS: Final = 20

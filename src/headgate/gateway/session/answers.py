@@ -14,7 +14,7 @@ from headgate.errors import RemoteProtocolError
 from headgate.gateway.charging.plans import RequestKind, RequestPlan
 from headgate.gateway.session import authentication, fetch, produce, relay
 from headgate.gateway.session.commands import Ask, PauseBroker, ResumeBroker
-from headgate.gateway.session.in_flight import InFlight, told_before
+from headgate.gateway.session.relay import InFlight, told_before
 from headgate.gateway.session.rewrite import Rewrite, Rewriter, Rewritten
 from headgate.quota.key import PRODUCER_IDS
 from headgate.wire import apis
@@ -166,13 +166,13 @@ class AnswerReader:
             frame_bytes = size + 4
             if avail < frame_bytes and avail < _ANSWER_PEEK:
                 break
-            if size < 4 or not unanswered or unanswered[0][0] != correlation_id:
+            if size < 4 or not unanswered or unanswered[0].correlation_id != correlation_id:
                 raise _unexpected(size, correlation_id, unanswered)
             asked = unanswered[0]
-            plan = asked[1]
+            plan = asked.plan
             session.budget -= 3 + (frame_bytes >> REWRITTEN) if plan.whole else 1
-            if asked[3] is not charged:
-                charged = asked[3]
+            if asked.context is not charged:
+                charged = asked.context
                 session.budget -= CHARGED
             answer: Any = None  # what goes to the client in place of what came
             throttle = -1
@@ -200,7 +200,7 @@ class AnswerReader:
                             answer = self._masked(
                                 session, asked, data[pos : pos + frame_bytes], frame_bytes
                             )
-                    elif rules.counts_requests or asked[6] is not None:
+                    elif rules.counts_requests or asked.claim is not None:
                         throttle = relay.answered(session, data, pos, size, asked, now_ms)
                     else:
                         throttle = 0
@@ -293,8 +293,8 @@ class AnswerReader:
             session.start_throttle(throttle_ms, now_ms)
         self._dropping = answer is not None and self._masker is None
         self._untouched = answer is None
-        if asked[6] is not None:  # it is charged
-            session.unanswered[0] = (*asked[:6], 0)
+        if asked.claim is not None:  # it is charged
+            session.unanswered[0] = asked._replace(claim=0)
 
     def _collect(
         self, session: Session, plan: RequestPlan, head: memoryview, frame_bytes: int
@@ -338,7 +338,7 @@ class AnswerReader:
             begins now, ms; -1: it is read in slices first.
         """
         asked = session.unanswered[0]
-        plan, merge = asked[1], asked[5]
+        plan, merge = asked.plan, asked.merge
         if merge is None and plan.kind is not _KIND_VERSIONS:
             read = self._rewriter.at_once(plan, frame, now_ms, owned=owned)
             if isinstance(read, Rewrite):
@@ -371,7 +371,7 @@ class AnswerReader:
         """Charge a request, and tell the throttle time in its answer; result as for ``_whole``."""
         answer: Any = self._rewriter.shown(read)
         upstream = read_throttle(answer, read.throttle_at)
-        if asked[1].kind is _KIND_PRODUCE:
+        if asked.plan.kind is _KIND_PRODUCE:
             told, throttle = produce.answered(session, asked, upstream, now_ms)
         else:
             told, throttle = self._charged(session, asked, frame, upstream, now_ms)
@@ -386,7 +386,7 @@ class AnswerReader:
         self, session: Session, asked: InFlight, frame: memoryview, upstream: int, now_ms: int
     ) -> tuple[int, int]:
         """Charge what isn't a Produce; result as for ``produce.answered``."""
-        _, plan, size, context, _, _, _ = asked
+        plan, size, context = asked.plan, asked.size, asked.context
         at = plan.throttle_at
         if plan.kind is _KIND_NEW_PRODUCER_ID and bytes(frame[at + 4 :][:2]) == b"\0\0":
             # Only written down: KIP-936 charges the id's first Produce.
@@ -426,8 +426,8 @@ class AnswerReader:
         self, session: Session, asked: InFlight, piece: memoryview, frame_bytes: int
     ) -> Any:
         """Return a Fetch's answer, or its first piece, without the brokers' own addresses."""
-        plan = asked[1]
-        session.unanswered[0] = (*asked[:6], 0)  # charged, even if the answer doesn't parse
+        plan = asked.plan
+        session.unanswered[0] = asked._replace(claim=0)  # charged, even if the answer doesn't parse
         if len(piece) == frame_bytes <= SMALL_ANSWER_BYTES:
             return self._rewriter.whole(plan, piece)
         masker = EndpointMasker(plan.version)
@@ -445,5 +445,6 @@ def _unexpected(size: int, correlation_id: int, unanswered: deque[InFlight]) -> 
             f"an answer {correlation_id} to nothing", reason="upstream-unexpected"
         )
     return RemoteProtocolError(
-        f"answer {correlation_id} where {unanswered[0][0]} was due", reason="upstream-out-of-order"
+        f"answer {correlation_id} where {unanswered[0].correlation_id} was due",
+        reason="upstream-out-of-order",
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import RemoteProtocolError
 from headgate.gateway.charging.plans import RAW_TOKEN, RequestPlan
 from headgate.gateway.session.commands import Ask
-from headgate.gateway.session.relay import collect_alone
+from headgate.gateway.session.relay import InFlight, collect_alone
 from headgate.wire.header import parse_request_header
 
 if TYPE_CHECKING:
@@ -68,9 +68,7 @@ def pass_on(
             session.end(identity.close_reason or "authentication-failed", identity.close_text)
             return
     session.to_broker.append(frame)
-    session.unanswered.append(
-        (correlation_id, plan, len(frame) - 4, session.context, None, None, None)
-    )
+    session.unanswered.append(InFlight(correlation_id, plan, len(frame) - 4, session.context))
 
 
 def answered(session: Session, plan: RequestPlan, frame: Buffer) -> None:

@@ -11,14 +11,16 @@ from headgate.gateway.charging.fetch_gate import KEPT_BYTES
 from headgate.gateway.charging.fetch_hold import HELD, LITTLE, PASS, SHARE_HOLD_MS, FetchHold
 from headgate.gateway.charging.plans import RequestKind, RequestPlan
 from headgate.gateway.session.commands import AwaitTurn, WakeAt
-from headgate.gateway.session.in_flight import told_before
 from headgate.gateway.session.relay import (
     COLLECT,
     PASSED,
     WAITS,
+    InFlight,
     may_follow,
+    new_in_flight,
     pass_limited,
     pass_part,
+    told_before,
 )
 from headgate.wire.header import parse_request_header
 from headgate.wire.messages import fetch, share
@@ -26,7 +28,6 @@ from headgate.wire.messages import fetch, share
 if TYPE_CHECKING:
     from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.fetch_gate import GateKey
-    from headgate.gateway.session.in_flight import InFlight
     from headgate.gateway.session.session import Session
 
 _INT: Final = struct.Struct(">i").unpack_from
@@ -92,7 +93,7 @@ def on_request(
     watched = context.timed or context.fetches_alone
     if watched and session.unanswered and not may_follow(session, 0, now_ms):
         return WAITS
-    asked = (correlation_id, plan, size, context, None, None, None)
+    asked = new_in_flight(InFlight, (correlation_id, plan, size, context, None, None, None))
     left = pos + 4 + size - len(data)
     if left > 0:
         pass_part(session, asked, left, now_ms)
@@ -137,7 +138,7 @@ def take_share_fetch(session: Session, plan: RequestPlan, frame: memoryview, now
     if session.hold is not None and session.hold.little:
         passed = share.ask_little(passed, version, body)
     session.to_broker.append(passed)
-    session.unanswered.append((correlation_id, plan, len(frame) - 4, context, None, None, None))
+    session.unanswered.append(InFlight(correlation_id, plan, len(frame) - 4, context))
     if context.limited:
         session.block()
 
@@ -262,7 +263,7 @@ def answered(
         What is sent in place of the answer (None: the answer itself), and the throttle time that
         begins now, ms; -1: nothing is charged yet, and the answer waits for its turn.
     """
-    correlation_id, plan, asked_bytes, context, _, _, claim = asked
+    plan, context = asked.plan, asked.context
     rules, hold = session.rules, session.hold
     withheld = False
     if context.limited or hold is not None or rules.contexts.epoch != context.epoch:
@@ -271,7 +272,7 @@ def answered(
             return None, -1
         withheld = way == LITTLE
         hold = session.hold
-    if claim is not None:
+    if asked.claim is not None:
         told_before(asked)
     at = plan.throttle_at
     has_throttle = 0 < at <= size
@@ -279,7 +280,7 @@ def answered(
     # Differs: a fetch over quota keeps its records and is charged; Kafka empties it.
     # Differs: node endpoints (of moved leaders) in a fetch's answer are charged.
     throttle = rules.fetch(
-        session, context, plan, asked_bytes, size + 4, upstream, now_ms, withheld=withheld
+        session, context, plan, asked.size, size + 4, upstream, now_ms, withheld=withheld
     )
     session.answer_sent = rules.counts_requests
     if hold is not None:
@@ -289,7 +290,7 @@ def answered(
             hold.delivered(now_ms)
     if withheld or (throttle and rules.empties_fetches):
         empty = _session(session).emptied(
-            data[pos:], correlation_id, plan.version, max(throttle, upstream)
+            data[pos:], asked.correlation_id, plan.version, max(throttle, upstream)
         )
         rules.unfetch(session, context, plan, size + 4, now_ms)
         return empty, throttle
@@ -302,8 +303,9 @@ def charge_share(
     session: Session, asked: InFlight, answer_bytes: int, upstream_ms: int, now_ms: int
 ) -> int:
     """Charge a ShareFetch by its whole answer; return the throttle time, ms."""
-    _, plan, size, context, _, _, _ = asked
-    throttle = session.rules.fetch(session, context, plan, size, answer_bytes, upstream_ms, now_ms)
+    throttle = session.rules.fetch(
+        session, asked.context, asked.plan, asked.size, answer_bytes, upstream_ms, now_ms
+    )
     if session.hold is not None:
         session.hold.delivered(now_ms)
     return throttle

@@ -8,15 +8,17 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import RemoteProtocolError
-from headgate.gateway.session.in_flight import told_before
 from headgate.gateway.session.mute import RESPONSE_SENT
 from headgate.gateway.session.relay import (
     INCOMPLETE,
     PASSED,
     WAITS,
+    InFlight,
+    new_in_flight,
     pass_limited,
     pass_part,
     pass_silent,
+    told_before,
     wait_for_answers,
 )
 from headgate.throttle.line import Place
@@ -25,7 +27,6 @@ from headgate.wire.messages import produce
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.plans import RequestPlan
-    from headgate.gateway.session.in_flight import InFlight
     from headgate.gateway.session.session import Session
 
 MAX_HEAD_BYTES: Final = 66_560
@@ -87,7 +88,9 @@ def on_request(
         return wait_for_answers(session)
     else:
         claim = None
-    asked = (correlation_id, plan, size, context, producer_ids, None, claim)
+    asked = new_in_flight(
+        InFlight, (correlation_id, plan, size, context, producer_ids, None, claim)
+    )
     if left > 0:
         pass_part(session, asked, left, now_ms, not acks, walker)
     elif not acks:
@@ -163,7 +166,8 @@ def answered_in_place(session: Session, data: memoryview, pos: int, size: int, n
         The throttle time that begins now, ms; -1: nothing was done, since the answer has to be read
         as a whole.
     """
-    _, plan, asked_bytes, context, producer_ids, _, claim = session.unanswered[0]
+    asked = session.unanswered[0]
+    plan, claim = asked.plan, asked.claim
     at = pos + size  # where the last 4 bytes are
     upstream, tags = _TAIL(data, at - 1)
     if plan.version < 9:
@@ -180,9 +184,16 @@ def answered_in_place(session: Session, data: memoryview, pos: int, size: int, n
         told, throttle = claim, 0
     else:
         if claim is not None:
-            claim.release(asked_bytes, producer_ids)
+            claim.release(asked.size, asked.producer_ids)
         told = throttle = rules.produce(
-            session, context, plan, asked_bytes, producer_ids, upstream, True, now_ms
+            session,
+            asked.context,
+            plan,
+            asked.size,
+            asked.producer_ids,
+            upstream,
+            True,
+            now_ms,
         )
     if told > upstream:
         _PACK_INT(data, at, told)
@@ -206,8 +217,14 @@ def answered(session: Session, asked: InFlight, upstream: int, now_ms: int) -> t
     told = told_before(asked)
     if told is not None:
         return told, 0
-    _, plan, size, context, producer_ids, _, _ = asked
     throttle = session.rules.produce(
-        session, context, plan, size, producer_ids, upstream, True, now_ms
+        session,
+        asked.context,
+        asked.plan,
+        asked.size,
+        asked.producer_ids,
+        upstream,
+        True,
+        now_ms,
     )
     return throttle, throttle

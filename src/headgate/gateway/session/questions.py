@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.gateway.charging.plans import RequestPlan
 from headgate.gateway.session import relay
 from headgate.gateway.session.commands import Ask
-from headgate.gateway.session.relay import collect_alone
+from headgate.gateway.session.relay import InFlight, collect_alone
 from headgate.wire.header import parse_request_header
 
 if TYPE_CHECKING:
@@ -71,5 +71,5 @@ def forward(
     session.question = None
     session.to_broker.append(frame)
     session.unanswered.append(
-        (ask.correlation_id, ask.plan, len(ask.frame) - 4, session.context, None, merge, None)
+        InFlight(ask.correlation_id, ask.plan, len(ask.frame) - 4, session.context, merge=merge)
     )

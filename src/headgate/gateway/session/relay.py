@@ -1,6 +1,6 @@
 """
-How requests are passed on: all of it for those that nothing is special about (``RequestKind``), and
-the last steps for the others.
+Requests that the broker has and hasn't answered yet, and how they were passed on: all of it for
+those that nothing is special about (``RequestKind``), and the last steps for the others.
 
 A handler of requests is a function that is called when a request's header has come. It returns a
 verdict that says what becomes of the request: ``PASSED``, ``WAITS``, ``INCOMPLETE`` or ``COLLECT``.
@@ -9,17 +9,116 @@ verdict that says what becomes of the request: ``PASSED``, ``WAITS``, ``INCOMPLE
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.errors import RemoteProtocolError
 from headgate.gateway.charging.plans import RequestKind, RequestPlan
-from headgate.gateway.session.in_flight import Passing, told_before
 from headgate.gateway.session.mute import RESPONSE_SENT
 
 if TYPE_CHECKING:
-    from headgate.gateway.session.in_flight import InFlight
+    from collections.abc import Callable
+
+    from headgate.gateway.charging.contexts import Context
+    from headgate.gateway.charging.headroom import Headroom
+    from headgate.gateway.session.commands import Ask
     from headgate.gateway.session.session import Session
     from headgate.wire.messages.produce import IdWalker
+
+
+class InFlight(NamedTuple):
+    """
+    An unanswered request.
+
+    One is made per request, so where many are made they are made by ``new_in_flight``: it calls no
+    function written in Python.
+
+    Attributes:
+        correlation_id: of the request.
+        plan: how its API is handled.
+        size: bytes of header and body, as Kafka counts them.
+        context: who is charged.
+        producer_ids: of its batches, where they are charged.
+        merge: makes the client's answer from the broker's.
+        claim: the headroom that the request uses until it is charged. If it is charged before its
+            answer comes: the throttle time to be told, ms.
+    """
+
+    correlation_id: int
+    plan: RequestPlan
+    size: int
+    context: Context
+    producer_ids: frozenset[int] | None = None
+    merge: Callable[[bytes], bytes | Ask] | None = None
+    claim: Headroom | int | None = None
+
+
+new_in_flight: Final = tuple.__new__
+"""Make a record of a class and a tuple of all its fields."""
+IN_FLIGHT_BYTES: Final = 128
+"""About what one unanswered request takes in memory."""
+# In Python 3.11 looking up an enum's member costs more than all that is done with it.
+_KIND_PRODUCE: Final = RequestKind.PRODUCE
+
+
+class Passing:
+    """
+    A request that is passed on in pieces while it arrives.
+
+    Args:
+        asked: the request.
+        left: bytes that haven't come yet.
+        silent: the broker won't answer it (acks=0).
+        walker: reads its producer ids as the pieces pass; None: they aren't needed.
+
+    Attributes:
+        passes_untouched: nothing has to be read of its pieces.
+    """
+
+    __slots__ = ("asked", "left", "passes_untouched", "silent", "walker")
+
+    def __init__(self, asked: InFlight, left: int, silent: bool, walker: IdWalker | None) -> None:
+        self.asked = asked
+        self.left = left
+        self.silent = silent
+        self.walker = walker
+        self.passes_untouched = walker is None
+
+
+class Collecting:
+    """
+    A request that is collected whole before anything is done with it.
+
+    Args:
+        plan: of the request.
+        frame: its bytes so far, a copy.
+        left: bytes that haven't come yet.
+    """
+
+    __slots__ = ("frame", "left", "plan")
+
+    passes_untouched: Final = False
+
+    def __init__(self, plan: RequestPlan, frame: bytearray, left: int) -> None:
+        self.plan = plan
+        self.frame = frame
+        self.left = left
+
+
+def told_before(asked: InFlight) -> int | None:
+    """
+    Give back the headroom that an answered request claimed.
+
+    Returns:
+        The throttle time to be told, in ms, if the request was charged before its answer; None: it
+        has to be charged now.
+    """
+    claim = asked.claim
+    if claim is None or isinstance(claim, int):
+        return claim
+    produced = asked.size if asked.plan.kind is _KIND_PRODUCE else 0
+    claim.release(produced, asked.producer_ids)
+    return None
+
 
 PASSED: Final = 0
 """The request goes to the broker: the bytes of it that are here, and the rest as it comes."""
@@ -31,9 +130,7 @@ COLLECT: Final = 3
 """It is collected whole before anything is done with it."""
 _INT: Final = struct.Struct(">i").unpack_from
 _PACK_INT: Final = struct.Struct(">i").pack_into
-# In Python 3.11 looking up an enum's member costs more than all that is done with it.
 _KIND_FETCH: Final = RequestKind.FETCH
-_KIND_PRODUCE: Final = RequestKind.PRODUCE
 
 
 def on_request(
@@ -65,7 +162,7 @@ def on_request(
     context = session.context
     if context.timed and not may_follow(session, 0, now_ms):
         return WAITS
-    asked = (correlation_id, plan, size, context, None, None, None)
+    asked = new_in_flight(InFlight, (correlation_id, plan, size, context, None, None, None))
     left = pos + 4 + size - len(data)
     if left > 0:
         pass_part(session, asked, left, now_ms)
@@ -152,12 +249,11 @@ def pass_rest(session: Session, passing: Passing, now_ms: int) -> None:
         if not unanswered or unanswered[-1] is not asked:
             return  # answered before it was all there: no broker does that
         unanswered.pop()
-    correlation_id, plan, size, context, producer_ids, _, _ = asked
-    if walker is not None:
-        producer_ids = walker.end()
+    context = asked.context
+    producer_ids = asked.producer_ids if walker is None else walker.end()
     if context.epoch != session.rules.contexts.epoch:  # quotas have changed since its header came
         context = session.rules.context(context.principal, context.client_id)
-    asked = (correlation_id, plan, size, context, producer_ids, None, None)
+    asked = asked._replace(context=context, producer_ids=producer_ids)
     if passing.silent:
         pass_silent(session, asked, now_ms)
     elif context.limited:
@@ -168,14 +264,13 @@ def pass_rest(session: Session, passing: Passing, now_ms: int) -> None:
 
 def pass_limited(session: Session, asked: InFlight, now_ms: int) -> None:
     """Note that a complete request of a client under a quota is passed on."""
-    correlation_id, plan, size, context, producer_ids, _, _ = asked
-    kind = plan.kind
-    produced = size if kind is _KIND_PRODUCE else 0
+    kind, context = asked.plan.kind, asked.context
+    produced = asked.size if kind is _KIND_PRODUCE else 0
     headroom = context.headroom
     early = True
     if headroom is not None and (produced or context.timed):
-        early = headroom.claim(session, produced, producer_ids, now_ms)
-        asked = (correlation_id, plan, size, context, producer_ids, None, headroom)
+        early = headroom.claim(session, produced, asked.producer_ids, now_ms)
+        asked = new_in_flight(InFlight, (*asked[:-1], headroom))
     session.unanswered.append(asked)
     if not early or (kind is _KIND_FETCH and context.fetches_alone):
         session.alone = True
@@ -186,7 +281,8 @@ def pass_limited(session: Session, asked: InFlight, now_ms: int) -> None:
 
 def pass_silent(session: Session, asked: InFlight, now_ms: int) -> None:
     """Charge a complete Produce that gets no answer (acks=0), now that it is passed on."""
-    _, plan, size, context, producer_ids, _, _ = asked
+    plan, size, context = asked.plan, asked.size, asked.context
+    producer_ids = asked.producer_ids
     headroom = context.headroom
     if headroom is not None:
         headroom.claim(session, size, producer_ids, now_ms)
@@ -215,7 +311,7 @@ def answered(
     Returns:
         The throttle time that begins now, ms.
     """
-    _, plan, asked_bytes, context, _, _, _ = asked
+    plan = asked.plan
     rules = session.rules
     at = plan.throttle_at
     has_throttle = 0 < at <= size
@@ -226,7 +322,7 @@ def answered(
         if has_throttle:
             upstream = _INT(data, pos + at)[0]
         if told is None:
-            throttle = rules.request(session, context, plan, asked_bytes, upstream, now_ms)
+            throttle = rules.request(session, asked.context, plan, asked.size, upstream, now_ms)
     told_ms = throttle if told is None else told
     if told_ms > upstream and has_throttle:
         _PACK_INT(data, pos + at, told_ms)

@@ -1,5 +1,6 @@
 """
-Find the requests in a client's bytes, and let the handler of each decide what happens to it.
+Find the requests in a client's bytes, and let the handler of each decide what happens to it. Hold
+the bytes that a client sent too early, in order and up to a bound.
 
 Most of a frame is never looked at. A request's header is read where it lies, the bytes are passed
 on as slices of the buffer they came in, and requests that follow each other and all pass leave as
@@ -9,6 +10,7 @@ one slice.
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -16,15 +18,102 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from headgate.errors import RemoteProtocolError
 from headgate.gateway.charging.plans import MAX_VERSION, RAW_TOKEN, RequestKind, RequestPlan
 from headgate.gateway.session import authentication, fetch, produce, questions, relay
-from headgate.gateway.session.held_bytes import HeldBytes
-from headgate.gateway.session.in_flight import Collecting, Passing
+from headgate.gateway.session.commands import Command, PauseClient, ResumeClient
 from headgate.gateway.session.mute import NOT_MUTED, PENDING, RESPONSE_SENT, THROTTLED_AND_PENDING
-from headgate.gateway.session.relay import COLLECT, INCOMPLETE, PASSED, WAITS
+from headgate.gateway.session.relay import (
+    COLLECT,
+    INCOMPLETE,
+    PASSED,
+    WAITS,
+    Collecting,
+    InFlight,
+    Passing,
+    new_in_flight,
+)
 from headgate.wire.apis import API_VERSIONS
 
 if TYPE_CHECKING:
-    from headgate.gateway.session.commands import Command
     from headgate.gateway.session.session import Session
+
+HELD_BYTES: Final = 262_144
+"""Most bytes held for a waiting client before reading stops: one read buffer of the shell."""
+RESUME_BYTES: Final = HELD_BYTES // 2
+"""Reading goes on when no more than this is held, so it doesn't stop and start for each request."""
+SMALL_BYTES: Final = 4_096
+"""What comes in smaller pieces than this is joined to the piece before it."""
+
+
+class HeldBytes:
+    """
+    The bytes of one client that can't be handled yet.
+
+    Args:
+        commands: of the session; the commands to stop reading and to go on are added to it.
+
+    Attributes:
+        pieces: what is held, in its order.
+        size: how many bytes that are.
+    """
+
+    __slots__ = ("_commands", "_paused", "pieces", "size")
+
+    def __init__(self, commands: list[Command]) -> None:
+        self._commands = commands
+        self.pieces: deque[memoryview] = deque()
+        self._paused = False
+        self.size = 0
+
+    def add(self, data: memoryview) -> None:
+        """Keep a copy of bytes that just came, behind what is held already."""
+        pieces = self.pieces
+        if pieces and len(pieces[-1]) + len(data) <= SMALL_BYTES:
+            # A piece takes a few hundred bytes besides: byte by byte that would be a hundred MB.
+            pieces.append(memoryview(bytearray(pieces.pop()) + data))
+        else:
+            pieces.append(memoryview(bytearray(data)))
+        self._grown(len(data))
+
+    def put_back(self, data: memoryview, *, owned: bool) -> None:
+        """
+        Keep bytes that can't be taken yet, before what is held already.
+
+        Args:
+            data: the bytes.
+            owned: whether they lie in the session's own memory. Others are copied, because the
+                read buffer they lie in is about to be used again. The end of a much longer piece is
+                copied too: it would keep all of that piece, a hundred megabytes at most, and nobody
+                would count them.
+        """
+        if owned and data.nbytes < memoryview(data.obj).nbytes // 2:
+            owned = False
+        self.pieces.appendleft(data if owned else memoryview(bytearray(data)))
+        self._grown(len(data))
+
+    def take(self) -> memoryview:
+        """Return the first piece, which isn't held any more; empty when nothing is held."""
+        if not self.pieces:
+            return memoryview(b"")
+        piece = self.pieces.popleft()
+        self.size -= len(piece)
+        return piece
+
+    def clear(self) -> None:
+        """Drop all of it."""
+        self.pieces.clear()
+        self.size = 0
+
+    def resume(self) -> None:
+        """Resume reading from the client if few enough bytes are held."""
+        if self._paused and self.size <= RESUME_BYTES:
+            self._paused = False
+            self._commands.append(ResumeClient())
+
+    def _grown(self, by_bytes: int) -> None:
+        self.size += by_bytes
+        if self.size > HELD_BYTES and not self._paused:
+            self._paused = True
+            self._commands.append(PauseClient())
+
 
 MAX_IN_FLIGHT: Final = 2_000
 """Most unanswered requests of one connection; then it waits until all are answered. Clients have 5
@@ -220,7 +309,7 @@ class RequestReader:
                     self._use_client_id(session, raw)
                 if not unanswered:
                     session.asked_ms = now_ms
-                elif correlation_id <= unanswered[-1][0]:
+                elif correlation_id <= unanswered[-1].correlation_id:
                     self._check_replay(session, correlation_id)
                 context = session.context
                 unpaid = context.limited and not session.entered & plan.bit
@@ -231,7 +320,8 @@ class RequestReader:
                     verdict = WAITS
                     break
                 if plan.kind is _KIND_RELAY and not context.timed and avail >= frame_bytes:
-                    unanswered.append((correlation_id, plan, size, context, None, None, None))
+                    asked = (correlation_id, plan, size, context, None, None, None)
+                    unanswered.append(new_in_flight(InFlight, asked))
                 else:
                     verdict = _HANDLERS[plan.kind](
                         session, data, pos, header, size, plan, correlation_id, now_ms
@@ -408,7 +498,7 @@ class RequestReader:
         # Differs: a correlation id again before its answer closes; a broker answers both. No client
         # of Kafka's does that.
         last = islice(reversed(session.unanswered), REPLAYS)
-        if any(asked[0] == correlation_id for asked in last):
+        if any(asked.correlation_id == correlation_id for asked in last):
             raise RemoteProtocolError(
                 f"correlation id {correlation_id} again before its answer",
                 reason="replayed-correlation-id",

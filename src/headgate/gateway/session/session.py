@@ -42,7 +42,6 @@ from headgate.gateway.session.commands import (
     ResumeBroker,
     WakeAt,
 )
-from headgate.gateway.session.in_flight import IN_FLIGHT_BYTES, Passing, told_before
 from headgate.gateway.session.mute import (
     NOT_MUTED,
     REQUEST_RECEIVED,
@@ -50,19 +49,20 @@ from headgate.gateway.session.mute import (
     THROTTLE_STARTED,
     ChannelMute,
 )
+from headgate.gateway.session.relay import IN_FLIGHT_BYTES, Passing, told_before
 from headgate.gateway.session.requests import RequestReader
 from headgate.gateway.session.rewrite import Rewriter
 
 if TYPE_CHECKING:
+    from headgate.gateway.charging.clients import Told
     from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.enforcement import Enforcement
     from headgate.gateway.charging.fetch_hold import FetchHold
     from headgate.gateway.charging.headroom import Headroom
     from headgate.gateway.charging.lanes import Lane, LaneKey
-    from headgate.gateway.charging.told import Told
+    from headgate.gateway.session.commands import ClientIdentity, ClusterView
     from headgate.gateway.session.fetch import FetchSession
-    from headgate.gateway.session.in_flight import Collecting, InFlight
-    from headgate.gateway.session.interfaces import ClientIdentity, ClusterView
+    from headgate.gateway.session.relay import Collecting, InFlight
     from headgate.gateway.session.rewrite import Rewrite, Rewritten
     from headgate.throttle.controller_mutation import MutationQuota
     from headgate.throttle.line import Place
@@ -82,7 +82,7 @@ class Session:
     """
     The conversation of one client with one broker.
 
-    Charging sees a client's connection as this object (``charging.client.ClientConnection``).
+    Charging sees a client's connection as this object (``charging.clients.ClientConnection``).
 
     Args:
         rules: charges requests and knows the limits.
@@ -248,7 +248,8 @@ class Session:
             self.answers.feed(self, data, now_ms)
         except RemoteProtocolError as error:
             self.end(error.reason, f"from the broker: {error}")
-        self._after_answers(now_ms)
+        if self.gone or self.closed is not None:
+            self._after_answers(now_ms)
 
     def _after_answers(self, now_ms: int) -> None:
         """Close if the client has gone and nothing more is due; charge what is left if closed."""
@@ -440,7 +441,9 @@ class Session:
     def _size_due(self) -> bool:
         """Whether answers that are limited by their size are due and haven't begun."""
         due = islice(self.unanswered, 1 if self.answers.passing else 0, None)
-        return any(asked[1].kind in CHARGED_BY_ANSWER and asked[3].fetches_alone for asked in due)
+        return any(
+            asked.plan.kind in CHARGED_BY_ANSWER and asked.context.fetches_alone for asked in due
+        )
 
     # --- the end ----------------------------------------------------------------------------
 
@@ -635,24 +638,26 @@ class Session:
         unanswered = self.unanswered
         first = end
         # All that was charged before is older than all that wasn't.
-        while first and unanswered[first - 1][6].__class__ is not int:
+        while first and unanswered[first - 1].claim.__class__ is not int:
             first -= 1
         for at in range(first, end):
-            correlation_id, plan, size, context, producer_ids, merge, claim = unanswered[at]
+            asked = unanswered[at]
+            claim = asked.claim
             if claim is None or isinstance(claim, int):
                 continue
-            throttle = self._charge_passed(unanswered[at], now_ms)
+            throttle = self._charge_passed(asked, now_ms)
             if throttle:
                 self.start_throttle(throttle, now_ms)
-            told = None if plan.kind in CHARGED_BY_ANSWER else throttle
-            unanswered[at] = (correlation_id, plan, size, context, producer_ids, merge, told)
+            told = None if asked.plan.kind in CHARGED_BY_ANSWER else throttle
+            unanswered[at] = asked._replace(claim=told)
 
     def _charge_passed(self, asked: InFlight, now_ms: int) -> int:
         """Charge a request, but no fetch, without its answer; return the throttle time, ms."""
-        _, plan, size, context, producer_ids, _, _ = asked
+        plan, size, context = asked.plan, asked.size, asked.context
         told_before(asked)
         if plan.kind is _KIND_PRODUCE:
-            return self.rules.produce(self, context, plan, size, producer_ids, 0, True, now_ms)
+            ids = asked.producer_ids
+            return self.rules.produce(self, context, plan, size, ids, 0, True, now_ms)
         if plan.kind in CHARGED_BY_ANSWER:
             return 0
         return self.charge(plan, context, size, 0, now_ms)
@@ -677,7 +682,7 @@ class Session:
         unanswered = self.unanswered
         while unanswered:
             asked = unanswered.popleft()
-            if not first_is_charged and asked[6].__class__ is not int:
+            if not first_is_charged and asked.claim.__class__ is not int:
                 self._owe(self._charge_passed(asked, now_ms), now_ms)
             first_is_charged = False
         ask, self.question = self.question, None
@@ -686,8 +691,8 @@ class Session:
             size = len(ask.frame) - 4
             self._owe(self.charge(ask.plan, self.context, size, 0, now_ms), now_ms)
         if cut is not None:
-            _, plan, size, context, _, _, _ = cut.asked
-            size -= cut.left
+            plan, context = cut.asked.plan, cut.asked.context
+            size = cut.asked.size - cut.left
             if context.headroom is not None:
                 context.headroom.make_way(size, now_ms)
             throttle = self.rules.produce(
@@ -708,7 +713,7 @@ class Session:
             if not unanswered or unanswered[-1] is not asked:
                 return None  # it was answered before it was all there, and charged
             unanswered.pop()
-        return begun if asked[1].kind is _KIND_PRODUCE and asked[2] > begun.left else None
+        return begun if asked.plan.kind is _KIND_PRODUCE and asked.size > begun.left else None
 
     def _owe(self, throttle_ms: int, now_ms: int) -> None:
         """Note until when a client that has gone would have been muted."""
