@@ -11,6 +11,7 @@ from headgate.gateway.charging.headroom import MOST_TIMED
 from headgate.gateway.charging.lanes import Lane, lane_key
 from headgate.gateway.session.commands import Close
 from headgate.gateway.session.relay import IN_FLIGHT_BYTES
+from headgate.gateway.session.waits import Waits
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_IDS, REQUEST, QuotaKey
 from kit.playbook import (
@@ -120,7 +121,7 @@ def test_requests_that_wait_to_be_answered_count_in_what_is_retained(gateway: Ma
     session.upstream_ready(START_MS)
     session.client_data(memoryview(bytearray(heartbeat(1) + heartbeat(2))), START_MS)
     assert (session.retained(), session.retains) == (0, False)
-    session.until_answered = True
+    session.waits |= Waits.ANSWERS
     assert (session.retained(), session.retains) == (2 * IN_FLIGHT_BYTES, True)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.session.mute import MuteState
 from headgate.gateway.session.requests import HELD_BYTES, MAX_IN_FLIGHT
 from headgate.gateway.session.session import Session
+from headgate.gateway.session.waits import Waits
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST, QuotaKey
 from headgate.quota.table import QuotaTable, table_delta
@@ -91,7 +91,7 @@ def test_a_request_that_may_be_throttled_is_alone_in_flight(
     answered = told(100, 1) if told is fetched else told(1)
     play >> Ready() << NOTHING
     play >> FromClient(one + two) << ToBroker(ANY) << NOTHING
-    assert play.session.mute.state is MuteState.MUTED_AND_RESPONSE_PENDING
+    assert play.session.waits == Waits.ANSWER
     play >> FromBroker(answered) << ToBroker(two) << ToClient(answered) << NOTHING
 
 
@@ -196,11 +196,11 @@ def test_client_is_told_and_muted_for_the_throttle_time(gateway: Make) -> None:
     play >> FromClient(one) << ToBroker(one)
     # Kafka counts what the length field says: 11,000 over 10 s is 1,100 B/s.
     play >> FromBroker(produced(1)) << ToClient(produced(1, 1_000)) << Mute(1_000)
-    assert play.session.mute.state is MuteState.MUTED_AND_THROTTLED
+    assert play.session.waits == Waits.THROTTLE
     play >> FromClient(two) << NOTHING
     play >> After(999) << Mute(1)
     play >> After(1) << ToBroker(two) << NOTHING
-    assert play.session.mute.state is MuteState.MUTED_AND_RESPONSE_PENDING
+    assert play.session.waits == Waits.ANSWER
 
 
 def test_the_larger_of_upstreams_throttle_and_ours_is_told(gateway: Make) -> None:
@@ -291,9 +291,9 @@ def test_limits_set_while_requests_are_in_flight_hold_from_then_on(gateway: Make
     play >> FromClient(produce(20_000, 2)) << ToBroker()
     _change(setup, {}, {ALICE: {PRODUCER: 1_000.0}})
     play >> FromBroker(produced(1)) << ToClient(produced(1, 10_000)) << Mute(10_000)
-    assert play.session.mute.state is MuteState.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING
+    assert play.session.waits == Waits.THROTTLE | Waits.ANSWER
     play >> FromBroker(produced(2)) << ToClient(produced(2, 30_000)) << Mute(30_000)
-    assert play.session.mute.state is MuteState.MUTED_AND_THROTTLED
+    assert play.session.waits == Waits.THROTTLE
     play >> FromClient(heartbeat(3)) << NOTHING
     play >> After(10_000) << Mute(20_000)
     play >> After(20_000) << ToBroker(heartbeat(3))

@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from headgate.config import Settings
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.session.mute import MuteState
 from headgate.gateway.session.requests import HELD_BYTES
 from headgate.gateway.session.session import Session
+from headgate.gateway.session.waits import Waits
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable
@@ -176,7 +176,7 @@ def test_under_a_quota_no_request_is_lost(
                 assert made.in_flight == 0
     assert made.in_flight == 0
     assert made.held_bytes == 0
-    assert made.mute.state in (MuteState.NOT_MUTED, MuteState.MUTED_AND_THROTTLED)
+    assert made.waits in (Waits(0), Waits.THROTTLE)
 
 
 def throttle_in(told: bytes) -> int:

@@ -45,7 +45,6 @@ class FetchHold:
 
     Attributes:
         nudge: has the session woken soon; the shell sets it when the session first waits.
-        waiting: a request or an answer is held.
         free: the request asked for no records, so its answer passes without asking the gates.
         little: the hold lasted too long, so the answer is emptied.
         wake_ms: when to look again while it is held, epoch ms.
@@ -54,7 +53,6 @@ class FetchHold:
 
     _gates: Gates
     nudge: Callable[[], None] | None = None
-    waiting: bool = False
     free: bool = False
     little: bool = False
     wake_ms: int = 0
@@ -104,12 +102,16 @@ class FetchHold:
             self._stop(now_ms)
             self.little = True
             return LITTLE
-        self.waiting = True
         if self._held_ms is None:
             self._held_ms = now_ms
         due_ms = min(until_ms, closed.gate.next_ms(now_ms)) if closed.appointed else until_ms
         self.wake_ms = due_ms - gates.ahead_ms
         return HELD
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a request or an answer is held."""
+        return self._held_ms is not None
 
     @property
     def idle(self) -> bool:
@@ -169,7 +171,7 @@ class FetchHold:
     def leave(self) -> None:
         """The connection closes."""
         self.nudge = None
-        self.waiting = False
+        self._held_ms = None
         for turn in self._turns.values():
             turn.gate.left(turn)
         self._turns.clear()
@@ -229,7 +231,6 @@ class FetchHold:
 
     def _stop(self, now_ms: int) -> None:
         """Note that the request or answer isn't held any more."""
-        self.waiting = False
         self._had.clear()
         if self._held_ms is not None:
             self.waited_ms += max(now_ms - self._held_ms, 0)

@@ -403,7 +403,7 @@ class Link:
         session = self.session
         if self.closed is not None or session.gone:
             return
-        reached = session.requests.opened
+        reached = session.upstream_is_up
         if not reached and not self._waits and self.task is not None and session.retained():
             self._left = detail
             self._hangup.forget(self)

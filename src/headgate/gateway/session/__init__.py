@@ -5,7 +5,7 @@ No clock, socket or log is used here. In the order that bytes meet them:
 
 - ``session``: what the shell calls: who is charged, what is in flight, why the client waits.
 - ``commands``: what a session and its shell say to each other.
-- ``mute``: Kafka's mute states of a connection.
+- ``waits``: why a client's next request or a broker's next answer isn't taken.
 - ``requests``: finds requests in the client's bytes and calls their handlers; holds bytes.
 - ``relay``: an unanswered request; passes on and charges those that nothing is special about.
 - ``produce``: Produce, both ways.

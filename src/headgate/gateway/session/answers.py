@@ -16,6 +16,7 @@ from headgate.gateway.session import authentication, fetch, produce, relay
 from headgate.gateway.session.commands import Ask, PauseBroker, ResumeBroker
 from headgate.gateway.session.relay import InFlight, told_before
 from headgate.gateway.session.rewrite import Rewrite, Rewriter, Rewritten
+from headgate.gateway.session.waits import HOLDS_ANSWER, HOLDS_TURN, HOLDS_WORK, QUESTION
 from headgate.quota.key import PRODUCER_IDS
 from headgate.wire import apis
 from headgate.wire.messages import api_versions
@@ -71,12 +72,12 @@ class AnswerReader:
     _collected: bytearray | None = None  # an answer that is taken whole
     _masker: EndpointMasker | None = None  # an answer passes through it
     _dropping: bool = False  # the rest of an answer that was emptied
-    _kept: bytearray | None = None  # an answer that waits for its turn
+    _kept: bytearray = field(default_factory=bytearray)  # an answer that waits for its turn
 
     @property
     def retained(self) -> int:
         """Bytes that are kept or collected here."""
-        kept = len(self._head) + len(self._collected or b"") + len(self._kept or b"")
+        kept = len(self._head) + len(self._collected or b"") + len(self._kept)
         return kept + self._rewriter.pending_bytes
 
     @property
@@ -96,11 +97,6 @@ class AnswerReader:
 
     # --- answers that wait for their turn ---------------------------------------------------
 
-    @property
-    def keeps(self) -> bool:
-        """Whether an answer waits for its turn; the broker isn't read meanwhile."""
-        return self._kept is not None
-
     def release(self, session: Session, now_ms: int) -> bool:
         """
         Go on with the answer that waits, if its turn has come.
@@ -113,30 +109,31 @@ class AnswerReader:
         """
         kept = self._take_kept(session)
         self.feed(session, memoryview(kept), now_ms)
-        return self._kept is None and self._rewriter.pending is None
+        return not session.holds & HOLDS_ANSWER
 
     def drop(self, session: Session) -> None:
         """Forget what is kept and collected: the conversation is over."""
         self._take_kept(session)
         self._head = bytearray()
         self._collected = self._rewriter.pending = None
+        session.holds &= ~HOLDS_WORK
 
     def _take_kept(self, session: Session) -> bytearray:
         """Stop keeping the answer that waits; return its bytes."""
-        kept, self._kept = self._kept or bytearray(), None
+        kept, self._kept = self._kept, bytearray()
+        session.holds &= ~HOLDS_TURN
         session.rules.gates.kept_bytes -= len(kept)
         return kept
 
     def _keep(self, session: Session, data: memoryview) -> None:
         """Keep the beginning of an answer until its turn; the rest is left unread."""
-        if self._rewriter.pending is not None:
+        if session.holds & HOLDS_WORK:
             self._head += data
             return
-        if self._kept is None:
-            self._kept = bytearray(data)
+        if not session.holds & HOLDS_TURN:
+            session.holds |= HOLDS_TURN
             session.commands.append(PauseBroker())
-        else:  # it came before the shell stopped reading
-            self._kept += data
+        self._kept += data  # more may come before the shell stops reading
         session.retains = True
         session.rules.gates.kept_bytes += len(data)
 
@@ -148,7 +145,7 @@ class AnswerReader:
             self._left -= len(data)
             session.to_client.append(data)
             return
-        if self._kept is not None or self._rewriter.pending is not None or session.tokens:
+        if session.holds & HOLDS_ANSWER or session.tokens:
             self._set_aside(session, data, now_ms)
             return
         rules, unanswered, out = session.rules, session.unanswered, session.to_client
@@ -213,7 +210,7 @@ class AnswerReader:
                 run = pos + frame_bytes
             pos += frame_bytes
             session.asked_ms = now_ms  # a broker begins with the next when this one is answered
-            if (throttle or session.blocked) and pos <= end:
+            if (throttle or session.waits) and pos <= end:
                 if run < pos:
                     out.append(data[run:pos])
                     run = pos
@@ -225,7 +222,7 @@ class AnswerReader:
 
     def _set_aside(self, session: Session, data: memoryview, now_ms: int) -> None:
         """Keep bytes behind an answer that waits, or take them for a bare SASL token."""
-        if self._kept is not None or self._rewriter.pending is not None:
+        if session.holds & HOLDS_ANSWER:
             self._keep(session, data)
         else:
             self._feed_token(session, data, now_ms)
@@ -238,7 +235,7 @@ class AnswerReader:
 
     def go_on(self, session: Session, now_ms: int) -> None:
         """Read on in what came before and had to wait."""
-        if self._head and self._rewriter.pending is None and self._kept is None:
+        if self._head and not session.holds & HOLDS_ANSWER:
             head, self._head = self._head, bytearray()
             self.feed(session, memoryview(head), now_ms)
 
@@ -268,7 +265,7 @@ class AnswerReader:
         if not self._left:
             self._masker = None
             session.unanswered.popleft()
-            if run < pos and session.blocked:
+            if run < pos and session.waits:
                 out.append(data[:pos])
                 run = pos
             session.requests.answered(session, 0, now_ms)
@@ -343,6 +340,7 @@ class AnswerReader:
             read = self._rewriter.at_once(plan, frame, now_ms, owned=owned)
             if isinstance(read, Rewrite):
                 session.retains = True
+                session.holds |= HOLDS_WORK
                 session.commands += PauseBroker(), read
                 return None, -1
             if plan.kind is _KIND_SASL:
@@ -360,6 +358,7 @@ class AnswerReader:
                 session.unanswered.popleft()
                 told_before(asked)
                 session.question = answer
+                session.waits |= QUESTION
                 return b"", 0
         at = throttle_offset(plan.key, plan.version, answer)
         session.unanswered.popleft()
@@ -413,6 +412,7 @@ class AnswerReader:
         if rewrite is not self._rewriter.pending:
             return
         self._rewriter.pending = None
+        session.holds &= ~HOLDS_WORK
         session.commands.append(ResumeBroker())
         session.asked_ms += now_ms - rewrite.came_ms  # the slices' time isn't the broker's
         asked = session.unanswered.popleft()

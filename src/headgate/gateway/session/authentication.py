@@ -33,7 +33,7 @@ _INT: Final = struct.Struct(">i").unpack_from
 
 def take(session: Session, plan: RequestPlan, frame: memoryview, now_ms: int) -> None:
     """Take a SASL request or a bare token that was collected."""
-    session.block()
+    session.wait_for_answer()
     correlation_id, client_id, body = 0, None, 4
     if plan is RAW_TOKEN:
         session.requests_taken += 1
@@ -44,10 +44,8 @@ def take(session: Session, plan: RequestPlan, frame: memoryview, now_ms: int) ->
     if token_id is None:
         pass_on(session, plan, correlation_id, body, frame)
         return
-    session.question = Ask(
-        plan, correlation_id, client_id, body, bytes(frame), identity.principal, token_id
-    )
-    session.commands.append(session.question)
+    ask = Ask(plan, correlation_id, client_id, body, bytes(frame), identity.principal, token_id)
+    session.ask(ask)
 
 
 def pass_on(

@@ -22,6 +22,7 @@ from headgate.gateway.session.relay import (
     pass_part,
     told_before,
 )
+from headgate.gateway.session.waits import TURN
 from headgate.wire.header import parse_request_header
 from headgate.wire.messages import fetch, share
 
@@ -140,7 +141,7 @@ def take_share_fetch(session: Session, plan: RequestPlan, frame: memoryview, now
     session.to_broker.append(passed)
     session.unanswered.append(InFlight(correlation_id, plan, len(frame) - 4, context))
     if context.limited:
-        session.block()
+        session.wait_for_answer()
 
 
 def _adapt(
@@ -182,7 +183,7 @@ def _waits_for_turn(
     ):
         hold.let_by(now_ms)
         return False
-    session.blocked = True
+    session.waits |= TURN
     return True
 
 

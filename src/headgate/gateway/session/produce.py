@@ -8,7 +8,6 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import RemoteProtocolError
-from headgate.gateway.session.mute import RESPONSE_SENT
 from headgate.gateway.session.relay import (
     INCOMPLETE,
     PASSED,
@@ -21,6 +20,7 @@ from headgate.gateway.session.relay import (
     told_before,
     wait_for_answers,
 )
+from headgate.gateway.session.waits import HOLDS_CLIENT
 from headgate.throttle.line import Place
 from headgate.wire.header import parse_request_header
 from headgate.wire.messages import produce
@@ -82,7 +82,12 @@ def on_request(
     unanswered = session.unanswered
     if headroom is None:
         claim = None
-    elif acks and left <= 0 and not session.stalled and headroom.claim_at_once(session, size):
+    elif (
+        acks
+        and left <= 0
+        and not session.holds & HOLDS_CLIENT
+        and headroom.claim_at_once(session, size)
+    ):
         claim = headroom
     elif unanswered and not headroom.fits(size, now_ms):
         return wait_for_answers(session)
@@ -121,8 +126,6 @@ def _waits_for_rest(session: Session, bytes_here: int, now_ms: int) -> bool:
         longest, context.principal, context.client_id, now_ms
     )
     session.start_throttle(longest_ms, now_ms)
-    if not session.unanswered:
-        session.mute.apply(RESPONSE_SENT)
     return True
 
 

@@ -35,8 +35,8 @@ def on_mutation(session: Session, *request: Any) -> int:
 def take(session: Session, plan: RequestPlan, frame: memoryview, now_ms: int) -> None:
     """Ask the shell what becomes of a request that was collected."""
     _, _, correlation_id, client_id, body = parse_request_header(frame)
-    session.block()
-    session.question = Ask(
+    session.wait_for_answer()
+    ask = Ask(
         plan,
         correlation_id,
         client_id,
@@ -46,12 +46,12 @@ def take(session: Session, plan: RequestPlan, frame: memoryview, now_ms: int) ->
         client_ip=session.client_ip,
     )
     session.retains = True
-    session.commands.append(session.question)
+    session.ask(ask)
 
 
 def answer(session: Session, ask: Ask, frame: bytes, now_ms: int) -> int:
     """Charge a question and send the gateway's own answer; return the throttle time, ms."""
-    session.question = None
+    session.no_question()
     plan = ask.plan
     at = plan.throttle_at
     upstream = _INT.unpack_from(frame, at)[0] if at > 0 else 0
@@ -68,7 +68,7 @@ def forward(
     session: Session, ask: Ask, frame: bytes, merge: Callable[[bytes], bytes | Ask] | None
 ) -> None:
     """Pass a question on; ``merge`` makes the client's answer from the broker's."""
-    session.question = None
+    session.no_question()
     session.to_broker.append(frame)
     session.unanswered.append(
         InFlight(ask.correlation_id, ask.plan, len(ask.frame) - 4, session.context, merge=merge)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.errors import RemoteProtocolError
 from headgate.gateway.charging.plans import RequestKind, RequestPlan
-from headgate.gateway.session.mute import RESPONSE_SENT
+from headgate.gateway.session.waits import ANSWERS, HOLDS_CLIENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,7 +194,7 @@ def may_follow(session: Session, produced: int, now_ms: int) -> bool:
 
 def wait_for_answers(session: Session) -> int:
     """Take nothing more before all requests in flight are answered."""
-    session.until_answered = session.blocked = True
+    session.waits |= ANSWERS
     return WAITS
 
 
@@ -274,8 +274,8 @@ def pass_limited(session: Session, asked: InFlight, now_ms: int) -> None:
     session.unanswered.append(asked)
     if not early or (kind is _KIND_FETCH and context.fetches_alone):
         session.alone = True
-        session.block()
-    if session.stalled:
+        session.wait_for_answer()
+    if session.holds & HOLDS_CLIENT:
         session.set_stalled(True, now_ms)
 
 
@@ -290,8 +290,6 @@ def pass_silent(session: Session, asked: InFlight, now_ms: int) -> None:
     throttle = session.rules.produce(session, context, plan, size, producer_ids, 0, False, now_ms)
     if throttle:
         session.start_throttle(throttle, now_ms)
-        if not session.unanswered:
-            session.mute.apply(RESPONSE_SENT)
 
 
 def answered(

@@ -19,7 +19,6 @@ from headgate.errors import RemoteProtocolError
 from headgate.gateway.charging.plans import MAX_VERSION, RAW_TOKEN, RequestKind, RequestPlan
 from headgate.gateway.session import authentication, fetch, produce, questions, relay
 from headgate.gateway.session.commands import Command, PauseClient, ResumeClient
-from headgate.gateway.session.mute import NOT_MUTED, PENDING, RESPONSE_SENT, THROTTLED_AND_PENDING
 from headgate.gateway.session.relay import (
     COLLECT,
     INCOMPLETE,
@@ -29,6 +28,16 @@ from headgate.gateway.session.relay import (
     InFlight,
     Passing,
     new_in_flight,
+)
+from headgate.gateway.session.waits import (
+    ANSWER,
+    ANSWERS,
+    NO_REQUEST,
+    QUESTION,
+    THROTTLE,
+    TURN,
+    UPSTREAM,
+    WORK,
 )
 from headgate.wire.apis import API_VERSIONS
 
@@ -144,7 +153,6 @@ _HEAD_BYTES: Final = 14
 _BODY_PEEK: Final = 64
 """Bytes after the request header that suffice to read acks, or a fetch's limits, in place."""
 _BEFORE_LOGIN: Final = frozenset({RequestKind.SASL, RequestKind.VERSIONS, RequestKind.OWN_VERSIONS})
-_PENDING: Final = (PENDING, THROTTLED_AND_PENDING)
 # In Python 3.11 looking up an enum's member costs more than all that is done with it.
 _KIND_RELAY: Final = RequestKind.RELAY
 _KIND_SHARE_FETCH: Final = RequestKind.SHARE_FETCH
@@ -180,14 +188,12 @@ class RequestReader:
 
     Attributes:
         held: bytes that wait for their turn.
-        opened: the upstream connection is up.
     """
 
-    __slots__ = ("_client_raw", "_head", "_plans", "_wanted", "held", "opened")
+    __slots__ = ("_client_raw", "_head", "_plans", "_wanted", "held")
 
     def __init__(self, commands: list[Command], plans: Mapping[int, RequestPlan]) -> None:
         self._plans = plans
-        self.opened = False
         self._head = bytearray()  # of a request whose header isn't complete
         self._wanted = 0  # bytes of it before it is read again
         self._client_raw: bytes | None = None  # the client id that the context was asked for
@@ -210,29 +216,21 @@ class RequestReader:
 
     def open(self, session: Session, now_ms: int) -> None:
         """Begin: the upstream connection is up."""
-        self.opened = True
+        session.waits &= ~UPSTREAM
         self.go_on(session, now_ms)
 
     def go_on(self, session: Session, now_ms: int) -> None:
         """Take held bytes if nothing keeps the client waiting any more."""
         held = self.held
         while session.closed is None:
-            if session.throttled_until_ms:
+            waits = session.waits
+            if waits & THROTTLE:
                 return
-            if (
-                not self.opened
-                or session.question is not None
-                or (
-                    session.unanswered
-                    and (session.until_answered or session.mute.state is not NOT_MUTED)
-                )
-            ):
+            if waits & (UPSTREAM | QUESTION) or (session.unanswered and waits & (ANSWER | ANSWERS)):
                 session.leave_places()  # else others would wait for an answer that nobody reads
                 return
-            session.until_answered = session.alone = False
-            if not session.mute.try_unmute():
-                return
-            session.blocked = False
+            session.alone = False
+            session.waits &= WORK
             if not held.size:
                 break
             try:
@@ -240,7 +238,7 @@ class RequestReader:
             except RemoteProtocolError as error:
                 session.end(error.reason, f"from the client: {error}")
                 return
-            if session.blocked:
+            if session.waits & NO_REQUEST or session.budget <= 0:
                 break
         if session.closed is None:
             held.resume()
@@ -251,10 +249,10 @@ class RequestReader:
         session.asked_ms = now_ms  # a broker begins with a request when the one before is answered
         if throttle_ms:
             session.start_throttle(throttle_ms, now_ms)
-        if not session.blocked:
+        if not session.waits:
             return
-        if not session.unanswered and session.question is None and session.mute.state in _PENDING:
-            session.mute.apply(RESPONSE_SENT)
+        if not session.unanswered and session.question is None:
+            session.waits &= ~ANSWER
         self.go_on(session, now_ms)
 
     # --- bytes ------------------------------------------------------------------------------
@@ -286,7 +284,7 @@ class RequestReader:
         verdict = PASSED
         try:
             while pos < end:
-                if session.blocked or session.budget <= 0:
+                if session.waits & NO_REQUEST or session.budget <= 0:
                     verdict = WAITS
                     break
                 avail = end - pos
@@ -356,7 +354,6 @@ class RequestReader:
         self.held.put_back(data, owned=owned)
         session.retains = True
         if session.budget <= 0:
-            session.blocked = True
             session.go_on_later()
 
     def _keep_head(self, session: Session, head: memoryview, verdict: int) -> None:
@@ -405,7 +402,7 @@ class RequestReader:
             self._head, self._wanted = bytearray(), 0
             session.partial_since_ms = 0
             data, owned = memoryview(head), True
-        if session.tokens and not session.blocked:
+        if session.tokens and not session.waits & NO_REQUEST:
             run = pos = self._read_token(session, data, now_ms)
         return run, pos, data, owned
 
@@ -484,13 +481,11 @@ class RequestReader:
         if (
             session.debts is not None and session.debts.waits_at is not None
         ):  # nobody knows how long
-            session.blocked = True
+            session.waits |= TURN
             return True
         if until_ms <= now_ms:
             return False
         session.start_throttle(until_ms - now_ms, now_ms)
-        if not session.unanswered:
-            session.mute.apply(RESPONSE_SENT)
         return True
 
     def _check_replay(self, session: Session, correlation_id: int) -> None:

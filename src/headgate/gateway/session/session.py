@@ -10,7 +10,7 @@ copied. A frame is collected only when its plan says so (``charging.plans``).
 
 When the client waits: after a request that may be throttled, no other request of its connection is
 passed on until it is answered, as in Kafka. After a throttled answer the connection stays muted
-(``mute.py``). What arrives meanwhile is held, up to ``HELD_BYTES``; then the shell is told to read
+(``waits``). What arrives meanwhile is held, up to ``HELD_BYTES``; then the shell is told to read
 no more. Requests that no quota can throttle, whenever they are charged, are pipelined: those that
 are charged nothing, all of a connection without a finite quota, and those that fit into the
 ``headroom``.
@@ -42,16 +42,22 @@ from headgate.gateway.session.commands import (
     ResumeBroker,
     WakeAt,
 )
-from headgate.gateway.session.mute import (
-    NOT_MUTED,
-    REQUEST_RECEIVED,
-    THROTTLE_ENDED,
-    THROTTLE_STARTED,
-    ChannelMute,
-)
 from headgate.gateway.session.relay import IN_FLIGHT_BYTES, Passing, told_before
 from headgate.gateway.session.requests import RequestReader
 from headgate.gateway.session.rewrite import Rewriter
+from headgate.gateway.session.waits import (
+    ANSWER,
+    ANSWERS,
+    HOLDS_CLIENT,
+    HOLDS_TURN,
+    NO_REQUEST,
+    OURS,
+    QUESTION,
+    THROTTLE,
+    TURN,
+    UPSTREAM,
+    WORK,
+)
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.clients import Told
@@ -111,13 +117,10 @@ class Session:
         unanswered: requests passed on and not answered yet, oldest first.
         begun: the request whose rest is still to come.
         question: a request that the shell answers or says how to pass on.
-        mute: Kafka's mute state of the connection.
-        blocked: no request is taken from the client for now.
+        waits: why the client's next request isn't taken (``waits.Waits``); 0: it is.
+        holds: why the broker's next answer isn't (``waits.Holds``); 0: it is.
         budget: units of work that may still be done in this callback; a small request is one.
-        continues: the shell was told to go on in a later callback.
-        until_answered: nothing is taken before all requests in flight are answered.
         alone: nothing follows the last request in flight before it is answered.
-        stalled: the client doesn't take its answers.
         gone: the client has hung up, and some of its charges aren't known yet.
         throttled_until_ms: when the throttle in force ends, epoch ms; 0: there is none.
         places: where the next Produce waits for what throttles didn't tell, by quota key.
@@ -165,13 +168,10 @@ class Session:
     unanswered: deque[InFlight] = field(default_factory=deque)
     begun: Passing | Collecting | None = None
     question: Ask | None = None
-    mute: ChannelMute = field(default_factory=ChannelMute)
-    blocked: bool = True  # until the upstream connection is up
+    waits: int = UPSTREAM
+    holds: int = 0
     budget: int = BUDGET
-    continues: bool = False
-    until_answered: bool = False
     alone: bool = False
-    stalled: bool = False
     gone: bool = False
     throttled_until_ms: int = 0
     places: dict[str, Place] = field(default_factory=dict)
@@ -227,7 +227,7 @@ class Session:
             return
         requests = self.requests
         # The rest of a request that is half passed always goes on: its answer is waited for.
-        if (self.blocked and self.begun is None) or requests.held.size:
+        if (self.waits & NO_REQUEST and self.begun is None) or requests.held.size:
             requests.held.add(data)
             self.retains = True
             return
@@ -270,22 +270,22 @@ class Session:
             return False
         self.gone = True
         self.requests.held.clear()
-        if self.answers.keeps:
+        if self.holds & HOLDS_TURN:
             self._look_again(now_ms)
             self._charge_if_closed(now_ms)
         return self._size_due
 
     def go_on(self, now_ms: int) -> None:
         """Read on in what came before, after a ``Continue``."""
-        self.budget, self.continues = BUDGET, False
+        self.budget = BUDGET
+        self.waits &= ~WORK
         if self.closed is not None:
             return
         try:
             self.answers.go_on(self, now_ms)
         except RemoteProtocolError as error:
             self.end(error.reason, f"from the broker: {error}")
-        if self.blocked:
-            self.requests.go_on(self, now_ms)
+        self.requests.go_on(self, now_ms)
         self._after_answers(now_ms)
 
     def wake(self, now_ms: int, due_ms: int = 0) -> None:
@@ -310,9 +310,9 @@ class Session:
                 self.commands.append(WakeAt(until_ms))
             else:
                 self.throttled_until_ms = 0
+                self.waits &= ~THROTTLE
                 if self.debts is not None:
                     self.debts.paid(until_ms)
-                self.mute.apply(THROTTLE_ENDED)
                 self.requests.go_on(self, now_ms)
         self._charge_if_closed(now_ms)
 
@@ -325,7 +325,7 @@ class Session:
 
     def _look_again(self, now_ms: int) -> None:
         """Go on with a request that was held, or with its answer, if its turn has come."""
-        if not self.answers.keeps:
+        if not self.holds & HOLDS_TURN:
             self.requests.go_on(self, now_ms)
             return
         try:
@@ -366,7 +366,7 @@ class Session:
         self.last_ms = now_ms
         if not self._asks(ask):
             return
-        self.question = None
+        self.no_question()
         try:
             authentication.pass_on(self, ask.plan, ask.correlation_id, ask.body_offset, ask.frame)
         except RemoteProtocolError as error:
@@ -421,7 +421,7 @@ class Session:
         size = self.requests.retained(self) + self.answers.retained
         if self.question is not None:
             size += len(self.question.frame)
-        if self.until_answered:
+        if self.waits & ANSWERS:
             size += IN_FLIGHT_BYTES * len(self.unanswered)
         self.retains = size > 0
         return size
@@ -429,7 +429,7 @@ class Session:
     @property
     def at_rest(self) -> bool:
         """Whether no request is half read or unanswered: the moment to drain."""
-        waits = self.throttled_until_ms or self.waits_turn
+        waits = self.waits & THROTTLE or self.waits_turn
         return (
             not self.in_flight
             and self.requests.at_rest(self)
@@ -465,6 +465,11 @@ class Session:
             self.answers.drop(self)
 
     @property
+    def upstream_is_up(self) -> bool:
+        """Whether the upstream connection is up."""
+        return not self.waits & UPSTREAM
+
+    @property
     def broker_id(self) -> int:
         """The upstream broker's id."""
         return self.rules.broker_id
@@ -477,14 +482,12 @@ class Session:
     @property
     def made_to_wait(self) -> bool:
         """Whether the client waits for the gateway: muted, held, or with a question to answer."""
-        return self.waits_turn or bool(self.throttled_until_ms) or self.question is not None
+        return bool(self.waits & OURS or self.holds & HOLDS_TURN)
 
     @property
     def waits_turn(self) -> bool:
         """Whether a fetch is held, or a newcomer waits for those that repay before it."""
-        if self.hold is not None and self.hold.waiting:
-            return True
-        return self.debts is not None and self.debts.waits_at is not None
+        return bool(self.waits & TURN or self.holds & HOLDS_TURN)
 
     # --- who is charged ---------------------------------------------------------------------
 
@@ -510,30 +513,38 @@ class Session:
 
     # --- why the client waits ---------------------------------------------------------------
 
-    def block(self) -> None:
+    def wait_for_answer(self) -> None:
         """Take nothing more until the request just received is answered."""
-        self.blocked = True
-        if self.mute.state is NOT_MUTED:
+        if not self.waits & (ANSWER | THROTTLE):
             self.asked_ms = self.last_ms
-            self.mute.mute()
-            self.mute.apply(REQUEST_RECEIVED)
+        self.waits |= ANSWER
+
+    def ask(self, question: Ask) -> None:
+        """Have the shell answer a request or say how to pass it on."""
+        self.question = question
+        self.waits |= QUESTION
+        self.commands.append(question)
+
+    def no_question(self) -> None:
+        """Note that the shell has said what becomes of a request."""
+        self.question = None
+        self.waits &= ~QUESTION
 
     def go_on_later(self) -> None:
         """Have the rest of what came read in a later callback, since this one has done enough."""
         self.retains = True
-        if not self.continues:
-            self.continues = True
+        if not self.waits & WORK:
+            self.waits |= WORK
             self.commands.append(Continue())
 
     def start_throttle(self, throttle_ms: int, now_ms: int) -> None:
         """Mute the client for this long, unless it is muted for longer already."""
-        self.block()
+        if not self.waits & (ANSWER | THROTTLE):
+            self.asked_ms = self.last_ms
+        self.waits |= THROTTLE | ANSWER if self.unanswered else THROTTLE
         until_ms = now_ms + throttle_ms
-        if self.throttled_until_ms:
-            if until_ms <= self.throttled_until_ms:
-                return
-        else:
-            self.mute.apply(THROTTLE_STARTED)
+        if until_ms <= self.throttled_until_ms:
+            return
         self.throttled_until_ms = until_ms
         self.muted_by = self.told
         self.commands.append(WakeAt(until_ms))
@@ -627,7 +638,7 @@ class Session:
         Answers aren't read meanwhile, so what was asked is charged now: else a client could keep
         a part of a quota claimed for as long as it likes.
         """
-        self.stalled = on
+        self.holds = self.holds | HOLDS_CLIENT if on else self.holds & ~HOLDS_CLIENT
         if on:
             self.charge_early(now_ms)
             if self.alone:
@@ -685,7 +696,8 @@ class Session:
             if not first_is_charged and asked.claim.__class__ is not int:
                 self._owe(self._charge_passed(asked, now_ms), now_ms)
             first_is_charged = False
-        ask, self.question = self.question, None
+        ask = self.question
+        self.no_question()
         if ask is not None:
             # Its answer isn't ready, but a part may have reached the broker, and topics be charged.
             size = len(ask.frame) - 4
@@ -699,6 +711,7 @@ class Session:
                 self, context, plan, size, None, 0, not cut.silent, now_ms
             )
             self._owe(throttle, now_ms)
+        self.waits &= ~TURN
         if self.hold is not None:
             self.hold.leave()
         self._own_debts().leave(now_ms)
@@ -719,3 +732,4 @@ class Session:
         """Note until when a client that has gone would have been muted."""
         if throttle_ms > 0:
             self.throttled_until_ms = max(self.throttled_until_ms, now_ms + throttle_ms)
+            self.waits |= THROTTLE
