@@ -136,7 +136,7 @@ def take_share_fetch(session: Session, plan: RequestPlan, frame: memoryview, now
     context = session.context
     limit = session.rules.fetch_limit(context, now_ms)
     passed = frame if limit is None else share.cap_request(frame, version, body, limit)
-    if session.hold is not None and session.hold.little:
+    if session.hold is not None and session.hold.expired:
         passed = share.ask_little(passed, version, body)
     session.to_broker.append(passed)
     session.unanswered.append(InFlight(correlation_id, plan, len(frame) - 4, context))
@@ -155,7 +155,11 @@ def _adapt(
     if version >= _SESSIONS_SINCE and (session.rules.empties_fetches or hold is not None):
         _session(session).requested(view, version, body)
     if hold is not None and not hold.idle:
-        hold.spend(view, version, body, now_ms)
+        delayed_ms = hold.delayed_ms(now_ms)
+        if hold.expired:
+            fetch.ask_little(view, version, body)
+        elif delayed_ms:
+            fetch.shorten_wait(view, version, body, delayed_ms)
 
 
 def _session(session: Session) -> FetchSession:
@@ -181,7 +185,7 @@ def _waits_for_turn(
     if plan.kind is _KIND_FETCH and fetch.asks_nothing(
         frame, plan.version, parse_request_header(frame)[4]
     ):
-        hold.let_by(now_ms)
+        hold.pass_unasked(now_ms)
         return False
     session.waits |= TURN
     return True
@@ -233,15 +237,15 @@ def _answer_way(
     if hold is None or hold.idle:
         if session.gone or not rules.gates.any_at(context.gates):
             return PASS
-    elif hold.little:
+    elif hold.expired:
         return LITTLE
-    elif hold.free or session.gone:
+    elif hold.asks_nothing or session.gone:
         return PASS
     if plan.version >= _SESSIONS_SINCE and fetch.response_session(data, plan.version)[0]:
         return PASS  # an error has no records
     way, hold = _turn(session, plan, context, context.gates, session.asked_ms, now_ms)
     if way == HELD and rules.gates.kept_bytes + len(data) > KEPT_BYTES:
-        hold.give_up(now_ms)
+        hold.drop_answer(now_ms)
         return LITTLE
     return way
 

@@ -310,7 +310,7 @@ class RequestReader:
                 elif correlation_id <= unanswered[-1].correlation_id:
                     self._check_replay(session, correlation_id)
                 context = session.context
-                unpaid = context.limited and not session.entered & plan.bit
+                unpaid = context.limited and not session.debts_taken & plan.bit
                 if (
                     (len(unanswered) >= MAX_UNKNOWN_IN_FLIGHT or not session.known)
                     and self._must_stop(session, plan, key_version)

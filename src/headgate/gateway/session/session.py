@@ -107,7 +107,7 @@ class Session:
         known: the client has been authenticated.
         tokens: bare SASL tokens pass, not Kafka's frames.
         max_bytes: the largest request that the client may send now.
-        entered: kinds of requests that have waited for earlier connections' debts
+        debts_taken: kinds of requests that have waited for earlier connections' debts
             (``RequestPlan.bit``).
         repays: kinds whose next charge may repay such a debt.
         to_broker: what is to be sent to the broker, in pieces.
@@ -159,7 +159,7 @@ class Session:
     known: bool = field(init=False)
     tokens: bool = False
     max_bytes: int = field(init=False)
-    entered: int = 0
+    debts_taken: int = 0
     repays: int = 0
     to_broker: list[Any] = field(default_factory=list)
     to_client: list[Any] = field(default_factory=list)
@@ -497,14 +497,14 @@ class Session:
         self.tokens = identity.raw
         if identity.authenticated and not self.known:
             self.known = True
-            self.entered = 0
+            self.debts_taken = 0
             self.max_bytes = self.max_request_bytes
         if identity.principal != principal_before:
             self.use_context()
 
     def use_context(self) -> None:
         """Ask the rules who is charged, by the principal and the client id as they are now."""
-        self.entered = 0
+        self.debts_taken = 0
         self.context = self.rules.context(self.identity.principal, self.client_id)
         if self.places:
             names = {name for name, _ in self.context.overdue}
@@ -563,7 +563,7 @@ class Session:
         # unseen.
         # Differs: a thousand newcomers of a principal wait in this way; one more is closed.
         if not self.known:
-            self.entered |= plan.bit
+            self.debts_taken |= plan.bit
             return now_ms
         lanes = tuple(self.rules.lanes_of(self.context, plan.owes))
         debts = self._own_debts()
@@ -571,7 +571,7 @@ class Session:
         if debts.repays:
             self.repays |= plan.bit
         if debts.is_in(lanes):
-            self.entered |= plan.bit
+            self.debts_taken |= plan.bit
         elif debts.turned_away:
             self.end("too-many-waiting", f"{MOST_WAITING} wait where others repay a debt")
         elif debts.waits_at is not None:
