@@ -96,10 +96,10 @@ def principals(gateway: GatewayThread) -> list[str]:
     """The principals of the open connections, as far as they are known."""
     return gateway.call(
         lambda: [
-            link.session.state.identity.principal
+            link.session.identity.principal
             for front in gateway.gateway.brokers.values()
             for link in front.links
-            if link.session.state.identity.authenticated
+            if link.session.identity.authenticated
         ]
     )
 

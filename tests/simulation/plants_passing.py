@@ -33,15 +33,15 @@ def half_read_produce_keeps_its_quotas(patch: Patch) -> None:
     """It is charged by the quotas of the time when its header came, although they have changed."""
     whole = relay.pass_rest
 
-    def pass_rest(state: Any, passing: Any, now_ms: int) -> None:
-        context = copy(passing.asked[3])
-        context.epoch = state.rules.contexts.epoch
-        context.generation = state.rules.managers.produce.generation
-        before = (*passing.asked[:3], context, *passing.asked[4:])
-        if not passing.silent and state.unanswered[-1] is passing.asked:
-            state.unanswered[-1] = before
+    def pass_rest(session: Any, passing: Any, now_ms: int) -> None:
+        context = copy(passing.asked.context)
+        context.epoch = session.rules.contexts.epoch
+        context.generation = session.rules.managers.produce.generation
+        before = passing.asked._replace(context=context)
+        if not passing.silent and session.unanswered[-1] is passing.asked:
+            session.unanswered[-1] = before
         passing.asked = before
-        whole(state, passing, now_ms)
+        whole(session, passing, now_ms)
 
     patch.setattr(relay, "pass_rest", pass_rest)
 
@@ -99,10 +99,10 @@ def mute_counted_from_the_answer(patch: Patch) -> None:
     """The throttle is decided when a Produce passes, and begins when its answer comes."""
     prototype.final_form(patch)
     whole = produce.answered_in_place
-    patch.setattr(prototype, "begin_throttle", lambda state, throttle_ms, now_ms: state.block())
+    patch.setattr(prototype, "begin_throttle", lambda session, *_: session.wait_for_answer())
 
     def answered_in_place(own: Any, *given: Any) -> int:
-        claim = own.unanswered[0][6]
+        claim = own.unanswered[0].claim
         throttle: int = whole(own, *given)
         return claim if throttle == 0 and type(claim) is int else throttle
 

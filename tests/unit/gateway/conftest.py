@@ -18,7 +18,6 @@ from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.commands import Continue
 from headgate.gateway.session.rewrite import AddressBook
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
 from headgate.gateway.store_link.in_force import InForce
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
@@ -192,10 +191,12 @@ def gateway() -> Callable[..., Setup]:
         rules = Enforcement(settings, 1, lambda: START_MS, journal, skew=skew)
         rules.load(QuotaTable.of(quotas or {}), START_MS)
         session = Session(
-            SessionState(rules, identity or StillIdentity(principal), **options),
+            rules,
+            identity or StillIdentity(principal),
             build_plans(pass_unknown=settings.unknown_apis == "pass"),
             StillFace(),
             pass_unknown=settings.unknown_apis == "pass",
+            **options,
         )
         return Setup(rules, session, Playbook(session), settings)
 

@@ -79,10 +79,10 @@ def test_bare_tokens_pass_until_the_broker_says_yes(gateway: Make, pieces: int) 
     play, session = setup.play, setup.session
     play >> FromClient(FIRST, pieces) << ToBroker(FIRST)
     play >> FromBroker(CHALLENGE, pieces) << ToClient(CHALLENGE)
-    assert not session.state.identity.authenticated
+    assert not session.identity.authenticated
     play >> FromClient(FINAL, pieces) << ToBroker(FINAL)
     play >> FromBroker(PROVEN, pieces) << ToClient(PROVEN)
-    assert (session.state.identity.principal, session.state.identity.authenticated) == (
+    assert (session.identity.principal, session.identity.authenticated) == (
         "alice",
         True,
     )
@@ -128,7 +128,7 @@ def test_a_token_in_small_pieces_is_kept_once(gateway: Make) -> None:
     setup.play >> FromClient(struct.pack(">i", MAX_TOKEN_BYTES)) << NOTHING
     for _ in range(100):
         setup.play >> FromClient(bytes(5_000), 500) << NOTHING
-    assert session.state.partial_since_ms
+    assert session.partial_since_ms
     assert (session.held_bytes, session.retained()) == (0, 4 + 100 * 5_000)
 
 
@@ -173,8 +173,8 @@ def test_a_delegation_token_waits_until_its_owner_is_known(
     assert (ask.token_id, session.to_broker) == ("token-id", [])
     if not known:
         session.resume(ask, START_MS)
-        assert session.state.closed is not None
-        assert session.state.closed.reason == "delegation-token"
+        assert session.closed is not None
+        assert session.closed.reason == "delegation-token"
         assert session.to_broker == []
         # A bare token has no answer that could say why.
         refusals = [decode_response(36, 1, bytes(said)) for said in session.to_client]
