@@ -15,11 +15,12 @@ from functools import partial
 from typing import Final
 
 from headgate.admin.api import ConfigEntry, ConfigSynonym, Entities, ScramUpsertion, Values
-from headgate.admin.backend import Backend, EntityQuery, effective_values
+from headgate.admin.cluster_target import ClusterTarget
 from headgate.admin.live import ask_brokers
+from headgate.admin.target import ChangeRequest, EntityQuery, effective_values
 from headgate.client import quota_messages as words
 from headgate.client.connection import Connection, api_error, raise_error
-from headgate.client.nodes import Nodes, is_controller
+from headgate.client.nodes import is_controller
 from headgate.errors import ApiError, KafkaError, StoreError
 from headgate.live.picture import Picture
 from headgate.quota.alteration import AlterResult, QuotaAlteration
@@ -51,16 +52,8 @@ _UNSUPPORTED_ENDPOINT_TYPE: Final = 115
 _NO_LIMIT: Final = 2**63 - 1
 
 
-class ReleasedBackend(Backend):
-    """
-    Talks to brokers.
-
-    Args:
-        nodes: finds and keeps connections.
-    """
-
-    def __init__(self, nodes: Nodes) -> None:
-        self._nodes = nodes
+class KafkaTarget(ClusterTarget):
+    """Brokers, or a gateway's data listeners."""
 
     # --- quotas
 
@@ -96,14 +89,12 @@ class ReleasedBackend(Backend):
             if entry.name in names and entry.value and int(entry.value) < _NO_LIMIT
         }
 
-    async def alter(
-        self, alterations: Sequence[QuotaAlteration], validate_only: bool
-    ) -> list[AlterResult]:
+    async def alter(self, request: ChangeRequest) -> list[AlterResult]:
         """Change quotas; split a request that the controller would refuse for its size."""
         results: list[AlterResult] = []
-        for part in words.cut(alterations):
+        for part in words.cut(request.alterations):
             results += await self._nodes.controlling(
-                partial(alter_quotas, alterations=part, validate_only=validate_only)
+                partial(alter_quotas, alterations=part, validate_only=request.validate_only)
             )
         return results
 
@@ -227,10 +218,6 @@ class ReleasedBackend(Backend):
     async def live(self, request: LiveRequest) -> Picture:
         """Ask the gateway in front of each broker."""
         return await ask_brokers(self._nodes, request)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._nodes.close()
 
 
 # --- quotas on the wire

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from headgate.admin.backend import EntityQuery
-from headgate.admin.home import OpenHome
-from headgate.admin.released import ReleasedBackend
+from headgate.admin.open_target import OpenTarget
+from headgate.admin.opening import Address
+from headgate.admin.released import KafkaTarget
+from headgate.admin.target import EntityQuery
 from headgate.client import quota_messages
 from headgate.errors import StoreError
 from headgate.quota.entity import DEFAULT, QuotaEntity
@@ -44,8 +45,8 @@ class Broker:
 
 def found(*components: FilterComponent, draft: bool = False) -> tuple[set[QuotaEntity], Any]:
     broker = Broker()
-    backend = ReleasedBackend(broker)  # type: ignore[arg-type]
-    entities = asyncio.run(backend.describe(EntityQuery(components, draft=draft)))
+    target = KafkaTarget(broker)  # type: ignore[arg-type]
+    entities = asyncio.run(target.describe(EntityQuery(components, draft=draft)))
     return set(entities), broker.asked[0]
 
 
@@ -94,10 +95,13 @@ class Store:
 @pytest.mark.parametrize(
     ("error", "says"), [(None, "keeps no history"), (StoreError("it hung up"), "it hung up")]
 )
-def test_a_store_without_history_is_closed(error: Exception | None, says: str) -> None:
+def test_a_store_without_history_is_closed(
+    error: Exception | None, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store: Any = Store(error)
-    home = OpenHome("servers", "test", servers="h:1", open_store=lambda _url: store)
+    monkeypatch.setattr("headgate.store.open_store", lambda *_, **__: store)
+    target = OpenTarget(Address("h:1"))
     with pytest.raises(StoreError, match=says):
-        home.history()
+        target.find_history()
     assert store.closed
-    assert home.store is None
+    assert target.store() is None
