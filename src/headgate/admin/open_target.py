@@ -120,9 +120,9 @@ class OpenTarget:
     ) -> Picture:
         """Return what goes on now, from gateways (``AsyncAdminClient.describe_live``)."""
         request = LiveRequest(user, client_id, most)
-        if self._store is not None:
-            return run_now(self._store.live(request))
-        return self.thread().run(self.live(request, None))
+        if self.address.store is None:
+            return self.thread().run(self.live(request, None))
+        return self.run(lambda target: target.live(request))
 
     def find_history(self) -> None:
         """
@@ -203,6 +203,9 @@ class OpenTarget:
         """Ask what goes on now; a gateway answers that although its broker answers nobody."""
         from headgate.client.waiting import limited
 
+        if self.address.store is not None:
+            return await self.call(lambda target: target.live(request), timeout_ms)
+
         async def ask() -> Picture:
             try:
                 return await self._ask(lambda target: target.live(request))
@@ -214,7 +217,7 @@ class OpenTarget:
         return await limited(timeout_ms, ask())
 
     async def _ask(self, action: Action[T]) -> T:
-        return await action(self._store or await self._connected())
+        return await action(await self._connected())
 
     async def _connected(self) -> QuotaTarget:
         """Return the servers, connected to at the first call."""

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headgate.admin import AdminClient
 from headgate.admin.open_target import OpenTarget
 from headgate.admin.opening import Address
 from headgate.admin.released import KafkaTarget
 from headgate.admin.target import EntityQuery
 from headgate.client import quota_messages
 from headgate.errors import StoreError
+from headgate.live.picture import Picture
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.filter import FilterComponent, MatchType, matches
 from headgate.quota.key import PRODUCER
+from headgate.store.sqlite.store import SqliteStore
 from headgate.wire.messages import quotas
 
 ALICE, ALBERT, BOB, ANYBODY = (
@@ -105,3 +109,31 @@ def test_a_store_without_history_is_closed(
         target.find_history()
     assert store.closed
     assert target.store() is None
+
+
+class Live:
+    """Servers that say what goes on."""
+
+    async def live(self, _request: Any) -> Picture:
+        return Picture(0, ())
+
+    async def close(self) -> None: ...
+
+
+def test_servers_whose_history_was_found_still_say_what_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(tmp_path / "quotas.db")
+    monkeypatch.setattr("headgate.store.open_store", lambda *_, **__: store)
+
+    async def servers(_address: Address) -> Any:
+        return Live()
+
+    monkeypatch.setattr("headgate.admin.open_target.open_servers", servers)
+    with AdminClient("h:1") as client:
+        client.target.find_history()
+        assert client.target.store() is store
+        assert client.target.table() == store.snapshot()
+        assert client.describe_live() == client.target.picture() == Picture(0, ())
+    with pytest.raises(StoreError, match="is closed"):
+        store.snapshot()
