@@ -118,12 +118,12 @@ async def open_servers(address: Address) -> ClusterTarget:
     Metadata (3) is an admin listener, which speaks the draft. A KRaft controller has no Metadata
     either, but no 48.
     """
-    from headgate.client.nodes import Nodes, connect_first
+    from headgate.client.nodes import Nodes
     from headgate.wire import apis
 
     addresses, security = servers_of(address)
-    first = await connect_first(addresses, security)
-    nodes = Nodes(addresses, security, first)
+    nodes = Nodes(addresses, security)
+    first = await nodes.any()
     if apis.DESCRIBE_CLIENT_QUOTAS in first.versions and apis.METADATA not in first.versions:
         from headgate.admin.draft import Kip546Target
 

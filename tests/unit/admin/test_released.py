@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.filter import FilterComponent, MatchType, matches
 from headgate.quota.key import PRODUCER
 from headgate.store.sqlite.store import SqliteStore
-from headgate.wire.messages import quotas
+from headgate.wire.header import parse_request_header
+from headgate.wire.messages import decode_request, encode_response, quotas
 
 ALICE, ALBERT, BOB, ANYBODY = (
     QuotaEntity.of(user=name) for name in ("alice", "albert", "bob", DEFAULT)
@@ -36,7 +38,16 @@ class Broker:
     async def any(self) -> Broker:
         return self
 
-    async def call(self, _key: int, _versions: Any, request: Any) -> Any:
+    client_id = "test"
+    versions: Mapping[int, tuple[int, int]] = {}
+
+    async def swap(self, make_frame: Callable[[int], bytes]) -> bytes:
+        frame = make_frame(5)
+        key, version, correlation, _client, body = parse_request_header(frame)
+        answer = self.answer(decode_request(key, version, frame, body))
+        return encode_response(key, version, correlation, answer)
+
+    def answer(self, request: Any) -> Any:
         components = tuple(map(quota_messages.component_of, request.components))
         self.asked.append(components)
         entries = tuple(
