@@ -260,7 +260,7 @@ class Rotation:
         raise NoServer(problems)
 
 
-class NoServer(HeadgateError):
+class NoServer(Exception):  # its callers say it in words of their own
     """
     None of the bootstrap servers answers.
 
