@@ -159,7 +159,8 @@ class Told(FormedLaw):
     A client is told what was decided about its request, whatever the request is.
 
     The final form: it is told what is left of that when the answer is sent. Where both happen in
-    one moment, which today is the rule, that is the same.
+    one moment, which today is the rule, that is the same. A client may hear it when the gateway
+    that told it has ended.
     """
 
     name = "told"
@@ -200,9 +201,6 @@ class Told(FormedLaw):
         if heard_ms != whole_ms:
             self.broken(f"{who}; decided were {whole_ms}, left are {left_ms}")
         self.beyond(forms.TOLD, f"{who}; left are {left_ms}", ms=heard_ms - left_ms)
-
-    def crashed(self) -> None:
-        self._owners = Owners(self.life)
 
 
 class Lines(Law):
