@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, Final
 
-from headgate.gateway.charging import fetch_gate
+from headgate.gateway.charging import fetch_gate, lanes
 from headgate.gateway.charging.fetch_hold import FetchHold
 from headgate.gateway.session import fetch, produce, relay
 from headgate.throttle import pacing
@@ -49,6 +49,11 @@ def half_read_produce_keeps_its_quotas(patch: Patch) -> None:
 def line_lets_all_pass(patch: Patch) -> None:
     """Nobody waits for what is owed beyond one throttle."""
     patch.setattr(pacing.PacedQuotaManager, "overdue_ms", lambda *_: 0)
+
+
+def newcomers_wait_for_a_broker_that_is_gone(patch: Patch) -> None:
+    """They wait until its connection is closed."""
+    patch.setattr(lanes, "REPAYS_MS", 600_000)
 
 
 def fetches_are_asked_at_a_closed_gate(patch: Patch) -> None:
@@ -205,6 +210,26 @@ HALF: Final = _story(
     1,
 )
 """The beginning of a Produce, another quota, and the rest."""
+ALIKE: Final = replace(
+    _story({PRODUCED: 50_000.0}, _all_do(1, 1_500, "silent", (64_889, 0, 20, 3)), 1),
+    seed=5,
+    network=(0.5, 5.0, 0.0, 0.0, 131_072),
+)
+"""Produces of one length that get no answer: one's rest and the next pass in one moment."""
+GONE: Final = replace(
+    _story(
+        {PRODUCED: 200_000.0},
+        (
+            *_all_do(3, 1_500, "evade", (100_000, 14)),
+            Action(18_000, "broker1", "power", (1,)),
+        ),
+    ),
+    length_ms=45_000,
+    network=(0.5, 5.0, 0.05, 500.0, 16_384),
+    brokers=2,
+    people=tuple(Person(f"c{at}", "alice", "app", 1, (9, 12), obeys=False) for at in range(3)),
+)
+"""Newcomers that wait for each other, and a broker that keeps a request and is gone."""
 
 PLANTS: Final[tuple[tuple[Plant, Story, frozenset[str]], ...]] = tuple(
     (plant, story, frozenset(laws))
@@ -214,6 +239,7 @@ PLANTS: Final[tuple[tuple[Plant, Story, frozenset[str]], ...]] = tuple(
         (line_lets_all_pass, LINES, ("lines",)),
         (fetches_are_asked_at_a_closed_gate, FETCHES, ("gates",)),
         (who_passes_keeps_a_gate, POLLS, ("silence",)),
+        (newcomers_wait_for_a_broker_that_is_gone, GONE, ("silence",)),
         (wake_up_lost_between_two_gates, TWO_GATES, ("silence",)),
         (charged_when_answered, PRODUCES, ("charged when passed",)),
         (told_in_full, PRODUCES, ("told",)),
@@ -224,4 +250,16 @@ PLANTS: Final[tuple[tuple[Plant, Story, frozenset[str]], ...]] = tuple(
 """Each fault, a life in which it shows, and the laws that may find it."""
 
 NAMES: Final = [plant.__name__ for plant, _, _ in PLANTS]
-STORIES: Final = (PRODUCES, TIMES, SHARES, FETCHES, POLLS, TWO_GATES, DEAF, LINES, HALF)
+STORIES: Final = (
+    PRODUCES,
+    TIMES,
+    SHARES,
+    FETCHES,
+    POLLS,
+    TWO_GATES,
+    DEAF,
+    LINES,
+    HALF,
+    ALIKE,
+    GONE,
+)
