@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, Final
 
-from headgate.gateway.charging import fetch_gate, lanes
+from headgate.gateway.charging import fetch_gate
 from headgate.gateway.charging.fetch_hold import FetchHold
 from headgate.gateway.session import fetch, produce, relay
 from headgate.throttle import pacing
@@ -49,11 +49,6 @@ def half_read_produce_keeps_its_quotas(patch: Patch) -> None:
 def line_lets_all_pass(patch: Patch) -> None:
     """Nobody waits for what is owed beyond one throttle."""
     patch.setattr(pacing.PacedQuotaManager, "overdue_ms", lambda *_: 0)
-
-
-def newcomers_wait_for_a_broker_that_is_gone(patch: Patch) -> None:
-    """They wait until its connection is closed."""
-    patch.setattr(lanes, "REPAYS_MS", 600_000)
 
 
 def fetches_are_asked_at_a_closed_gate(patch: Patch) -> None:
@@ -239,7 +234,6 @@ PLANTS: Final[tuple[tuple[Plant, Story, frozenset[str]], ...]] = tuple(
         (line_lets_all_pass, LINES, ("lines",)),
         (fetches_are_asked_at_a_closed_gate, FETCHES, ("gates",)),
         (who_passes_keeps_a_gate, POLLS, ("silence",)),
-        (newcomers_wait_for_a_broker_that_is_gone, GONE, ("silence",)),
         (wake_up_lost_between_two_gates, TWO_GATES, ("silence",)),
         (charged_when_answered, PRODUCES, ("charged when passed",)),
         (told_in_full, PRODUCES, ("told",)),
