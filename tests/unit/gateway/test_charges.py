@@ -25,6 +25,7 @@ from headgate.quota.key import (
 from headgate.steps import finish
 from kit.playbook import (
     NOTHING,
+    START_MS,
     Closed,
     FromBroker,
     FromClient,
@@ -42,6 +43,7 @@ from .conftest import (
     beaten,
     fetch,
     fetched,
+    gone_on,
     heartbeat,
     produce,
     produced,
@@ -83,6 +85,23 @@ def test_acks_0_after_a_long_transactional_id_is_charged_however_it_comes(
     assert b"".join(play.session.to_broker) == said
     assert play.session.in_flight == 0  # no answer is due
     assert setup.rules.managers.produce.peek(("alice", ""), play.now_ms) == (len(said) - 4) / 10
+
+
+@pytest.mark.parametrize("quota", [None, 1e9])
+@pytest.mark.parametrize("pieces", [2_048, 16_384, 262_144])
+def test_what_was_held_in_pieces_passes_though_each_spends_a_callback(
+    gateway: Make, quota: float | None, pieces: int
+) -> None:
+    """A long Produce with a transactional id uses up what may be done in one callback."""
+    setup = gateway({ALICE: {PRODUCER: quota}} if quota else {})
+    session = setup.play.session
+    said = b"".join(transactional(7, "t", -1, correlation) for correlation in range(1, 7))
+    for at in range(0, len(said), pieces):  # the upstream isn't up yet
+        session.client_data(memoryview(bytearray(said[at : at + pieces])), START_MS)
+    session.upstream_ready(START_MS)
+    assert gone_on(session)
+    assert not session.held_bytes
+    assert b"".join(session.to_broker) == said
 
 
 def test_acks_that_never_come_close_the_connection(gateway: Make) -> None:

@@ -135,6 +135,19 @@ def test_a_cluster_wide_quota_follows_demand_and_is_never_exceeded(gateway: Make
     assert statistics.fmean(both) == pytest.approx(400_000, rel=0.1)
 
 
+def test_a_quota_of_0_that_a_store_holds_leaves_the_others_divided(gateway: Make) -> None:
+    bob = QuotaEntity.of(user="bob")
+    setup = gateway({ALICE: {PRODUCER_BPS: 1e6}, bob: {PRODUCER_BPS: 0.0}})
+    produce_bps = setup.rules.managers.produce_bps
+    for user in ("alice", "bob"):
+        produce_bps.record(user, "", 1_000.0, START_MS)
+    splits = LocalSplits(setup.settings.splits_period_ms)
+    for at_ms in (START_MS + 1_000, START_MS + 2_000):
+        finish(splits.round({1: setup.rules.managers}, [1], lambda now=at_ms: now))
+    assert produce_bps.split(("alice", ""), START_MS + 2_000) == 1e6
+    assert produce_bps.split(("bob", ""), START_MS + 2_000) == 0.0
+
+
 def test_546_9_shares_divide_contested_capacity_by_weight(gateway: Make) -> None:
     quotas = {
         QuotaEntity.of(user="alice"): {PRODUCER_SHARES: 3.0},

@@ -248,6 +248,7 @@ class Crowd(RuleBasedStateMachine):
                     self.asked[made].append(correlation)
                 said = said[4 + size :]
             made.commands.clear()
+            assert not made.held_bytes or made.waits, "held, and nothing is waited for"
 
     @rule(which=st.integers(0, 2), size=CROWDED, acks=st.sampled_from([0, -1, -1, -1]))
     def ask(self, which: int, size: int, acks: int) -> None:

@@ -108,7 +108,7 @@ Command = (
 
 
 class ClusterView(Protocol):
-    """The cluster as the clients of one listener see it; ``broker.listener`` has the one used."""
+    """The cluster as the clients of one listener see it; ``broker.dialing`` has the one used."""
 
     @property
     def addresses(self) -> AddressBook:

@@ -238,7 +238,11 @@ class RequestReader:
             except RemoteProtocolError as error:
                 session.end(error.reason, f"from the client: {error}")
                 return
-            if session.waits & NO_REQUEST or session.budget <= 0:
+            if session.waits & NO_REQUEST:
+                break
+            if session.budget <= 0:
+                if held.size:  # another piece, of which nothing was taken yet
+                    session.go_on_later()
                 break
         if session.closed is None:
             held.resume()
