@@ -176,7 +176,8 @@ def open_home(
     if not store:
         assert client is not None
         return Home(client.target, client)
-    config = load_properties(config_file) if config_file and not servers else {}
+    is_read = config_file and not servers and settings is None  # else nothing of it is used
+    config = load_properties(config_file) if config_file and is_read else {}
     address = Address(store=store, config=config, settings=settings, tool=_TOOL)
     home = Home(OpenTarget(address), client)
     try:

@@ -85,6 +85,7 @@ class Nodes:
     ) -> None:
         self._rotation = Rotation(bootstrap)
         self._connect = connect or self._greeted
+        self._has_metadata = None if first is None else apis.METADATA in first.versions
         self.bootstrap = tuple(bootstrap)
         self.security = security
         # By a broker's id; None: to some bootstrap address; by address: see ``bare``.
@@ -110,7 +111,15 @@ class Nodes:
     async def _greeted(self) -> Connection:
         async def connect(address: HostPort) -> Connection:
             async with answering(str(address)):
-                return await Connection.open(address, self.security, greet=True)
+                connection = await Connection.open(address, self.security, greet=True)
+            # Who calls has chosen its requests by the first server's APIs. An admin listener, which
+            # has no Metadata, takes others under the same keys.
+            has_metadata = apis.METADATA in connection.versions
+            if self._has_metadata not in (None, has_metadata):
+                await connection.close()
+                raise StoreError(f"{address} has other APIs than the server that was asked first")
+            self._has_metadata = has_metadata
+            return connection
 
         try:
             # One that refuses the credentials: the others would refuse them too.

@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
 from headgate.client.connection import Connection
@@ -39,6 +40,7 @@ RETRIABLE: Final = frozenset(
 """Errors that go away: a controller moved, a broker starts (RetriableException in Kafka)."""
 _AGAIN_S: Final = 0.2
 _RECONNECT_S: Final = 0.1
+Turn = Callable[[float | None], AbstractAsyncContextManager[None]]
 
 
 class QuotaCalls:
@@ -48,11 +50,16 @@ class QuotaCalls:
     Args:
         nodes: finds and keeps connections.
         answer_s: how long one answer is waited for, in seconds; None: as long as the caller waits.
+        turn: entered for each request and its answer, with ``until``; left between two tries, so
+            that a call which is repeated keeps no other waiting. None: requests go side by side.
     """
 
-    def __init__(self, nodes: Nodes, answer_s: float | None = None) -> None:
+    def __init__(
+        self, nodes: Nodes, answer_s: float | None = None, turn: Turn | None = None
+    ) -> None:
         self._nodes = nodes
         self._answer_s = answer_s
+        self._turn = turn or (lambda until: nullcontext())
         self._described: tuple[bytes, DescribeClientQuotasResponse] | None = None
 
     async def describe(
@@ -137,24 +144,26 @@ class QuotaCalls:
         self, api_key: int, message: object, until: float | None, over: Connection | None = None
     ) -> tuple[int, bytes]:
         """Return the version and the answer's frame, over another connection if one broke."""
-        while True:
-            try:
-                async with asyncio.timeout(self._wait_s(until)):
-                    connection = over or await self._nodes.any()
-                    version = NEWEST
-                    if connection.versions:
-                        version = connection.version(api_key, NEWEST)
-                    frame = await connection.swap(
-                        lambda cid, at=version, to=connection: encode_request(  # type: ignore[misc]
-                            api_key, at, cid, to.client_id, message
-                        )
-                    )
-                    return version, frame
-            except (StoreError, RemoteProtocolError, TimeoutError) as exc:
-                lasting = isinstance(exc, StoreError) and not exc.retriable
-                if lasting or _is_over(until):
-                    raise
-                await asyncio.sleep(_RECONNECT_S)
+        async with self._turn(until):
+            while True:
+                try:
+                    async with asyncio.timeout(self._wait_s(until)):
+                        return await self._swap_once(api_key, message, over)
+                except (StoreError, RemoteProtocolError, TimeoutError) as exc:
+                    lasting = isinstance(exc, StoreError) and not exc.retriable
+                    if lasting or _is_over(until):
+                        raise
+                    await asyncio.sleep(_RECONNECT_S)
+
+    async def _swap_once(
+        self, api_key: int, message: object, over: Connection | None
+    ) -> tuple[int, bytes]:
+        connection = over or await self._nodes.any()
+        version = connection.version(api_key, NEWEST) if connection.versions else NEWEST
+        frame = await connection.swap(
+            lambda cid: encode_request(api_key, version, cid, connection.client_id, message)
+        )
+        return version, frame
 
     def _wait_s(self, until: float | None) -> float | None:
         if until is None:

@@ -67,7 +67,7 @@ class KafkaClient:
         self._thread = LoopThread("headgate-store-client")
         self._turn = asyncio.Lock()
         self._nodes = Nodes(servers, self._security, connect=self._connect)
-        self._calls = QuotaCalls(self._nodes, ANSWER_TIMEOUT_S)
+        self._calls = QuotaCalls(self._nodes, ANSWER_TIMEOUT_S, self._in_turn)
 
     # --- the two calls
 
@@ -81,7 +81,7 @@ class KafkaClient:
             StoreError: refused, or no broker can be reached, or errors that go away didn't.
         """
         until = time.monotonic() + left_s(CALL_TIMEOUT_S)
-        answer = self._run(self._calls.describe(components, strict=strict, until=until), until)
+        answer = self._run(self._calls.describe(components, strict=strict, until=until))
         if answer.error_code == 0:
             return answer.entries or ()
         raise self._refusal(answer.error_code, answer.error_message)
@@ -105,9 +105,7 @@ class KafkaClient:
             Kafka's answer, an entry per entity; after errors that go away it was tried again.
         """
         until = time.monotonic() + left_s(within_s)
-        return self._run(
-            self._calls.alter(alterations, validate_only=validate_only, until=until), until
-        )
+        return self._run(self._calls.alter(alterations, validate_only=validate_only, until=until))
 
     def _refusal(self, code: int, message: str | None) -> StoreError:
         """Return the error for one of a whole answer."""
@@ -122,15 +120,10 @@ class KafkaClient:
 
     # --- connection
 
-    def _run(self, call: Coroutine[Any, Any, T], until: float) -> T:
-        """Make a call in turn; name this Kafka in what goes wrong."""
-
-        async def act() -> T:
-            async with self._in_turn(call, until):
-                return await call
-
+    def _run(self, call: Coroutine[Any, Any, T]) -> T:
+        """Make a call; name this Kafka in what goes wrong."""
         try:
-            return self._thread.run(act())
+            return self._thread.run(call)
         except StoreSilent:
             raise
         except ApiError as exc:
@@ -142,15 +135,13 @@ class KafkaClient:
             raise StoreSilent(f"Kafka {self.bootstrap} can't be reached: {why}") from exc
 
     @asynccontextmanager
-    async def _in_turn(
-        self, call: Coroutine[Any, Any, object], until: float
-    ) -> AsyncIterator[None]:
-        """Wait for the calls before this one; if that takes too long, it isn't made."""
+    async def _in_turn(self, until: float | None) -> AsyncIterator[None]:
+        """Wait for the requests before this one; if that takes too long, it isn't sent."""
+        assert until is not None
         try:
             async with asyncio.timeout(max(0.1, until - time.monotonic())):
                 await self._turn.acquire()
         except TimeoutError as exc:
-            call.close()
             raise StoreSilent(
                 f"Kafka {self.bootstrap} can't be reached: earlier calls still wait for its answer"
             ) from exc
