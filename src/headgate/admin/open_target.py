@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from headgate.admin.api import MOST_QUOTA_IDS
 from headgate.admin.opening import Address, open_servers, open_store_target, servers_of
-from headgate.admin.target import ChangeRequest, Checked, QuotaTarget, Refused, left_out
+from headgate.admin.target import ChangeCheck, ChangeRequest, QuotaTarget, Refused, left_out
 from headgate.errors import StoreError, Unanswered
 from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.table import QuotaTable
@@ -88,11 +88,11 @@ class OpenTarget:
         """Return the store's identity; None: servers, or a store that has none yet."""
         return self.run(lambda target: target.identity())
 
-    def validate(self, request: ChangeRequest) -> Checked:
+    def validate(self, request: ChangeRequest) -> ChangeCheck:
         """Check a change, and change nothing (``QuotaTarget.validate``)."""
         return self._change(lambda target: target.validate(request.alterations))
 
-    def change(self, request: ChangeRequest, checked: Checked | None = None) -> Refused:
+    def change(self, request: ChangeRequest, checked: ChangeCheck | None = None) -> Refused:
         """Change quotas (``QuotaTarget.change``)."""
         return self._change(lambda target: target.change(request, checked))
 

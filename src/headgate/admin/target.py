@@ -78,7 +78,7 @@ class ChangeRequest(NamedTuple):
     who: str = ""
 
 
-class Checked(NamedTuple):
+class ChangeCheck(NamedTuple):
     """
     What came of checking a change.
 
@@ -152,20 +152,20 @@ class QuotaTarget(abc.ABC):
     async def errors(self, request: ChangeRequest) -> Sequence[ApiError | None]:
         """Do the same; return the error of each alteration, in their order."""
 
-    async def validate(self, alterations: Sequence[QuotaAlteration]) -> Checked:
+    async def validate(self, alterations: Sequence[QuotaAlteration]) -> ChangeCheck:
         """Check a change, and change nothing; an entity is checked in two steps if it must."""
         refused = await self._refused(ChangeRequest(alterations, validate_only=True))
         apart = _apart(refused)
         if not apart:
-            return Checked(refused, apart)
+            return ChangeCheck(refused, apart)
         first, second = _halves(alterations, apart)
         refused = await self._refused(ChangeRequest(first, validate_only=True))
         second = _without(second, refused)
         if second:
             refused += await self._refused(ChangeRequest(second, validate_only=True))
-        return Checked(refused, apart)
+        return ChangeCheck(refused, apart)
 
-    async def change(self, request: ChangeRequest, checked: Checked | None = None) -> Refused:
+    async def change(self, request: ChangeRequest, checked: ChangeCheck | None = None) -> Refused:
         """
         Change quotas; an entity whose keys are kept in two places is changed in two steps.
 

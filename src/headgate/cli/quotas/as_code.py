@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from headgate.admin.open_target import OpenTarget
-from headgate.admin.target import ChangeRequest, Checked, Refused
+from headgate.admin.target import ChangeCheck, ChangeRequest, Refused
 from headgate.cli.contract import Action, BadUsage, Parser
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.flags import add_apply, add_message, add_shown, quotas_parser, read_clients
@@ -278,9 +278,11 @@ def _complain(told: Planned, done: str, refused: Refused) -> None:
         told.error = Error(first.code, first.name, f"{which}, {done}: {first.error}")
 
 
-def _show(place: OpenTarget, plan: Plan, arguments: argparse.Namespace) -> tuple[Planned, Checked]:
+def _show(
+    place: OpenTarget, plan: Plan, arguments: argparse.Namespace
+) -> tuple[Planned, ChangeCheck]:
     """Print a plan for people; return it for programs, and what came of checking its changes."""
-    checked = Checked([], frozenset())
+    checked = ChangeCheck([], frozenset())
     if not plan.is_empty:
         checked = place.validate(ChangeRequest(plan.alterations()))
     clients = read_clients(arguments.client, arguments.clients)
