@@ -14,6 +14,7 @@ from headgate.admin.target import ChangeCheck, ChangeRequest, QuotaTarget, Refus
 from headgate.errors import StoreError, Unanswered
 from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.table import QuotaTable
+from headgate.wire.messages.live import LiveRequest
 
 if TYPE_CHECKING:
     import asyncio
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from headgate.live.picture import Picture
     from headgate.store.identity import StoreIdentity
     from headgate.store.watched import QuotaStore
-from headgate.wire.messages.live import LiveRequest
 
 T = TypeVar("T")
 Action = Callable[[QuotaTarget], Coroutine[Any, Any, T]]
