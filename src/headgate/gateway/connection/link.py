@@ -406,6 +406,11 @@ class Link:
         session = self.session
         if self.closed is not None or session.gone:
             return
+        identity = session.identity
+        if identity.close_reason is not None and not identity.raw:
+            # It was told that its authentication failed, and hung up before its broker did.
+            self.close(identity.close_reason, identity.close_text)
+            return
         reached = session.upstream_is_up
         if not reached and not self._waits and self.task is not None and session.retained():
             self._left = detail
