@@ -158,7 +158,7 @@ class Admin(Client):
         self._settle()
 
     def _forward(self, ask: commands.Ask, frame: bytes, merge: Any = None) -> None:
-        self.session.forward(ask, frame, merge)
+        self.session.forward(ask, frame, merge, self.world.now_ms)
         self._settle()
 
     def _answer_of(self, key: int, asked: bytes) -> bytes:

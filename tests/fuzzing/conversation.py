@@ -110,7 +110,7 @@ def conversation(data: bytes) -> None:
             if ask.token_id is not None:
                 session.resume(ask, now)
             elif number & 1:
-                session.forward(ask, ask.frame)
+                session.forward(ask, ask.frame, None, now)
             else:
                 # Our own answers are never malformed.
                 raw = header.build_response(

@@ -26,7 +26,6 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable, table_delta
 from headgate.wire import header
-from kit.claims import allowances
 from simulated_clients import fetch_answer, fetch_request, produce_answer, produce_request
 
 CONNECTIONS = 5
@@ -109,7 +108,7 @@ class _Wire:
         if question.token_id is not None:
             self.session.resume(question, now_ms)
         elif number & 1:
-            self.session.forward(question, question.frame)
+            self.session.forward(question, question.frame, None, now_ms)
         else:
             raw = header.build_response(
                 question.plan.key, question.plan.version, question.correlation_id, bytes(64)
@@ -169,8 +168,6 @@ class _Crowd:
             wire.ask(number, self.now_ms)
         elif kind == 7:
             wire.leave(number, self.now_ms)
-        elif kind == 8:
-            wire.session.set_stalled(bool(number & 1), self.now_ms)
         elif kind == 9:
             table = _TABLES[number % len(_TABLES)]
             self.rules.update(table_delta(self.table, table), self.now_ms)
@@ -191,8 +188,6 @@ class _Crowd:
             wire.session.close("client-gone", "", self.now_ms)
             wire.check()
             assert not wire.session.unanswered
-        for allowance in allowances(self.rules.contexts):
-            assert not allowance.claimed, "headroom is claimed by nobody"
         self.now_ms += 24 * 3_600_000
         for _ in self.rules.gates.tidying(lambda: self.now_ms):
             pass

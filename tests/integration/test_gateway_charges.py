@@ -1,4 +1,4 @@
-"""On real sockets: a client that leaves is charged, one that reads no answers takes no headroom."""
+"""On real sockets: a client that leaves is charged, and one that reads no answers holds nobody."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from headgate.gateway import GatewayThread
 from headgate.gateway.connection.hosts import BrokerHosts
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER
-from kit.claims import allowances
 
 from .gateway_kit import wait_for
 from .scripted_upstream import (
@@ -43,12 +42,6 @@ def charged(gateway: GatewayThread, of: str = "produce") -> float:
     return gateway.call(total)
 
 
-def claims(gateway: GatewayThread) -> int:
-    """How much of everybody's quota is claimed."""
-    rules = gateway.gateway.brokers[1].rules
-    return gateway.call(lambda: sum(one.claimed for one in allowances(rules.contexts)))
-
-
 def asked(gateway: GatewayThread) -> int:
     """How many requests are unanswered."""
     return sum(len(link.session.unanswered) for link in gateway.gateway.brokers[1].links)
@@ -71,7 +64,6 @@ def test_half_sent_requests_and_clients_that_never_read_take_nothing_from_others
             sock.sendall(fetch(1) + produce(50_000, 2))
             deaf.append(sock)
         wait_for(lambda: charged(gateway) >= 10 * 50_000, "what came whole of who doesn't read")
-        assert claims(gateway) == 0
         with connect(gateway) as client:
             client.sendall(b"".join(produce(500_000, n) for n in range(18)))
             client.settimeout(60)

@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from headgate.demand.rhythm import Charge
+from headgate.demand.rhythm import Charge, with_answers
 from headgate.embedded.tools import CONSUMER_PERF, PRODUCER_PERF, tool_command
 from headgate.usage.reader import read_batches
 
@@ -209,8 +209,12 @@ def java_consumer(servers: str, client: str, topic: str, records: int) -> Tool:
 def charges_of(journal: Path | str, quota_type: str) -> Mapping[str, list[Charge]]:
     """Return a journal's charges to a byte rate, by client-id, in order."""
     found: dict[str, list[Charge]] = {}
+    answers: dict[str, list[tuple[float, str]]] = {}
     for batch in read_batches(journal):
         for row in batch.select(_COLUMNS).to_pylist():
+            if row["quota_type"] == quota_type and row["kind"] == "told":
+                answer = row["t_ms"], row["connection"]
+                answers.setdefault(row["client_id"], []).append(answer)
             if row["quota_type"] != quota_type or row["kind"] not in ("record", "norecord"):
                 continue
             if row["throttle_time_ms"] is None:
@@ -219,8 +223,9 @@ def charges_of(journal: Path | str, quota_type: str) -> Mapping[str, list[Charge
             told = max(decided, row["told_throttle_time_ms"] or 0)
             charge = Charge(row["t_ms"], row["amount"], decided, told, row["connection"], "c")
             found.setdefault(row["client_id"], []).append(charge)
-    for charges in found.values():
+    for client, charges in found.items():
         charges.sort(key=lambda c: c.t_ms)
+        found[client] = with_answers(charges, sorted(answers.get(client, ())))
     return found
 
 

@@ -167,7 +167,7 @@ class Playbook:
         elif isinstance(event, Forward):
             if self.asked is None:
                 raise AssertionError("nothing was asked")
-            session.forward(self.asked, event.frame, event.merge)
+            session.forward(self.asked, event.frame, event.merge, self.now_ms)
             self._listen()
         else:
             raise TypeError(f"{event!r} isn't an event")

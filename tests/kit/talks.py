@@ -120,10 +120,10 @@ class Talk:
             ids = frozenset(rng.sample(range(400), rng.randrange(3)))
             size = rng.randrange(60, 9000)
             plan = self.plans[0 << 16 | 9]
-            rules.produce(self.session, context, plan, size, ids, 0, True, self.now)
+            rules.produce(self.session, context, plan, size, ids, True, self.now)
         elif what < 0.75:
             size = rng.randrange(60, 9000)
-            rules.fetch(self.session, context, self.plans[1 << 16 | 11], 90, size, 0, self.now)
+            rules.fetch(self.session, context, self.plans[1 << 16 | 11], 90, size, self.now)
             if rng.random() < 0.1:  # a hold charges nobody, and changes no decision
                 rules.held(self.session, context, self.plans[1 << 16 | 11], 700, self.now)
             if rng.random() < 0.1:
@@ -131,7 +131,7 @@ class Talk:
         elif what < 0.9:
             self.topics(context, self.plans[19 << 16 | rng.choice([5, 7])])
         else:
-            rules.request(self.session, context, self.plans[12 << 16 | 3], 60, 0, self.now)
+            rules.request(self.session, context, self.plans[12 << 16 | 3], 60, self.now)
             rules.network_time(self.session, context, rng.randrange(9_000_000), self.now)
 
     def topics(self, context: Any, plan: Any) -> None:
@@ -149,7 +149,9 @@ class Talk:
             rules.mutations.charged(self.session, context, plan, count, quota, size, self.now)
             size = None
         self.now += self.rng.choice([0, 3, 40])
-        rules.mutation(self.session, context, plan, 500, 0, quota, self.now)
+        ours = rules.mutation(self.session, context, plan, 500, quota, self.now)
+        if ours:
+            rules.tell(self.session, context, plan, self.session.told, ours, 0, self.now)
         if self.rng.random() < 0.2:
             rules.mutations.give_back(self.session, context, plan, 2)
 

@@ -3,11 +3,7 @@ Laws of charging: all bytes passed on are charged once, and no client waits for 
 
 Clients connect, send requests in arbitrary pieces, disconnect, change client ids, and leave answers
 unread. Brokers answer at any time. Quotas and splits change. The upstream's end checks the result:
-it counts the bytes sent to it with code of its own, without headrooms and charges.
-
-What today's core may do later than the final form of the laws has it is in ``simulation.forms``:
-a Produce may be uncharged while its answer is due, and a client may be told the whole throttle of
-a request that was charged before its answer.
+it counts the bytes sent to it with code of its own.
 """
 
 from __future__ import annotations
@@ -45,9 +41,7 @@ from headgate.quota.key import (
     REQUEST,
 )
 from headgate.quota.table import QuotaTable, table_delta
-from kit.claims import allowances
-from simulation import forms, prototype
-from simulation.prototype import final_form
+from simulation import plants_passing
 
 START_MS = 1_700_000_000_000
 PLANS = build_plans()
@@ -157,7 +151,6 @@ class Client:
         self.session = Session(rules, Known(principal), PLANS, None)  # type: ignore[arg-type]
         self.upstream = Upstream()
         self.outgoing = b""
-        self.stalled = False
         self.muted: list[tuple[int, int]] = []  # after which request, until when
         self.heard = b""  # an answer that isn't all there
 
@@ -187,8 +180,13 @@ class Book(Journal):
         """Of each Produce that was charged: the throttle, ms, and when, epoch ms."""
         self.longest_ms = 0
 
+    def bound(self, broker_id: int, key: Any, tags: Any, value: float, t_ms: int) -> None:
+        again = self.machine.again.get(key.name)
+        if again is not None and key == PRODUCER_BPS:
+            again.owed_ms(tags, t_ms)  # what lapses, lapses for both in this moment
+
     def record(self, *event: Any) -> None:
-        session, context, _, quota_type, now_ms, amount, decision, told, _, size, *_ = event
+        session, context, _, quota_type, now_ms, amount, decision, mute, size, *_ = event
         machine = self.machine
         who = context.principal, context.client_id
         if quota_type in ("producer_byte_rate", "producer_byte_rate:bps"):
@@ -198,16 +196,16 @@ class Book(Journal):
             self.charged[who] += int(amount)
             if size in machine.correlations and session.closed is None:
                 self.requests[machine.correlations[size]] += 1
-                self.told[machine.correlations[size]] = told, now_ms
-        self.longest_ms = max(self.longest_ms, told, decision[0])
+                self.told[machine.correlations[size]] = mute, now_ms
+        self.longest_ms = max(self.longest_ms, mute, decision[0])
         client = next((c for c in machine.clients if c.session is session), None)
-        if client is None or not told or context.headroom is None or session.closed is not None:
+        if client is None or session.closed is not None or decision[0] <= 0 or not mute:
             return
-        if decision[0] > 0:
-            correlation = machine.correlations[size]
+        correlation = machine.correlations.get(size)
+        if correlation is not None:
             behind = [asked[0] for asked in session.unanswered if asked[0] > correlation]
-            assert not behind, f"{quota_type} throttles {who} with {behind} gone early"
-            client.muted.append((correlation, now_ms + told))
+            assert not behind, f"{quota_type} throttles {who} with {behind} passed behind"
+            client.muted.append((correlation, now_ms + mute))
 
 
 class Gateway(RuleBasedStateMachine):
@@ -273,16 +271,13 @@ class Gateway(RuleBasedStateMachine):
             assert session.closed is None, session.closed
 
     def check_told(self, correlation: int, ms: int) -> None:
-        """A client is told what was decided; by the final form, what is left of it."""
+        """A client is told what is left of what was decided."""
         if correlation not in self.correlations.values():
             return  # no Produce
         assert correlation in self.book.told, f"{correlation} is answered and wasn't charged"
         throttle_ms, charged_ms = self.book.told[correlation]
         left_ms = max(min(throttle_ms, charged_ms + throttle_ms - self.now), 0)
-        if forms.TOLD in forms.FINAL or charged_ms == self.now:
-            assert ms == left_ms, f"told {ms} for {correlation}, of which {left_ms} are left"
-        else:
-            assert ms in (left_ms, throttle_ms), f"told {ms} for {correlation}: {throttle_ms}"
+        assert ms == left_ms, f"told {ms} for {correlation}, of which {left_ms} are left"
 
     @rule(principal=st.sampled_from(["alice", "bob"]))
     def connect(self, principal: str) -> None:
@@ -352,7 +347,7 @@ class Gateway(RuleBasedStateMachine):
     def tell(self, which: int, cut: int, count: int) -> None:
         client = self.chosen(which)
         for _ in range(count):
-            if client is None or not client.upstream.due or client.stalled:
+            if client is None or not client.upstream.due:
                 break
             key, correlation = client.upstream.due.pop(0)
             said = answer_to(key, correlation)
@@ -360,14 +355,6 @@ class Gateway(RuleBasedStateMachine):
                 if piece:
                     client.session.broker_data(memoryview(bytearray(piece)), self.now)
             client.session.account_broker(1_000, self.now)
-            self.drain()
-
-    @rule(which=st.integers(0, 5))
-    def stall(self, which: int) -> None:
-        client = self.chosen(which)
-        if client is not None:
-            client.stalled = not client.stalled
-            client.session.set_stalled(client.stalled, self.now)
             self.drain()
 
     @rule(which=st.integers(0, 5))
@@ -414,7 +401,7 @@ class Gateway(RuleBasedStateMachine):
     def nobody_waits_but_for_its_own(self) -> None:
         for client in self.clients:
             session = client.session
-            if session.held_bytes and not session.throttled_until_ms:
+            if session.held_bytes and not (session.throttled_until_ms or session.waits_turn):
                 assert client.upstream.due, "held, and neither muted nor anything unanswered"
 
     @invariant()
@@ -424,29 +411,13 @@ class Gateway(RuleBasedStateMachine):
             assert left_ms <= self.book.longest_ms + SET_BACK_MS
 
     @invariant()
-    def each_request_is_charged_once_and_before_it_is_answered(self) -> None:
-        """By the final form, when its last byte has passed."""
+    def each_request_is_charged_once_when_it_has_passed(self) -> None:
+        """Then its last byte has passed."""
         assert all(count == 1 for count in self.book.requests.values())
         for client in self.clients:
-            due = {correlation for _, correlation in client.upstream.due}
-            for key, correlation, _, acks, _ in client.upstream.requests:
-                later = acks and correlation in due and forms.PRODUCE not in forms.FINAL
-                if key == 0 and not later:
+            for key, correlation, *_ in client.upstream.requests:
+                if key == 0:
                     assert correlation in self.book.requests, f"{correlation} passed uncharged"
-
-    @invariant()
-    def rooms_are_taken_by_whole_requests_whose_answers_are_read(self) -> None:
-        due = {
-            correlation
-            for client in self.clients
-            for key, correlation in client.upstream.due
-            if not client.stalled
-        }
-        sizes = sum(size for size, known in self.correlations.items() if known in due)
-        for one in allowances(self.rules.contexts):
-            assert one.claimed <= sizes + len(due)
-            if not due:
-                assert not one.claimed
 
     @invariant()
     def what_was_passed_is_charged_once(self) -> None:
@@ -469,7 +440,6 @@ class Gateway(RuleBasedStateMachine):
             for name, size in client.upstream.charges(True).items():
                 passed[client.principal, name] += size
         assert +passed == +self.book.charged
-        assert not any(one.claimed or one.early for one in allowances(self.rules.contexts))
 
 
 class PacedGateway(Gateway):
@@ -493,16 +463,8 @@ FEW = hypothesis_settings(
 )
 
 
-def test_a_core_with_one_moment_keeps_the_final_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    final_form(monkeypatch)
-    run_state_machine_as_test(Gateway, settings=FEW)
-
-
-def test_the_final_form_is_broken_by_a_core_that_charges_answers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As today's core does, planted in the one that doesn't."""
-    monkeypatch.setattr(forms, "FINAL", {forms.PRODUCE})
+def test_a_charge_that_waits_for_the_answer_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    plants_passing.charged_when_answered(monkeypatch)
     with pytest.raises(AssertionError, match="passed uncharged"):
         run_state_machine_as_test(Gateway, settings=FEW)
 
@@ -511,8 +473,7 @@ def test_the_final_form_is_broken_by_a_core_that_charges_answers(
 def test_a_throttle_told_in_full_is_found(planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: what was waited for before the answer is told once more."""
     if planted:
-        monkeypatch.setattr(prototype, "tell_what_is_left", lambda patch: None)
-    final_form(monkeypatch)
+        plants_passing.told_in_full(monkeypatch)
     machine = Gateway()
     machine.begin(TABLES[0])
     machine.say(0, -1, "app", "", -1, 6_000, 0, beats=False, count=1)

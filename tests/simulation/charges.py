@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from simulation import forms
 from simulation import speech as say
 
 if TYPE_CHECKING:
@@ -61,41 +60,14 @@ class Charges:
     def _choose(self, view: View, size: int, uncharged: list[Asked]) -> Asked | None:
         """Return the one of this size that is charged now; None: it hasn't been passed on yet."""
         same = [one for one in uncharged if one.size == size]
-        if forms.PRODUCE in forms.FINAL:
-            return same[0] if same else None
-        for one in same:
-            if self._is_due(one):
-                return one
-        if same and self._is_over(view):
-            return same[0]
-        coming = (one for one in view.asked.values() if one.begun_ns < 0)
-        if any(one.key == say.PRODUCE and one.size == size for one in coming):
-            return None
         return same[0] if same else None
-
-    def _is_due(self, asked: Asked) -> bool:
-        """
-        Whether a produce that was passed on is charged before those that came behind it.
-
-        What no quota held is charged when it is answered, or when its connection ends: there it
-        comes after all that had room under the quota. A client that takes no answers is charged
-        for the rest as it is passed on.
-        """
-        return not self.is_late(asked) or not asked.acks or asked.answer_begun_ns >= 0
-
-    def _is_over(self, view: View) -> bool:
-        """Whether a connection ends, or its gateway."""
-        ends = (view.client_end, view.broker_end)
-        gone = any(one is not None and (one.ended or one.error is not None) for one in ends)
-        return gone or not self._life.orderly
 
 
 class Owners:
     """
     Finds the request that a charge is of, whatever kind it is.
 
-    A Produce is found by ``Charges``. Anything else is charged as its answer is told: the oldest
-    one that is answered and not told. One that no broker is asked about is the oldest that waits.
+    A Produce is found by ``Charges``. Of anything else it is the oldest that isn't told yet.
     """
 
     def __init__(self, life: Life) -> None:

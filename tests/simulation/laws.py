@@ -2,7 +2,7 @@
 What must hold in every life, checked at every step.
 
 A law sees what passes on the wires (``watch``), what clients heard, what brokers stored and what
-the usage journal says. It knows nothing of the gateway's lanes, gates, claims or sensors; only at
+the usage journal says. It knows nothing of the gateway's lanes, gates or sensors; only at
 the very end ``AtRest`` looks into the gateway, for what it still has.
 """
 

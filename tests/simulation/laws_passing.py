@@ -1,7 +1,5 @@
 """
 What is true of a request when it passes: it is charged, nothing keeps it, and it isn't forgotten.
-
-Two forms of these laws exist, see ``forms``.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ import struct
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Any, Final
 
-from simulation import forms
 from simulation import speech as say
 from simulation.charges import Owners
 from simulation.laws import CONSUMED, EARLY_NS, FETCHES, PRODUCED, Law, Row
@@ -45,25 +42,8 @@ PLAINLY_TOLD: Final = frozenset(
 """Requests whose answer begins with the throttle time."""
 
 
-class FormedLaw(Law):
-    """A law with a final form, that today's core may break."""
-
-    def beyond(self, kind: str, what: str, **peaks: float) -> None:
-        """The final form of a kind doesn't hold: count that, or break the law."""
-        self.life.count(f"beyond '{kind}'")
-        for unit, value in peaks.items():
-            self.life.peak(f"{unit} beyond '{kind}'", value)
-        if kind in forms.FINAL:
-            self.broken(what)
-
-
-class ChargedWhenPassed(FormedLaw):
-    """
-    What has passed and isn't charged is at most the half-passed request of each connection.
-
-    Today's form: a Produce that wants no answer is charged in the moment in which its last byte
-    passes; any other before its answer is told, and before its connection's sockets are closed.
-    """
+class ChargedWhenPassed(Law):
+    """What has passed and isn't charged is at most the half-passed request of each connection."""
 
     name = "charged when passed"
 
@@ -84,11 +64,7 @@ class ChargedWhenPassed(FormedLaw):
             whose = f"{self.life.whose(view.number)} passed {asked.correlation}"
             if not asked.acks:
                 self.broken(f"{whose}, which gets no answer, and wasn't charged")
-            total = sum(one.size for one in uncharged.values())
-            self.beyond(
-                forms.PRODUCE, f"{whose}, {asked.size} bytes, uncharged",
-                requests=len(uncharged), bytes=total,
-            )  # fmt: skip
+            self.broken(f"{whose}, {asked.size} bytes, uncharged")
 
     def asking(self, view: View, asked: Asked) -> None:
         self._look()
@@ -120,10 +96,7 @@ class ChargedWhenPassed(FormedLaw):
         elif row.quota_type == CONSUMED and asked.key == say.SHARE_FETCH:
             late_ns = now_ns - asked.answer_begun_ns
             if asked.answer_begun_ns >= 0 and late_ns > 0:
-                self.beyond(
-                    forms.SHARE, f"{whose} {asked.correlation} was charged late",
-                    ms=late_ns / NS_PER_MS,
-                )  # fmt: skip
+                self.broken(f"{whose} {asked.correlation} was charged {late_ns / 1e6:.1f} ms late")
         elif (
             row.quota_type == TIMED
             and row.bound < math.inf
@@ -131,11 +104,7 @@ class ChargedWhenPassed(FormedLaw):
             and 0 <= asked.passed_ns < now_ns
             and len(self._owners.rows(asked)) == 1  # what it is charged later is of its answer
         ):
-            self.beyond(
-                forms.REST, f"{whose} {asked.correlation} passed uncharged",
-                requests=1 + sum(one.key not in FETCHES for one in view.flying.values()),
-                ms=(now_ns - asked.passed_ns) / NS_PER_MS,
-            )  # fmt: skip
+            self.broken(f"{whose} {asked.correlation} passed uncharged")
 
     def telling(self, view: View, asked: Asked, head: bytes, size: int) -> None:
         self._look()
@@ -154,13 +123,11 @@ class ChargedWhenPassed(FormedLaw):
         self._fresh.clear()
 
 
-class Told(FormedLaw):
+class Told(Law):
     """
-    A client is told what was decided about its request, whatever the request is.
+    A client is told what is left of its request's throttle when the answer is sent.
 
-    The final form: it is told what is left of that when the answer is sent. Where both happen in
-    one moment, which today is the rule, that is the same. A client may hear it when the gateway
-    that told it has ended.
+    It may hear it when the gateway that told it has ended.
     """
 
     name = "told"
@@ -188,19 +155,14 @@ class Told(FormedLaw):
         else:
             return
         rows = self._owners.rows(asked)
-        whole_ms = max((row.told_ms for row in rows), default=0)
         left_ms = 0
         for row in rows:
             gone_ms = (asked.told_ns - row.now_ns) / NS_PER_MS
             left_ms = max(left_ms, math.ceil(row.told_ms - gone_ms))
         self.life.count(f"told {'a wait' if heard_ms else 'none'}")
-        is_left = abs(heard_ms - left_ms) <= SLACK_MS
-        if is_left and (heard_ms == whole_ms or left_ms < whole_ms or forms.TOLD in forms.FINAL):
-            return
-        who = f"{line.client.name} was told {heard_ms} ms for {sent.correlation} (API {sent.key})"
-        if heard_ms != whole_ms:
-            self.broken(f"{who}; decided were {whole_ms}, left are {left_ms}")
-        self.beyond(forms.TOLD, f"{who}; left are {left_ms}", ms=heard_ms - left_ms)
+        if abs(heard_ms - left_ms) > SLACK_MS:
+            self.broken(f"{line.client.name} was told {heard_ms} ms for {sent.correlation} (API "
+                        f"{sent.key}); left are {left_ms}")  # fmt: skip
 
 
 class Lines(Law):
@@ -379,7 +341,7 @@ class Silence(Law):
         return min(until_ns, self.life.loop.now_ns)
 
 
-class WholeAlone(FormedLaw):
+class WholeAlone(Law):
     """Under a request quota, a request whose answer is read whole goes alone in flight."""
 
     name = "whole answers alone"
@@ -393,12 +355,8 @@ class WholeAlone(FormedLaw):
             return
         who = life.principals[view.number]
         if resolve(life.quotas, who, asked.client, TIMED)[1] < math.inf:
-            self.beyond(
-                forms.WHOLE,
-                f"{life.whose(view.number)} had {asked.correlation} (API {asked.key}) passed on "
-                f"behind {[one.correlation for one in flying[:3]]}",
-                requests=1 + len(flying),
-            )
+            self.broken(f"{life.whose(view.number)} had {asked.correlation} (API {asked.key}) "
+                        f"passed on behind {[one.correlation for one in flying[:3]]}")  # fmt: skip
 
 
 LAWS_OF_PASSING: Final[tuple[Any, ...]] = (ChargedWhenPassed, Told, Lines, Silence, WholeAlone)

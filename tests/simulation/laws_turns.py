@@ -8,8 +8,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation import speech as say
-from simulation.charges import Charges
-from simulation.laws import CONSUMED, EARLY_NS, FETCHES, PRODUCED, Law, Row
+from simulation.laws import CONSUMED, EARLY_NS, FETCHES, Law, Row
 from simulation.loop import NS_PER_MS
 from simulation.oracle import resolve
 
@@ -122,42 +121,4 @@ class Gates(Law):
         self._turns.clear()
 
 
-class Alone(Law):
-    """
-    Nothing of a connection is passed on behind a produce that throttles it, as at a broker.
-
-    What is sure not to be throttled may have others behind it.
-    """
-
-    name = "alone"
-
-    def __init__(self, life: Life) -> None:
-        super().__init__(life)
-        self._charges = Charges(life)
-        self._last: dict[int, Asked] = {}
-
-    def passing(self, view: View, asked: Asked) -> None:
-        self._last[view.number] = asked
-        self._charges.passing(view, asked)
-
-    def charged(self, row: Row) -> None:
-        view = row.view
-        if view is None or row.quota_type != PRODUCED:
-            return
-        asked = self._charges.of(row)
-        if asked is None:
-            return
-        last = self._last[view.number]
-        if (
-            row.throttle_ms > 0
-            and last is not asked
-            and self.life.story.plain
-            and not self._charges.is_late(asked)
-        ):
-            self.broken(
-                f"{self.life.whose(view.number)} was throttled for {asked.correlation}, and "
-                f"{last.correlation} had been passed on behind it"
-            )
-
-
-__all__ = ["Alone", "Gates"]
+__all__ = ["Gates"]

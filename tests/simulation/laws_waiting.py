@@ -9,7 +9,6 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.connection.link import Link
-from kit.claims import allowances
 from simulation import speech as say
 from simulation.conversations import LOGIN
 from simulation.laws import CONSUMED, FETCHES, PRODUCED, UNSEEN, Law, Row
@@ -354,11 +353,6 @@ class AtRest(Law):
             "bytes of the pool": product._buffer.pool.used,
             "kept bytes": sum(broker.rules.gates.kept_bytes for broker in brokers),
             "tasks": sum(not t.done() for t in life.gateway.process.tasks) - life.own_tasks,
-            "claims": sum(
-                bool(allowance.claimed)
-                for broker in brokers
-                for allowance in allowances(broker.rules.contexts)
-            ),
         }
         return {what: count for what, count in counts.items() if count > 0}
 

@@ -53,7 +53,6 @@ LAWS: Final[tuple[type[law.Law], ...]] = (
     law.NoGain,
     *laws_passing.LAWS_OF_PASSING,
     laws_turns.Gates,
-    laws_turns.Alone,
     laws_tls.Certificates,
     laws_tls.Kept,
     laws_waiting.Waits,

@@ -14,7 +14,8 @@ from typing import Any, Final
 from headgate.errors import ConfigError
 from headgate.gateway.broker import broker, dialing
 from headgate.gateway.broker import clients as broker_clients
-from headgate.gateway.charging import fetch_gate, fetch_hold, headroom, lanes
+from headgate.gateway.charging import fetch_gate, fetch_hold, lanes
+from headgate.gateway.charging.plans import RequestKind
 from headgate.gateway.cluster import listener_security
 from headgate.gateway.connection import link, transports
 from headgate.gateway.session import (
@@ -34,8 +35,8 @@ Plant = Callable[[Patch], None]
 def mute_ends_early(patch: Patch) -> None:
     whole = session.Session.start_throttle
 
-    def start_throttle(self: Any, throttle_ms: int, now_ms: int) -> None:
-        whole(self, max(throttle_ms * 9 // 10, 1), now_ms)
+    def start_throttle(self: Any, throttle_ms: int, *more: Any) -> None:
+        whole(self, max(throttle_ms * 9 // 10, 1), *more)
 
     patch.setattr(session.Session, "start_throttle", start_throttle)
 
@@ -107,50 +108,6 @@ def late_acks_taken_for_all(patch: Patch) -> None:
     patch.setattr(produce, "_late_acks", late_acks)
 
 
-def early_requests_charged_late(patch: Patch) -> None:
-    """Nobody's requests in flight are charged where another's may not fit, or a quota changes."""
-    patch.setattr(headroom.Allowance, "settle", lambda self, now_ms: None)
-
-
-def more_than_fits_goes_early(patch: Patch) -> None:
-    """What its own bytes throttle may have others behind it."""
-    whole = headroom.Allowance.claim
-
-    def claim(self: Any, units: int) -> bool:
-        whole(self, units)
-        return True
-
-    patch.setattr(headroom.Allowance, "claim", claim)
-    patch.setattr(headroom.Headroom, "fits", lambda *_: True)
-
-
-def headroom_waits_on_a_silent_peer(patch: Patch) -> None:
-    """A request that may not fit waits until the others' claims are gone."""
-    whole = produce.on_request
-
-    def on_request(own: Any, data: Any, pos: int, header: int, size: int, *more: Any) -> int:
-        room = own.context.headroom
-        if room is not None and not own.unanswered:
-            for allowance in room.bytes:
-                if allowance.claimed and allowance.spare() - allowance.claimed < size:
-                    return relay.wait_for_answers(own)
-        return whole(own, data, pos, header, size, *more)
-
-    _handler(patch, whole, on_request)
-
-
-def half_sent_request_reserves(patch: Patch) -> None:
-    """Its headroom is claimed at its first byte, and nobody gives it back when it is cut short."""
-    whole = produce.pass_part
-
-    def pass_part(own: Any, asked: Any, *more: Any) -> None:
-        if asked[3].headroom is not None:
-            asked[3].headroom.claim(own, asked[2], None, more[1])
-        whole(own, asked, *more)
-
-    patch.setattr(produce, "pass_part", pass_part)
-
-
 def answer_swallowed_at_a_hang_up(patch: Patch) -> None:
     """What a broker said last isn't told when it has ended the connection."""
     whole = transports.BrokerSide.buffer_updated
@@ -166,7 +123,7 @@ def acknowledgement_invented(patch: Patch) -> None:
     """A broker's error becomes none."""
     whole = produce.answered_in_place
 
-    def answered_in_place(own: Any, data: Any, pos: int, size: int, now_ms: int) -> int:
+    def answered_in_place(own: Any, data: Any, pos: int, size: int, now_ms: int) -> bool:
         at = pos + (17 if own.unanswered[0][1].version >= 9 else 23)
         data[at : at + 2] = b"\0\0"
         return whole(own, data, pos, size, now_ms)
@@ -188,33 +145,39 @@ def held_answer_charged_by_its_deadline(patch: Patch) -> None:
 
 
 def charge_made_twice(patch: Patch) -> None:
-    """At a hang-up what is in flight is charged, and charged once more."""
-    whole = session.Session._charge_passed
+    """At a hang-up what is in flight is charged, although it was charged when it passed."""
+    whole = session.Session._charge_cut
 
-    def charge_passed(self: Any, asked: Any, now_ms: int) -> int:
-        whole(self, asked._replace(claim=None), now_ms)
-        return whole(self, asked, now_ms)
+    def charge_cut(self: Any, now_ms: int) -> None:
+        for asked in self.unanswered:
+            if asked.plan.kind is RequestKind.PRODUCE:
+                _, plan, size, context, *_ = asked
+                self.rules.produce(self, context, plan, size, None, True, now_ms)
+        whole(self, now_ms)
 
-    patch.setattr(session.Session, "_charge_passed", charge_passed)
-
-
-def charge_lost_at_hang_up(patch: Patch) -> None:
-    whole = session.Session.charge_unanswered
-
-    def charge_unanswered(self: Any, *, first_is_charged: bool, now_ms: int) -> None:
-        self.unanswered.clear()
-        whole(self, first_is_charged=first_is_charged, now_ms=now_ms)
-
-    patch.setattr(session.Session, "charge_unanswered", charge_unanswered)
+    patch.setattr(session.Session, "_charge_cut", charge_cut)
 
 
 def cut_request_uncharged(patch: Patch) -> None:
     """Of a produce that is cut short nothing is charged."""
-    patch.setattr(session.Session, "_take_cut", lambda self: setattr(self, "begun", None))
+    whole = session.Session._charge_cut
+
+    def charge_cut(self: Any, now_ms: int) -> None:
+        self.begun = None
+        whole(self, now_ms)
+
+    patch.setattr(session.Session, "_charge_cut", charge_cut)
 
 
 def acks_0_uncharged(patch: Patch) -> None:
-    patch.setattr(produce, "pass_silent", lambda *_: None)
+    whole = relay.passed
+
+    def passed(*args: Any, silent: bool = False) -> None:
+        if not silent:
+            whole(*args)
+
+    for module in (relay, produce):
+        patch.setattr(module, "passed", passed)
 
 
 def answers_out_of_order(patch: Patch) -> None:
@@ -244,23 +207,23 @@ def throttle_a_millisecond_off(patch: Patch) -> None:
 
 def mute_begins_when_the_answer_has_come(patch: Patch) -> None:
     """As it was until the simulator found it: seed 19."""
-    whole = answers.AnswerReader._begin
-    ended = answers.AnswerReader._continue
+    answered, ended = fetch.answered, answers.AnswerReader._continue
     due: dict[int, int] = {}
 
-    def begin(
-        self: Any, own: Any, asked: Any, left: int, throttle_ms: int, answer: Any, now_ms: int
-    ) -> None:
-        due[id(self)] = throttle_ms
-        whole(self, own, asked, left, 0, answer, now_ms)
+    def begin(own: Any, data: Any, pos: int, size: int, asked: Any, now_ms: int) -> Any:
+        waits, until_ms = own.waits, own.throttled_until_ms
+        found = answered(own, data, pos, size, asked, now_ms)
+        if own.throttled_until_ms > until_ms and len(data) - pos < size + 4:
+            due[id(own.answers)] = own.throttled_until_ms - now_ms
+            own.waits, own.throttled_until_ms = waits, until_ms
+        return found
 
     def go_on(self: Any, own: Any, data: Any, now_ms: int) -> Any:
-        left = self._left
-        if 0 < left <= len(data) and due.get(id(self)):
-            own.start_throttle(due.pop(id(self)), now_ms)
+        if 0 < self._left <= len(data) and due.get(id(self)):
+            own.start_throttle(due.pop(id(self)), own.told, now_ms)
         return ended(self, own, data, now_ms)
 
-    patch.setattr(answers.AnswerReader, "_begin", begin)
+    patch.setattr(fetch, "answered", begin)
     patch.setattr(answers.AnswerReader, "_continue", go_on)
 
 
@@ -313,12 +276,12 @@ def failed_handshake_keeps_its_slot(patch: Patch) -> None:
 
 
 def charge_lost_at_a_hang_up_over_tls(patch: Patch) -> None:
-    """What is in flight isn't charged when TLS's goodbye comes."""
+    """What is half passed on isn't charged when TLS's goodbye comes."""
     whole = link.Link.lost
 
     def lost(self: Any, side: Any, exc: Any) -> None:
         if side is self.client and side.tls:
-            self.session.unanswered.clear()
+            self.session.begun = None
         whole(self, side, exc)
 
     patch.setattr(link.Link, "lost", lost)
@@ -364,16 +327,11 @@ PLANTS: Final[tuple[tuple[Plant, frozenset[str]], ...]] = tuple(
             late_acks_taken_for_all,
             ("charged when passed", "order", "answers", "charged once", "waiting"),
         ),
-        (early_requests_charged_late, ("alone", "ending never gains")),
-        (more_than_fits_goes_early, ("alone", "mutes", "ending never gains")),
-        (headroom_waits_on_a_silent_peer, ("waiting",)),
-        (half_sent_request_reserves, ("at rest",)),
         (closed_connection_keeps_its_timers, ("at rest",)),
         (answer_swallowed_at_a_hang_up, ("answers",)),
         (acknowledgement_invented, ("acknowledged",)),
         (held_answer_charged_by_its_deadline, ("Kafka's decisions", "gates")),
         (charge_made_twice, ("charged once",)),
-        (charge_lost_at_hang_up, ("charged once",)),
         (cut_request_uncharged, ("charged once",)),
         (acks_0_uncharged, ("charged when passed", "charged once")),
         (answers_out_of_order, ("order", "answers")),
@@ -403,14 +361,10 @@ FOUND_AT: Final[dict[str, int]] = {
     "long_polls_pass_a_closed_gate": 9,
     "share_fetches_pass_a_closed_gate": 17,
     "late_acks_taken_for_all": 2,
-    "early_requests_charged_late": 195,
-    "headroom_waits_on_a_silent_peer": 7,
-    "half_sent_request_reserves": 1,
     "answer_swallowed_at_a_hang_up": 83,
     "acknowledgement_invented": 130,
     "held_answer_charged_by_its_deadline": 297,
     "charge_made_twice": 3,
-    "charge_lost_at_hang_up": 2,
     "cut_request_uncharged": 2,
     "answers_out_of_order": 4,
     "buffer_without_bound": 2,

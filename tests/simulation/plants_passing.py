@@ -1,7 +1,5 @@
 """
 Faults planted in what happens to a request as it passes; ``plants`` has the others.
-
-Those of ``FINAL`` are planted in the core of ``prototype``, under the laws' final form.
 """
 
 from __future__ import annotations
@@ -12,10 +10,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from headgate.gateway.charging import fetch_gate
+from headgate.gateway.charging.contexts import Context
 from headgate.gateway.charging.fetch_hold import FetchHold
+from headgate.gateway.charging.plans import RequestKind
 from headgate.gateway.session import fetch, produce, relay
+from headgate.gateway.session.session import Session
 from headgate.throttle import pacing
-from simulation import forms, prototype
 from simulation.brokers import ENDLESS
 from simulation.story import Action, Person, Story
 
@@ -31,19 +31,13 @@ def share_fetch_uncharged(patch: Patch) -> None:
 
 def half_read_produce_keeps_its_quotas(patch: Patch) -> None:
     """It is charged by the quotas of the time when its header came, although they have changed."""
-    whole = relay.pass_rest
 
-    def pass_rest(session: Any, passing: Any, now_ms: int) -> None:
-        context = copy(passing.asked.context)
-        context.epoch = session.rules.contexts.epoch
-        context.generation = session.rules.managers.produce.generation
-        before = passing.asked._replace(context=context)
-        if not passing.silent and session.unanswered[-1] is passing.asked:
-            session.unanswered[-1] = before
-        passing.asked = before
-        whole(session, passing, now_ms)
+    def of_payer(self: Any, asked: Any) -> Any:
+        context = copy(asked.context)
+        context.generation = self.rules.managers.produce.generation
+        return asked._replace(context=context)
 
-    patch.setattr(relay, "pass_rest", pass_rest)
+    patch.setattr(Session, "of_payer", of_payer)
 
 
 def line_lets_all_pass(patch: Patch) -> None:
@@ -81,37 +75,77 @@ def wake_up_lost_between_two_gates(patch: Patch) -> None:
     patch.setattr(FetchHold, "_closed", closed)
 
 
-# --- under the final form -------------------------------------------------------------------------
-
-
 def charged_when_answered(patch: Patch) -> None:
-    """As today's core does it."""
-    patch.setattr(forms, "FINAL", {forms.PRODUCE})
+    """As it was: a Produce is charged when its answer comes."""
+    whole, tell, cut = relay.passed, Session.tell, Session._charge_cut
+    due = relay.Throttled(0, 0, None)
+
+    def passed(own: Any, asked: Any, *more: Any, silent: bool = False) -> None:
+        if asked.plan.kind is RequestKind.PRODUCE and not silent:
+            own.unanswered.append(asked._replace(throttle=due))
+        else:
+            whole(own, asked, *more, silent=silent)
+
+    def charge(own: Any, asked: Any, now_ms: int) -> int:
+        _, plan, size, context, *_ = asked
+        ms: int = own.rules.produce(own, context, plan, size, None, True, now_ms)
+        return ms
+
+    def told(own: Any, asked: Any, upstream_ms: int, now_ms: int) -> int:
+        if asked.throttle is due:
+            ms = charge(own, asked, now_ms)
+            asked = asked._replace(throttle=own.throttled(ms, now_ms) if ms else None)
+        return tell(own, asked, upstream_ms, now_ms)
+
+    def charge_cut(own: Any, now_ms: int) -> None:
+        for asked in own.unanswered:
+            if asked.throttle is due:
+                charge(own, asked, now_ms)
+        cut(own, now_ms)
+
+    for module in (relay, produce):
+        patch.setattr(module, "passed", passed)
+    patch.setattr(Session, "tell", told)
+    patch.setattr(Session, "_charge_cut", charge_cut)
 
 
 def told_in_full(patch: Patch) -> None:
     """What was waited for before the answer is told once more."""
-    patch.setattr(prototype, "tell_what_is_left", lambda patch: None)
-    prototype.final_form(patch)
+    whole = Session.throttled
+
+    def throttled(self: Any, throttle_ms: int, now_ms: int) -> Any:
+        found = whole(self, throttle_ms, now_ms)
+        return found._replace(end_ms=found.end_ms + (1 << 30))
+
+    patch.setattr(Session, "throttled", throttled)
 
 
 def mute_counted_from_the_answer(patch: Patch) -> None:
     """The throttle is decided when a Produce passes, and begins when its answer comes."""
-    prototype.final_form(patch)
-    whole = produce.answered_in_place
-    patch.setattr(prototype, "begin_throttle", lambda session, *_: session.wait_for_answer())
+    tell = Session.tell
 
-    def answered_in_place(own: Any, *given: Any) -> int:
-        claim = own.unanswered[0].claim
-        throttle: int = whole(own, *given)
-        return claim if throttle == 0 and type(claim) is int else throttle
+    def throttled(self: Any, throttle_ms: int, now_ms: int) -> relay.Throttled:
+        self.wait_for_answer()
+        end_ms = self.rules.steady_ms(now_ms) + throttle_ms
+        return relay.Throttled(throttle_ms, end_ms, self.told)
 
-    patch.setattr(produce, "answered_in_place", answered_in_place)
+    def told(self: Any, asked: Any, upstream_ms: int, now_ms: int) -> int:
+        if asked.throttle is not None:
+            self.start_throttle(asked.throttle.ms, asked.throttle.why, now_ms)
+        return tell(self, asked, upstream_ms, now_ms)
+
+    patch.setattr(Session, "throttled", throttled)
+    patch.setattr(Session, "tell", told)
 
 
 def whole_answers_pipelined(patch: Patch) -> None:
-    patch.setattr(prototype, "let_whole_answers_go_alone", lambda patch: None)
-    prototype.final_form(patch)
+    whole = Context.__post_init__
+
+    def post_init(self: Any) -> None:
+        whole(self)
+        self.timed = False
+
+    patch.setattr(Context, "__post_init__", post_init)
 
 
 # --- lives ----------------------------------------------------------------------------------------
@@ -235,7 +269,7 @@ PLANTS: Final[tuple[tuple[Plant, Story, frozenset[str]], ...]] = tuple(
         (fetches_are_asked_at_a_closed_gate, FETCHES, ("gates",)),
         (who_passes_keeps_a_gate, POLLS, ("silence",)),
         (wake_up_lost_between_two_gates, TWO_GATES, ("silence",)),
-        (charged_when_answered, PRODUCES, ("charged when passed",)),
+        (charged_when_answered, PRODUCES, ("charged when passed", "ending never gains")),
         (told_in_full, PRODUCES, ("told",)),
         (mute_counted_from_the_answer, PRODUCES, ("waiting", "told")),
         (whole_answers_pipelined, TIMES, ("whole answers alone",)),

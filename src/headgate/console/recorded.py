@@ -239,7 +239,9 @@ def _steps(events: Any, user: str) -> Any:
         "own_held": pc.multiply(held, is_own),
         "own_charges": pc.multiply(is_charged.cast(pa.int64()), is_own),
     }  # fmt: skip
-    said = pc.is_in(kind, pa.array(["record", "unrecord", "strict", "told"]))
+    of_topics = pc.equal(events["quota_type"].cast(pa.string()), "controller_mutation_rate")
+    told = pc.and_(pc.equal(kind, "told"), of_topics)  # any other was held since its charge
+    said = pc.or_(pc.is_in(kind, pa.array(["record", "unrecord", "strict"])), told)
     return _added(pa.table(columns).filter(said))
 
 

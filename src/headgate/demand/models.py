@@ -68,6 +68,8 @@ class Model:
         start_ms: its first charge.
         ends: it is done once all is sent.
         catches_up: it is done once it has caught up with what arrives.
+        answer_ms: a throttled request is answered so long after its charge, and the client waits
+            for that; 0: it doesn't.
     """
 
     sizes: tuple[float, ...]
@@ -79,6 +81,7 @@ class Model:
     start_ms: float = 0.0
     ends: bool = False
     catches_up: bool = False
+    answer_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,7 @@ class _ModelInput:
             work=lane.total if self.ended else inf,
             start_ms=lane.times_ms[0],
             ends=self.ended,
+            answer_ms=lane.answer_ms,
         )
 
     def open(self, arrivals: Arrivals, full: float, *, catches_up: bool = False) -> Model:
@@ -156,6 +160,7 @@ class _ModelInput:
             start_ms=lane.times_ms[0],
             ends=self.ended,
             catches_up=catches_up,
+            answer_ms=lane.answer_ms,
         )
 
     def opens(

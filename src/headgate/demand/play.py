@@ -175,7 +175,8 @@ def play(
             largest = amount
         if wait and gated:
             gate = max(gate, at_ms + wait)
-        next_ms = player.ready(at_ms + wait, wait > 0)
+        free_ms = at_ms + (max(wait, player.model.answer_ms) if wait else 0)
+        next_ms = player.ready(free_ms, wait > 0)
         if next_ms < inf:
             heapq.heappush(queue, (next_ms, next(order), False, player))
         if all(p.done_ms is not None for p in players if p.ends) and at_ms > told.ends_ms[-1]:

@@ -1,15 +1,19 @@
 """
 When each client could have sent, and when it did.
 
-A charge's *pause* is the time from the first moment at which its client could have had an answer
-(the last answer, plus the time it was told to wait) to the charge itself. A client that has always
-something to send pauses for a round trip. One that waits for its own data pauses for longer.
+A charge's *pause* is the time from the first moment at which its client could have sent again
+to the charge itself. A throttle begins with the charge. So a client with one request in flight
+could send again when the throttle was over and the answer there; one with more in flight, when the
+throttle was over. A client that has always something to send pauses for a round trip. One that
+waits for its own data pauses for longer.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Final, NamedTuple
 
 OVERHEAD_BYTES: Final = 120
@@ -21,12 +25,13 @@ class Charge(NamedTuple):
     One request's charge.
 
     Attributes:
-        t_ms: when it was charged, which is when it was answered; epoch ms.
+        t_ms: when it was charged, epoch ms: a Produce when it passed, a fetch when it was answered.
         amount: bytes.
         throttle_ms: what its quota's manager decided, ms.
-        told_ms: what the client was told, ms: no less than ``throttle_ms``.
+        told_ms: how long the client was muted from then on, ms: no less than ``throttle_ms``.
         connection: its name; connections of one client that follow each other count as one.
         client: whose it is.
+        answered_ms: when it was answered, epoch ms; None: not known, or it isn't throttled.
     """
 
     t_ms: float
@@ -35,6 +40,29 @@ class Charge(NamedTuple):
     told_ms: float
     connection: str
     client: str = ""
+    answered_ms: float | None = None
+
+
+def with_answers(charges: Iterable[Charge], answers: Iterable[tuple[float, str]]) -> list[Charge]:
+    """
+    Say when each throttled request was answered.
+
+    Args:
+        charges: of one quota-id, in order.
+        answers: time (epoch ms) and connection of each answer that told what is left of a throttle
+            of the quota-id, in order. A connection is answered in the order in which it asked.
+    """
+    found = list(charges)
+    due: dict[str, deque[int]] = defaultdict(deque)
+    for at, charge in enumerate(found):
+        if 0 < charge.throttle_ms == charge.told_ms:  # else another quota's is told
+            due[charge.connection].append(at)
+    for t_ms, connection in answers:
+        waiting = due[connection]
+        if waiting and found[waiting[0]].t_ms <= t_ms:
+            at = waiting.popleft()
+            found[at] = found[at]._replace(answered_ms=t_ms)
+    return found
 
 
 @dataclass(slots=True)
@@ -45,9 +73,12 @@ class ChargeSequence:
     Attributes:
         times_ms: of the charges, from the first charge of the quota-id on.
         amounts: bytes.
-        waits_ms: told after each charge.
+        waits_ms: after each charge, until its throttle was over, and its answer there if the client
+            had one request in flight.
         pauses_ms: before each charge; 0 before the first.
         throttle_ms: decided by the manager, summed.
+        answer_ms: how long a broker took to answer what was throttled, of a client with one request
+            in flight; else 0.
     """
 
     times_ms: list[float] = field(default_factory=list)
@@ -55,6 +86,7 @@ class ChargeSequence:
     waits_ms: list[float] = field(default_factory=list)
     pauses_ms: list[float] = field(default_factory=list)
     throttle_ms: float = 0.0
+    answer_ms: float = 0.0
 
     @property
     def total(self) -> float:
@@ -79,6 +111,8 @@ def lanes_of(charges: Iterable[Charge], *, gated: bool) -> list[ChargeSequence]:
     ended: dict[str, list[str]] = {}
     lanes: list[ChargeSequence] = []
     whole = list(charges)
+    several = _several_in_flight(whole)
+    answers: dict[int, list[float]] = defaultdict(list)
     last_of = {charge.connection: at for at, charge in enumerate(whole)}
     gate = start = whole[0].t_ms if whole else 0.0
     for at, charge in enumerate(whole):
@@ -99,11 +133,29 @@ def lanes_of(charges: Iterable[Charge], *, gated: bool) -> list[ChargeSequence]:
         lane.times_ms.append(charge.t_ms - start)
         lane.amounts.append(charge.amount)
         # Of a fetch the gate counts too: its client's next one waits for it.
-        lane.waits_ms.append(charge.told_ms)
+        wait_ms = charge.told_ms
+        if charge.answered_ms is not None and charge.connection not in several:
+            answers[id(lane)].append(charge.answered_ms - charge.t_ms)
+            wait_ms = max(wait_ms, answers[id(lane)][-1])
+        lane.waits_ms.append(wait_ms)
         lane.throttle_ms += max(charge.throttle_ms, 0.0)
         if last_of[charge.connection] == at:
             ended.setdefault(charge.client, []).append(charge.connection)
+    for lane in lanes:
+        lane.answer_ms = median(answers[id(lane)]) if answers[id(lane)] else 0.0
     return lanes
+
+
+def _several_in_flight(charges: Sequence[Charge]) -> set[str]:
+    """Return the connections on which a request was charged before the one before was answered."""
+    found: set[str] = set()
+    last: dict[str, Charge] = {}
+    for charge in charges:
+        before = last.get(charge.connection)
+        if before is not None and charge.t_ms < (before.answered_ms or 0.0):
+            found.add(charge.connection)
+        last[charge.connection] = charge
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -386,7 +387,9 @@ class Gateway:
     async def _front(self, broker_id: int) -> Broker:
         """Make a broker that is fronted from now on; its rules load the quotas in slices."""
         run, meters = self.work.slices.run, Meters()
-        rules = Enforcement(self.settings, broker_id, now_ms, self.journal, meters, skew_ms)
+        rules = Enforcement(
+            self.settings, broker_id, now_ms, self.journal, meters, skew_ms, time.perf_counter_ns
+        )
         table = self.in_force.coming
         await run(rules.loading(table, now_ms))
         while (coming := self.in_force.coming) is not table:  # changed meanwhile

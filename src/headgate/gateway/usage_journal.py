@@ -121,8 +121,7 @@ class UsageJournal(Journal):
         t_ms: int,
         amount: float,
         decision: Throttle,
-        told_ms: int,
-        upstream_ms: int,
+        mute_ms: int,
         size: int,
         handler_ns: int,
         producer_ids: frozenset[int] | None,
@@ -148,8 +147,8 @@ class UsageJournal(Journal):
                 rows.enter(origin)
             try:
                 PACK(
-                    rows.buffer, at, origin.index, t_ms, amount, bound, ms, told_ms, upstream_ms,
-                    size, handler_ns / 1e6 if handler_ns else 0.0, ids,
+                    rows.buffer, at, origin.index, t_ms, amount, bound, ms, mute_ms, NOTHING, size,
+                    handler_ns / 1e6 if handler_ns else 0.0, ids,
                 )  # fmt: skip
             except StructError:
                 pass  # appending raises an error that says why
@@ -163,8 +162,8 @@ class UsageJournal(Journal):
                 amount,
                 bound,
                 ms,
-                told_ms,
-                upstream_ms,
+                mute_ms,
+                None,
                 size,
                 handler_ns / 1e6,
                 None if producer_ids is None else ids,
@@ -195,8 +194,8 @@ class UsageJournal(Journal):
                 bound = inf
             if plan is None or kind == "unrecord":  # nothing is decided
                 ms = None
-        if plan is None:  # there is one with every answer
-            key = (kind, quota_type, context, user, client_id)
+        if plan is None or kind == "told":  # there may be one with every answer
+            key = (kind, quota_type, plan, context, user, client_id)
             origin = client.origins.get(key)
             if origin is None:
                 origin = self._make(client, context, plan, kind, quota_type, user, client_id)
@@ -269,7 +268,7 @@ class UsageJournal(Journal):
             client.connection,
             None if plan is None else plan.key,
             None if plan is None else plan.version,
-            **self._sensors[quota_type]((user, client_id)),
+            **(self._sensors[quota_type]((user, client_id)) if quota_type else {}),
         )
 
     def _say(self, t_ms: int, *columns: Any, **more: Any) -> None:

@@ -43,7 +43,7 @@ MOST_CHANGES: Final = 1_000
 _COLUMNS: Final = (
     "kind", "t_ms", "broker_id", "quota_type", "quota_user", "quota_client_id", "amount", "bound",
     "principal", "client_id", "client_ip", "connection", "throttle_time_ms",
-    "told_throttle_time_ms", "num_samples", "window_ms", "rule",
+    "told_throttle_time_ms", "upstream_throttle_time_ms", "num_samples", "window_ms", "rule",
 )  # fmt: skip
 _CHARGES: Final = ("record", "unrecord", "strict", "told", "held")
 _Pair = tuple[str, str]
@@ -93,14 +93,18 @@ class _Bucket:
             self.rate.record(amount, t_ms)
         elif kind == "unrecord":
             self.rate.record(-amount, t_ms)
-        if waits > 0 and told == waits:  # it decided, and no other quota
-            link.held_from_ms, link.held_until_ms = t_ms, t_ms + told
+        if waits <= 0 or (kind != "told" and told != waits):  # another quota decided
+            return
+        # What is told is waited for since the charge, mostly.
+        if kind != "told" or t_ms + waits > link.held_until_ms:
+            link.held_from_ms, link.held_until_ms = t_ms, t_ms + waits
             link.told = self.told = self._why(waits, t_ms)
             if t_ms - self.until_ms > PAUSE_MS:
                 self.since_ms = t_ms
-            self.until_ms = max(self.until_ms, t_ms + told)
+            self.until_ms = max(self.until_ms, t_ms + waits)
+        if kind == "told" or row["upstream_throttle_time_ms"] is not None:
             self.throttled += 1
-            self.throttled_ms += told
+            self.throttled_ms += waits
 
     def _why(self, throttle_ms: int, t_ms: int) -> WaitTold:
         """Return what a wait was told for: the rate by the charges, at least by the wait."""

@@ -39,7 +39,7 @@ class Counts:
         rest_count, rest_ms: the part that is counted in the rest.
         ranked_ms: ``ms`` at the last ranking.
         drawing: ``Meters.drawings`` when it was made.
-        since_ms: when the first was told after a pause (``picture.PAUSE_MS``), epoch ms.
+        since_ms: when the first began after a pause (``picture.PAUSE_MS``), epoch ms.
         until_ms: when the last of them is over.
     """
 
@@ -52,10 +52,13 @@ class Counts:
     since_ms: int = 0
     until_ms: int = 0
 
-    def told(self, ms: int, now_ms: int) -> None:
+    def told(self, ms: int) -> None:
         """Count a throttle of this many ms, told now."""
         self.count += 1
         self.ms += ms
+
+    def waits(self, ms: int, now_ms: int) -> None:
+        """Note that a client is muted for this many ms from now on."""
         if now_ms - self.until_ms > PAUSE_MS:
             self.since_ms = now_ms
         if now_ms + ms > self.until_ms:

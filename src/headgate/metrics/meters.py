@@ -200,18 +200,22 @@ class Meters:
             ms: what the client was told.
             now_ms: epoch ms.
         """
-        key = (quota_type, user_tag, client_tag)
-        mean = self.throttle_times.get(key)
-        if mean is None:
-            mean = self.throttle_times[key] = Mean()
-        mean.record(ms, now_ms)
-        of_type = self.throttled[quota_type]
-        counts = of_type.get(key[1:])
-        if counts is None:
-            counts = of_type[key[1:]] = Counts(self.drawings)
-        counts.told(ms, now_ms)
+        self.waits(quota_type, user_tag, client_tag, ms, now_ms)
+        self.throttle_times[quota_type, user_tag, client_tag].record(ms, now_ms)
+        self.throttled[quota_type][user_tag, client_tag].told(ms)
         count, total = self.throttled_in_all.get(quota_type, (0, 0))
         self.throttled_in_all[quota_type] = (count + 1, total + ms)
+
+    def waits(
+        self, quota_type: QuotaType, user_tag: str, client_tag: str, ms: int, now_ms: int
+    ) -> None:
+        """Note that a client is muted from now on; arguments as for ``throttle``."""
+        of_type, tags = self.throttled[quota_type], (user_tag, client_tag)
+        counts = of_type.get(tags)
+        if counts is None:
+            counts = of_type[tags] = Counts(self.drawings)
+            self.throttle_times.setdefault((quota_type, *tags), Mean())
+        counts.waits(ms, now_ms)
 
     def forget(self, quota_type: QuotaType, user_tag: str, client_tag: str) -> None:
         """Drop the series of a quota-id whose sensors have expired."""

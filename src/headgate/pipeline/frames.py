@@ -172,7 +172,8 @@ def activity(requests: DataFrame, table: Table = ACTIVITY) -> DataFrame:
     one_by_one = (F.col("quota_type") == "controller_mutation_rate") & F.col("event").isin(
         "record", "strict"
     )
-    told = F.when(F.coalesce(one_by_one, F.lit(False)), 0).otherwise(
+    later = (F.col("source") == "journal") & F.col("throttle_time_ms").isNull()
+    told = F.when(F.coalesce(one_by_one | later, F.lit(False)), 0).otherwise(
         F.coalesce(F.col("decided_throttle_time_ms"), F.col("throttle_time_ms"), F.lit(0))
     )
     is_time = F.col("quota_type") == "request_percentage"

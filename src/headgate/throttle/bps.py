@@ -66,18 +66,14 @@ class BpsQuotaManager(PacedQuotaManager):
     def sharing_among(self, brokers: int, clock: Callable[[], int]) -> Work[None]:
         """Do as :meth:`set_brokers`, in steps; ``clock`` returns epoch ms and is asked at each."""
         if brokers != self.brokers:
-            yield from self.changing(self._sharing_among(brokers, clock), clock)
-
-    def _sharing_among(self, brokers: int, clock: Callable[[], int]) -> Work[None]:
-        now_ms = self._move(clock)
-        self.brokers = brokers
-        for count, tags in enumerate(one_by_one(self._sensors), 1):
-            sensor: PacedSensor | None = self._sensors.get(tags)
-            if sensor is not None and sensor.valid_until_ms == LONG_MAX:
-                sensor.set_bound(self.fallback(tags), now_ms)
-            if not count % SENSORS_AT_ONCE:
-                yield
-                now_ms = self._move(clock)
+            self.brokers, now_ms = brokers, clock()
+            for count, tags in enumerate(one_by_one(self._sensors), 1):
+                sensor: PacedSensor | None = self._sensors.get(tags)
+                if sensor is not None and sensor.valid_until_ms == LONG_MAX:
+                    sensor.set_bound(self.fallback(tags), now_ms)
+                if not count % SENSORS_AT_ONCE:
+                    yield
+                    now_ms = clock()
 
     def updating(
         self, entity: QuotaEntity, value: float | None, clock: Callable[[], int]

@@ -10,7 +10,7 @@ Source: kafka.server.ClientQuotaManager.
 
 from __future__ import annotations
 
-from typing import Final, Unpack
+from typing import Unpack
 
 from headgate.quota.key import QuotaType
 from headgate.throttle.java import DOUBLE_MAX
@@ -19,8 +19,6 @@ from headgate.throttle.registry import UNCHARGED, Common, SensorRegistry, Thrott
 from headgate.throttle.sensor import MOST_EXACT, SampledRate, throttle_time_ms
 
 _new = tuple.__new__
-_BELOW_ROUNDING: Final = 1 - 1e-12
-"""Far more than what doubles lose in a rate, far less than a byte of any sum that is exact."""
 
 
 class RateSensor(SampledRate):
@@ -213,30 +211,6 @@ class ClientQuotaManager(SensorRegistry):
             return most - charged  # samples that have left the window may be among them
         rate, window = sensor.peek(now_ms)
         return (bound - rate) * window / 1000.0
-
-    def spare(self, tags: Tags) -> float:
-        """
-        Return what can be charged from now on before anything of a quota-id is throttled.
-
-        This holds whenever it is charged, and is never too much. A rate is measured over N - 1
-        windows at least, or over more than N - 2 if the clock steps back; and samples only ever
-        leave the sum.
-
-        Args:
-            tags: the quota-id charged.
-
-        Returns:
-            Units, and parts of one.
-        """
-        sensor: RateSensor | None = self._sensors.get(tags)
-        bound = self._overrides.bound(tags)
-        charged = 0.0
-        if sensor is not None:
-            charged = sensor.total
-            bound = min(bound, sensor.bound)  # they differ while a change is put in force in steps
-        shortest_s = (self.num_samples - 2) * self.window_ms / 1000.0
-        most = min(bound * shortest_s * _BELOW_ROUNDING, MOST_EXACT)
-        return max(most - charged, 0.0)
 
     def measure(self, tags: Tags, now_ms: int) -> tuple[float, int] | None:
         """

@@ -39,10 +39,6 @@ BURST_MS: Final = 1000
 SET_BACK_MS: Final = 1000
 """A clock that is behind a bucket's last charge by more than this was set back."""
 _FOREVER: Final = float("inf")
-_BELOW_ROUNDING: Final = 1 - 2**-20
-_MOST_SPARE: Final = 2.0**33
-"""Far more than a request takes. Fewer than 2^30 charges spend it, and they lose less to rounding
-than the part that ``_BELOW_ROUNDING`` leaves out."""
 _new = tuple.__new__
 
 Moved = Callable[[Tags, float, int], None]
@@ -215,10 +211,6 @@ class PacedQuotaManager(SensorRegistry):
         self.period_ms = period_ms
         if period_ms is not None:
             self.max_throttle_ms = 2 * period_ms
-        self.moving: Callable[[int], None] | None = None
-        """Called with now before bounds move: what was claimed by the old ones is charged first."""
-        self.changing: Callable[[Work[None], Callable[[], int]], Work[None]] = lambda work, _: work
-        """Does work that moves bounds, after most of what was claimed was charged, in steps."""
         self._assigned: dict[Tags, tuple[float, int]] = {}
         self._observed_ms: int | None = None
 
@@ -295,35 +287,6 @@ class PacedQuotaManager(SensorRegistry):
         sensor.tokens = min(sensor.tokens + amount, sensor.burst)
         return sensor.within
 
-    def spare(self, tags: Tags) -> float:
-        """
-        Return what can be charged from now on before anything of a quota-id is throttled.
-
-        This holds whenever it is charged, and is never too much. As long as the bound stays or
-        lapses, time only ever adds tokens; a bucket that is full, or a clock that steps back, takes
-        none away.
-
-        Args:
-            tags: the quota-id charged.
-
-        Returns:
-            Whole units.
-        """
-        sensor: PacedSensor | None = self._sensors.get(tags)
-        tokens = self._least_burst(tags, sensor)
-        if sensor is not None and sensor.tokens < tokens:
-            tokens = sensor.tokens
-        return float(int(max(min(tokens * _BELOW_ROUNDING, _MOST_SPARE), 0.0)))
-
-    def _least_burst(self, tags: Tags, sensor: PacedSensor | None) -> float:
-        """Return the burst of the smaller of the bound in force and the one it lapses to."""
-        least = self.fallback(tags)
-        if sensor is not None:
-            least = min(least, sensor.bound)
-        elif (assigned := self._assigned.get(tags)) is not None:
-            least = min(least, assigned[0])
-        return least * self.burst_of(tags)
-
     def owed_ms(self, tags: Tags, now_ms: int) -> int:
         """Return how long it takes until what a quota-id owes is repaid, uncapped; 0: nothing."""
         sensor: PacedSensor | None = self.sensor(tags)
@@ -391,26 +354,14 @@ class PacedQuotaManager(SensorRegistry):
         self, bounds: Iterable[tuple[Tags, float]], clock: Callable[[], int], valid_until_ms: int
     ) -> Work[None]:
         """Do as :meth:`assign`, in steps; ``clock`` returns epoch ms and is asked at each."""
-        return self.changing(self._assigning(bounds, clock, valid_until_ms), clock)
-
-    def _assigning(
-        self, bounds: Iterable[tuple[Tags, float]], clock: Callable[[], int], valid_until_ms: int
-    ) -> Work[None]:
-        now_ms = self._move(clock)
+        now_ms = clock()
         # Bounds that no request is charged to are dropped once they lapse.
         self._assigned = {t: a for t, a in self._assigned.items() if a[1] >= now_ms}
         for count, (tags, bound) in enumerate(bounds, 1):
             self._put(tags, bound, now_ms, valid_until_ms)
             if not count % SENSORS_AT_ONCE:
                 yield
-                now_ms = self._move(clock)
-
-    def _move(self, clock: Callable[[], int]) -> int:
-        """Have what was claimed by bounds that are to move charged; return now, epoch ms."""
-        now_ms = clock()
-        if self.moving is not None:
-            self.moving(now_ms)
-        return now_ms
+                now_ms = clock()
 
     def _put(self, tags: Tags, bound: float, now_ms: int, valid_until_ms: int) -> None:
         self._assigned[tags] = (bound, valid_until_ms)

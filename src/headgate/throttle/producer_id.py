@@ -29,7 +29,6 @@ from headgate.throttle.token_bucket import BucketSensor
 CLEANUP_INTERVAL_MS: Final = 10
 """producer.id.quota.cache.cleanup.scheduler.interval.ms."""
 _FOREVER: Final = 1 << 70
-_MOST_SPARE: Final = 2.0**33
 _MOST_KNOWN: Final = 64
 """Ids of a user that are remembered besides, so that they needn't be looked for in two filters, at
 2 us each; 6 KB at most."""
@@ -206,27 +205,6 @@ class ProducerIdQuotaManager(SensorRegistry):
         sensor.rate.charge(new, now_ms)  # measured too, which empties old samples
         sensor.record(new, now_ms)
         return Throttle(sensor.violation_ms(now_ms) or 0, user, "", sensor.limit)
-
-    def spare(self, tags: Tags) -> float:
-        """
-        Return how many ids may be in flight before a request of theirs is throttled.
-
-        It holds whenever they are charged and however many requests have the same id, and is never
-        too much. An id is new again half a cache window after it was charged, at the earliest, so
-        the result is at most what is refilled by then. One window's tokens are left out, for a
-        clock that steps back.
-
-        Args:
-            tags: the user, and "".
-        """
-        bound = self._overrides.bound(tags)
-        sensor: BucketSensor | None = self._sensors.get(tags)
-        window_s = self.window_ms / 1000.0
-        tokens, least = bound * self.num_samples * window_s, bound
-        if sensor is not None:  # bounds differ while a change is put in force in steps
-            tokens, least, bound = sensor.tokens, min(bound, sensor.limit), max(bound, sensor.limit)
-        again = least * (self.cache_window_ms / 2000.0)
-        return max(float(int(min(tokens - bound * window_s, again, _MOST_SPARE))), 0.0)
 
     # -- cache, as in the KIP
 

@@ -15,7 +15,6 @@ from typing import Final, Unpack
 
 from headgate.quota.key import QuotaType
 from headgate.throttle.manager import ClientQuotaManager
-from headgate.throttle.overrides import Tags
 from headgate.throttle.registry import Common, Throttle
 from headgate.throttle.sensor import LIBRARY_WINDOWS, SampledRate
 
@@ -46,10 +45,6 @@ class RequestQuotaManager(ClientQuotaManager):
     def record_network_ns(self, user: str, client_id: str, time_ns: int, now_ms: int) -> Throttle:
         """Charge network thread time (ns) without a check; only the next decision sees it."""
         return self.record_no_throttle(user, client_id, time_ns * PERCENT_PER_NS, now_ms)
-
-    def spare_ns(self, tags: Tags) -> float:
-        """Return the thread time (ns) that :meth:`ClientQuotaManager.spare` has in percent."""
-        return self.spare(tags) / PERCENT_PER_NS
 
     def record_exempt_ns(self, time_ns: int, now_ms: int) -> None:
         """Charge an exempt request's thread time (ns); nothing while quotas aren't enabled."""

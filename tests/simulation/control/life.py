@@ -237,13 +237,12 @@ class Life:
     def _produce(self, run: Any, broker: int, user: str, size: int) -> None:
         rules = run.gateway.brokers[broker].rules
         client: Any = SimpleNamespace(
-            spent_ns=1000, asked_ms=0, told=None, repays=0, early_in=None, client_ip="10.2.0.1",
+            spent_ns=1000, began_ns=0, asked_ms=0, told=None, repays=0, client_ip="10.2.0.1",
             listener="PLAINTEXT", connection="c1", origins={}, origin_seen={},
             broker_id=broker, hold=None, note_debt=lambda *_: None,
-            charge_early=lambda *_: None,
         )  # fmt: skip
         context = rules.context(user, "app")
-        rules.produce(client, context, _PLAN, size, None, 0, True, now_ms())
+        rules.produce(client, context, _PLAN, size, None, True, now_ms())
         run.charges.append((self.loop.now_ms, size))
 
     def _disk_step(self, kind: str, path: Path) -> None:

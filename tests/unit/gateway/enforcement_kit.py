@@ -6,7 +6,6 @@ from typing import Any
 
 from headgate.config import Settings
 from headgate.gateway.charging.enforcement import Enforcement
-from headgate.gateway.charging.headroom import Headroom
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.charging.plans import build_plans
 from headgate.quota.entity import QuotaEntity
@@ -50,23 +49,15 @@ class Client:
     """A connection as charging sees it."""
 
     def __init__(self) -> None:
-        self.spent_ns = self.asked_ms = self.repays = 0
+        self.spent_ns = self.began_ns = self.asked_ms = self.repays = 0
         self.told: Any = None
-        self.early_in: Headroom | None = None
         self.hold = None
         self.debts: list[str] = []
-        self.charged_early = self.owes_until_ms = 0
+        self.owes_until_ms = 0
 
     def note_debt(self, key: Any, lane: Any) -> None:
         self.debts.append(key.quota_type)
         self.owes_until_ms = lane.end_ms
-
-    def charge_early(self, now_ms: int) -> None:
-        """Charge what went early, as a session does."""
-        self.charged_early += 1
-        headroom, self.early_in = self.early_in, None
-        for allowance in headroom.all if headroom else ():
-            allowance.early.pop(self, None)  # type: ignore[call-overload]
 
 
 def made(

@@ -10,8 +10,6 @@ import pytest
 from headgate.gateway.connection.pool import MINIMUM_BYTES, STUCK_MS, Account, ConnectionKind, Pool
 from headgate.gateway.session.rewrite import Addresses, rewriting
 from headgate.gateway.usage_journal import UsageJournal
-from headgate.quota.entity import QuotaEntity
-from headgate.quota.key import REQUEST
 from headgate.steps import finish
 from headgate.usage.format import Origin
 from headgate.usage.rows import MOST_NAMED, Rows
@@ -123,33 +121,6 @@ def test_thousands_of_unknown_clients_are_closed_one_by_one_and_few_are_woken() 
         before = len(closed)
     assert 3_000 < len(closed) < 6_000
     assert 0 < len(woken) <= 64
-
-
-@pytest.mark.parametrize(
-    ("request_", "answer"),
-    [
-        (build_request(18, 3, 1, "app", b"\x02a\x02b\0"), build_response(18, 3, 1, b"\0\0\x7f\0")),
-        (
-            build_request(
-                1, 17, 1, "app", struct.pack(">iiibii", 500, 1, 1_000, 0, 0, -1) + b"\1\1\1\0"
-            ),
-            build_response(1, 17, 1, struct.pack(">ihi", 0, 0, 0) + b"\xff" * 40),
-        ),
-    ],
-)
-def test_a_request_whose_answer_does_not_parse_claims_nothing_any_more(
-    gateway: Make, request_: bytes, answer: bytes
-) -> None:
-    setup = gateway({QuotaEntity.of(user="alice"): {REQUEST: 100.0}})
-    session = setup.session
-    session.upstream_ready(START_MS)
-    said(setup, request_)
-    headroom = session.context.headroom
-    assert headroom is not None
-    session.broker_data(memoryview(bytearray(answer)), START_MS)
-    assert session.closed is not None
-    assert not any(one.claimed for one in headroom.all)
-    assert all(allowance.requests == 0 for allowance in headroom.all)
 
 
 def test_a_connection_keeps_few_long_client_ids_in_the_journal(gateway: Make) -> None:

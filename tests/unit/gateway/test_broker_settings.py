@@ -12,7 +12,7 @@ import pytest
 
 from headgate.errors import KafkaError, StoreError
 from headgate.gateway.answered_here.broker_settings import split
-from headgate.gateway.session.commands import Ask, WakeAt
+from headgate.gateway.session.commands import Ask
 from headgate.gateway.session.waits import Waits
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import REQUEST
@@ -43,10 +43,13 @@ class Talk:
         self.closed: list[tuple[str, str]] = []
         self.link: Any = SimpleNamespace(
             answer=lambda ask, frame: self.session.answer(ask, frame, START_MS),
-            forward=self.session.forward,
+            forward=self.forward,
             close=lambda reason, detail: self.closed.append((reason, detail)),
         )
         self.session.upstream_ready(START_MS)
+
+    def forward(self, ask: Any, frame: bytes, merge: Any = None) -> None:
+        self.session.forward(ask, frame, merge, START_MS)
 
     async def ask(
         self, key: int, *resources: tuple[str, list[tuple[str, str | None, int]]], validate=False
@@ -114,7 +117,8 @@ async def test_our_part_is_done_when_the_broker_has_taken_its_own(talk: Talk) ->
     assert talk.told() == {"1": (0, None)}
     assert talk.store.broker_configs() == {"1": {"max.connections": "77"}}
     assert talk.store.audit_log()[-1].who == "User:alice"
-    # And the conversation goes on.
+    # And the conversation goes on, when the broker's throttle is over.
+    talk.session.wake(talk.session.throttled_until_ms)
     talk.session.client_data(memoryview(bytearray(heartbeat(8))), START_MS)
     assert b"".join(talk.session.to_broker) == heartbeat(8)
     talk.session.broker_data(memoryview(bytearray(beaten(8))), START_MS)
@@ -192,10 +196,12 @@ async def test_the_older_call_replaces_all_settings_of_both_sides(talk: Talk) ->
     await talk.reply(b1=42)
     assert talk.store.broker_configs()["1"]["max.connections.per.ip"] == "3"
     talk.told()
+    talk.session.wake(talk.session.throttled_until_ms)
     await talk.ask(ALTER_CONFIGS, ("1", [("max.connections", "6", SET)]))
     await talk.reply()
     assert talk.store.broker_configs() == {"1": {"max.connections": "6"}}
     talk.told()
+    talk.session.wake(talk.session.throttled_until_ms)
     assert await talk.ask(ALTER_CONFIGS, ("1", MIXED[1:])) == {"1": {"log.cleaner.threads": "2"}}
     await talk.reply()
     assert talk.store.broker_configs().get("1", {}) == {}
@@ -250,18 +256,18 @@ async def test_ours_is_done_too_if_the_client_left_while_the_broker_did_its_part
     assert talk.closed == []
 
 
-async def test_an_alteration_is_charged_once_and_mutes_when_it_is_answered(
+async def test_an_alteration_is_charged_once_and_mutes_when_it_is_passed_on(
     gateway: Callable[..., Setup], tmp_path: Path
 ) -> None:
     quotas = {QuotaEntity.of(user="alice"): {REQUEST: 0.01}}
     talk = Talk(gateway(quotas, {"super.users": "User:alice"}), tmp_path)
     talk.session.account_client(1_000_000_000)
     await talk.ask(INCREMENTAL_ALTER_CONFIGS, ("1", MIXED))
-    assert talk.session.waits == Waits.ANSWER
+    assert talk.session.waits == Waits.ANSWER | Waits.THROTTLE
+    assert talk.session.throttled_until_ms == START_MS + 1_000
     await talk.reply()
     assert talk.told() == {"1": (0, None)}
-    assert talk.session.waits == Waits.THROTTLE
-    assert [c.t_ms - START_MS for c in talk.session.commands if isinstance(c, WakeAt)] == [1_000]
+    assert talk.session.throttled_until_ms == START_MS + 1_000
     talk.session.wake(START_MS + 1_000)
     assert talk.session.waits == Waits(0)
     talk.store.close()

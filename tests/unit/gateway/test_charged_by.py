@@ -108,8 +108,8 @@ def made(gateway: Make, quotas: dict[QuotaEntity, dict[QuotaKey, float]]) -> tup
 def said(setup: Setup, data: bytes) -> bytes:
     """Have the client say something; answer what the gateway answers; return what was passed."""
     session = setup.session
-    session.client_data(memoryview(bytearray(data)), START_MS)
     session.account_client(1_000_000)
+    session.client_data(memoryview(bytearray(data)), START_MS)
     gone_on(session)
     for order in tuple(session.commands):
         if isinstance(order, commands.Ask):
@@ -178,7 +178,7 @@ def test_any_other_request_is_charged_its_time_only(gateway: Make, plan: Any) ->
     tags = b"\0" if is_flexible(plan.key, plan.version) else b""
     request = build_request(plan.key, plan.version, 1, "app", bytes(30))
     assert said(setup, request) == request
-    assert kept.by == {}  # charged when it is answered
+    assert {key: len(rows) for key, rows in kept.by.items()} == {REQUEST.name: 1}
     told(setup, frame(struct.pack(">i", 1), tags, bytes(30)))
     assert {key: len(rows) for key, rows in kept.by.items()} == {REQUEST.name: 1}
 
@@ -215,7 +215,6 @@ def test_what_is_in_force_at_the_moment_of_the_charge_decides(
     if reply is not None:
         told(setup, reply)
     change(3)
-    # A Produce that was sure to fit is charged when its quotas are about to change, by the old.
     charged_at = 2 if by & FETCHING else 1
     tags = ("alice", "app") if who == "the payer" else ("alice", "")
     new = (*tags, 2e6), ("alice", "", 1e6)
@@ -264,7 +263,7 @@ NO_IDS: dict[str, tuple[bytes, bytes | None, set[QuotaKey]]] = {
     "Heartbeat": (heartbeat(), beaten(), {REQUEST}),
 }
 TINY = 1e-3
-"""A quota that no request fits: what fits may be charged before it is answered."""
+"""A quota that no request fits."""
 
 
 class Told(Charges):
@@ -356,8 +355,7 @@ def test_one_quota_alone_decides_as_it_is_at_the_moment_of_the_charge(
     if reply is not None:
         told(setup, reply)
     change(3)
-    # A weight limits nothing as long as its capacity isn't contested: the request fits.
-    is_new = at <= (1 if reply is None or key == PRODUCER_SHARES else 2)
+    is_new = at <= (2 if name in ("Fetch", "ShareFetch") else 1)
     tags = ("alice", "app") if who == "the payer" and is_new else ("alice", "")
     ((*charged, bound),) = kept.by[key.name]
     assert tuple(charged) == tags
@@ -398,8 +396,7 @@ def test_of_mutations_and_time_the_longer_throttle_is_told(
     quota = rules.mutations.quota(context, plan, START_MS)
     quota.record(partitions, START_MS)
     kept.rows.clear()
-    assert rules.mutation(client, context, plan, 100, 0, quota, START_MS) == told_ms
-    rows = {row[1]: row for row in kept.rows}
-    assert len(kept.rows) == len(rows) == 2
-    assert rows[REQUEST.name][4].throttle_time_ms == 1_000
-    assert rows[MUTATION.name][4].throttle_time_ms == (9_000 if partitions == 20 else 500)
+    assert rules.mutation(client, context, plan, 100, quota, START_MS) == told_ms
+    ((_, name, *_, decision, mute_ms, _, _, _),) = kept.rows  # the topics' are the shell's
+    assert (name, decision.throttle_time_ms, mute_ms) == (REQUEST.name, 1_000, told_ms)
+    assert client.told.key == (MUTATION if partitions == 20 else REQUEST).name

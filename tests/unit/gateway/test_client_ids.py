@@ -56,7 +56,7 @@ class Bench:
         """Send a Produce; return for how long its client is muted, ms."""
         context = self.rules.context(principal, client_id)
         client: Any = Client()
-        return self.rules.produce(client, context, PLAN, size, None, 0, True, self.now_ms)
+        return self.rules.produce(client, context, PLAN, size, None, True, self.now_ms)
 
     def flood(self, principal: str, count: int, first: int = 0, size: int = 100) -> None:
         """Send a Produce under each of many client-ids."""
@@ -179,18 +179,6 @@ def test_who_owes_keeps_its_place_when_its_samples_have_gone() -> None:
     assert bench.produce("alice", "sly", 8_000) > 3 * WINDOW_MS
     bench.pass_ms(2 * WINDOW_MS)
     assert bench.charged_as("alice", "sly") == others_of("alice")
-
-
-def test_a_request_in_flight_keeps_the_place_of_its_client_id() -> None:
-    bench = Bench({ANY_CLIENT: {PRODUCER: 100.0}})
-    context = bench.rules.context("alice", "flies")
-    client: Any = Client()
-    assert context.headroom is not None
-    context.headroom.claim(client, 100, None, T0)
-    bench.flood("alice", 2 * MOST)
-    bench.pass_ms(3 * WINDOW_MS)
-    assert bench.charged_as("alice", "flies") == "flies"
-    assert bench.charged_as("alice", "flood-0") == "flood-0"
 
 
 def test_names_of_any_length_are_bounded_by_their_characters() -> None:

@@ -9,7 +9,6 @@ import pytest
 from headgate.config import Settings
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.fetch_gate import GateKey, Gates
-from headgate.gateway.charging.headroom import Allowance, Headroom, IdAllowance, TimeAllowance
 from headgate.gateway.charging.lanes import (
     MOST_HELD,
     REPAYS_MS,
@@ -252,58 +251,6 @@ def test_two_that_repay_different_debts_never_wait_for_each_other() -> None:
 
 
 # -- headroom
-
-
-def test_the_last_unit_that_is_spare_goes_early_and_the_next_waits() -> None:
-    used: dict[Allowance, None] = {}
-    spare = [10.0]
-    one = Allowance(lambda: spare[0], used)
-    assert one.claim(10)
-    assert (one.claimed, one.left, one in used) == (10, 0.0, True)
-    assert not one.claim(1)
-    one.claimed -= 11
-    assert not one.claimed
-    room = Headroom((one,))
-    assert room.fits(10, T0)
-    assert not room.fits(11, T0)
-    one.left = 12.0  # found before, and still good: spare isn't asked
-    assert room.fits(12, T0)
-    assert not Headroom((one,), timeless=True).fits(1, T0)
-
-
-def test_an_id_in_flight_counts_once_until_its_last_request_is_charged() -> None:
-    ids = IdAllowance(lambda: 2.0, {})
-    assert ids.claim_ids({1, 2})
-    assert ids.claim_ids({2})
-    assert not ids.claim_ids({3})
-    for released, left in (({3}, 2), ({1, 2}, 1), ({2}, 0)):
-        ids.release_ids(released)
-        assert ids.claimed == left
-    assert ids.ids == {}
-
-
-def test_time_is_claimed_as_twice_the_slowest_of_this_window_and_the_last() -> None:
-    spare = [4_000_000.0]
-    time = TimeAllowance(lambda: spare[0], {}, 1000)
-    assert [time.claim_time(T0) for _ in range(5)] == [True] * 4 + [False]
-    time.claimed = 0
-    time.spent(1_500_000, T0)  # longer than was claimed: 3 ms each from now on
-    assert time.fits(T0)
-    assert not time.fits(T0, 2)
-    time.claimed = 1
-    assert time.fits(T0 + 999, 0)
-    assert not time.fits(T0 + 1999)  # of the last window
-    time.spent(0, T0 + 2000)
-    assert time.fits(T0 + 4000)
-    time.claimed = 64
-    spare[0] = 1e12
-    assert time.fits(T0 + 4000, 0)
-    assert not time.fits(T0 + 4000)
-    spare[0] = 1.0
-    time.spent(2_000_000, T0 + 5000)  # what is claimed no longer fits: none for a window
-    time.claimed, spare[0] = 0, 1e12
-    assert not time.fits(T0 + 5999)
-    assert time.fits(T0 + 6000)
 
 
 # -- gates and lanes

@@ -8,79 +8,16 @@ import pytest
 
 from headgate.config import Settings
 from headgate.gateway.charging import lanes
-from headgate.gateway.charging.headroom import Allowance, Headroom, IdAllowance, TimeAllowance
 from headgate.gateway.charging.lanes import Debts, Lane, LaneBook, lane_key
 from headgate.gateway.charging.managers import Managers
 from headgate.gateway.charging.plans import MAX_VERSION, NO_FIELD, WALK, RequestKind, build_plans
 from headgate.wire import apis
 from headgate.wire.messages.live import LIVE
 
-from .enforcement_kit import BASE, T0, Client, plan_of
+from .enforcement_kit import BASE, T0, plan_of
 from .test_edges_of_enforcement import ALICE, HEARTBEAT
 
 # -- headroom
-
-
-def test_nothing_is_claimed_before_it_is_asked_for() -> None:
-    assert not Allowance(lambda: 0.0, {}).claim(1)
-    room = Headroom((), IdAllowance(lambda: 5.0, {}))
-    client: Any = Client()
-    for ids in (None, {1}, None, {1, 2}):
-        room.claim(client, 0, ids, T0)
-    for ids in ({1}, None, {1, 2}, None):
-        room.release(0, ids)
-    assert not any(one.claimed for one in room.all)
-    without = Headroom((Allowance(lambda: 5.0, {}),))
-    without.claim(client, 5, {1}, T0)  # ids that nothing limits
-    without.release(5, {1})
-    assert not without.bytes[0].claimed
-
-
-def test_a_window_of_time_ends_with_its_last_ms() -> None:
-    spare = [3_000_000.0]
-    time = TimeAllowance(lambda: spare[0], {}, 1000)
-    time.fits(T0)
-    time.spent(1_500_000, T0)
-    assert time.fits(T0 + 1_000)  # a window later it still counts, twice
-    assert not time.fits(T0 + 1_000, 2)
-    assert time.fits(T0 + 2_000, 3)  # two windows later it doesn't
-
-
-def test_what_produces_nothing_fits_where_bytes_have_run_out() -> None:
-    one = Allowance(lambda: 10.0, {})
-    room = Headroom((one,))
-    client: Any = Client()
-    assert not room.claim(client, 11, None, T0)
-    assert room.claim(client, 0, None, T0)
-    room.release(11, None)
-    assert one.claimed == 0
-    assert room.claim_at_once(client, 0)
-    assert not room.claim_at_once(client, 1)
-
-
-def test_ids_in_flight_keep_their_allowance_from_being_forgotten() -> None:
-    ids = IdAllowance(lambda: 2.0, {})
-    ids.claim_ids({1, 2})
-    assert ids.claimed == 2
-
-
-def test_others_are_charged_before_a_charge_that_was_not_claimed() -> None:
-    """Bytes only where they may not fit; ids and time always, since none knows what they take."""
-    used: dict[Allowance, None] = {}
-    for kind in ("bytes", "ids", "time"):
-        produced = Allowance(lambda: 100.0, used)
-        ids = IdAllowance(lambda: 100.0, used) if kind == "ids" else None
-        time = TimeAllowance(lambda: 1e12, used, 1000) if kind == "time" else None
-        room = Headroom((produced,), ids, time)
-        client: Any = Client()
-        assert room.claim(client, 10, {1}, T0)
-        assert client.early_in is room
-        room.make_way(90, T0)
-        assert client.charged_early - 1 == (kind != "bytes")  # it was asked once when it claimed
-        assert produced.claimed == 10
-        if kind == "bytes":
-            room.make_way(91, T0)
-            assert client.charged_early == 2
 
 
 # -- lanes, fetches and plans

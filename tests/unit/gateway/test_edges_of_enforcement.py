@@ -23,6 +23,7 @@ from headgate.quota.key import (
     PRODUCER_IDS,
     REQUEST,
     QuotaKey,
+    QuotaType,
 )
 from headgate.quota.table import Change, QuotaTable, TableDelta, table_delta
 from headgate.throttle.registry import EXPIRY_MS, Throttle
@@ -67,47 +68,6 @@ def test_what_is_not_charged_here_keeps_nothing_else_from_being_in_force() -> No
     assert kept.rows == [("quota", 1, PRODUCER, ALICE, 7.0, T0)]
 
 
-def test_contexts_of_one_quota_id_share_their_headroom_until_quotas_change() -> None:
-    rules, _ = made({ALICE: {PRODUCER: 100.0}})
-    client: Any = Client()
-    old = rules.context("alice", "a")
-    assert old.headroom is not None
-    assert old.headroom is rules.context("alice", "b").headroom
-    assert old is rules.context("alice", "a")
-    before = rules.contexts.epoch
-    rules.update(TableDelta((Change(ALICE, PRODUCER, 100.0, None),), 0, 1), T0)
-    assert rules.contexts.epoch == before + 1 == rules.context("alice", "a").epoch
-    assert rules.context("alice", "a").headroom is None
-    old.headroom.bytes[0].claimed += 30
-    rules.update(TableDelta((Change(ALICE, PRODUCER, None, 100.0),), 1, 2), T0)
-    new = rules.context("alice", "a").headroom
-    assert new is not None
-    assert new is not old.headroom
-    assert new.bytes[0] is old.headroom.bytes[0]  # what is claimed still counts
-    old.headroom.bytes[0].claimed -= 30
-    rules.update(TableDelta((Change(ALICE, PRODUCER, 100.0, None),), 2, 3), T0)
-    # What was passed on before is charged all the same, by the context that it was passed with.
-    assert rules.produce(client, old, plan_of(apis.PRODUCE, 7), 50, None, 0, True, T0) == 0
-
-
-def test_a_change_of_other_quotas_has_nobody_charged_early() -> None:
-    rules, _ = made({ALICE: {PRODUCER: 100.0}})
-    client, other = Client(), Client()
-    old = rules.context("alice", "a")
-    assert old.headroom is not None
-    assert old.headroom.claim(client, 100, None, T0)  # type: ignore[arg-type]
-    rules.update(TableDelta((Change(BOB, PRODUCER, None, 1.0),), 0, 1), T0)
-    new = rules.context("alice", "a")
-    assert new.headroom is not None
-    assert new.headroom.claim(other, 100, None, T0)  # type: ignore[arg-type]
-    before = other.charged_early
-    rules.contexts.make_way(old, 900, T0)
-    assert other.charged_early == before
-    for context, size in ((old, 901), (new, 901)):  # it claimed of the same, so it is in the sum
-        rules.contexts.make_way(context, size, T0)
-    assert other.charged_early == before
-
-
 def test_a_sensor_that_was_idle_for_an_hour_is_gone_and_that_is_written_down() -> None:
     rules, kept = made({ALICE: {PRODUCER: 1.0}})
     rules.managers.produce.record("alice", "c", 1, T0)
@@ -142,17 +102,14 @@ def test_contexts_are_bounded_by_the_characters_of_their_names(
 
 
 @pytest.mark.parametrize("limits", [[PRODUCER], [PRODUCER, REQUEST]])
-@pytest.mark.parametrize(("upstream_ms", "told_ms"), [(0, 9_000), (8_999, 9_000), (9_001, 9_001)])
-def test_a_charge_is_written_down_with_the_larger_throttle(
-    limits: list[QuotaKey], upstream_ms: int, told_ms: int
-) -> None:
+def test_a_charge_is_written_down_with_the_largest_throttle(limits: list[QuotaKey]) -> None:
     rules, kept = made({ALICE: dict.fromkeys(limits, 100.0)})
     client: Any = Client()
     context, plan = rules.context("alice", "c"), plan_of(apis.PRODUCE, 7)
     # Kafka counts a new sensor's bytes over ten seconds: 190 a second are 90 % too much for 10 s.
-    assert rules.produce(client, context, plan, 1_900, None, upstream_ms, True, T0) == 9_000
-    rows = {row[1]: row[4:7] for row in kept.rows}
-    assert rows[PRODUCER.name][1:] == (told_ms, upstream_ms)
+    assert rules.produce(client, context, plan, 1_900, None, True, T0) == 9_000
+    rows = {row[1]: row[5] for row in kept.rows}
+    assert set(rows.values()) == {9_000}
     assert set(rows) == {key.name for key in limits}
     assert (client.told.key, client.owes_until_ms) == (PRODUCER.name, T0 + 9_000)
 
@@ -164,7 +121,7 @@ def test_the_first_ms_is_told(limits: list[QuotaKey], size: int, told_ms: int) -
     client: Any = Client()
     plan = plan_of(apis.PRODUCE, 7)
     context = rules.context("alice", "c")
-    assert rules.produce(client, context, plan, size, None, 0, True, T0) == told_ms
+    assert rules.produce(client, context, plan, size, None, True, T0) == told_ms
 
 
 @pytest.mark.parametrize("key", [PRODUCER_IDS, PRODUCER_BPS])
@@ -177,7 +134,7 @@ def test_the_first_ms_of_what_else_is_charged_is_told(
     monkeypatch.setattr(rules.managers.by_key[key], "record", lambda *_: decision)
     client: Any = Client()
     context, plan = rules.context("alice", "c"), plan_of(apis.PRODUCE, 7)
-    assert rules.produce(client, context, plan, 100, frozenset((7,)), 0, True, T0) == told_ms
+    assert rules.produce(client, context, plan, 100, frozenset((7,)), True, T0) == told_ms
     assert client.debts == [key.name] * told_ms
 
 
@@ -189,9 +146,9 @@ def test_the_first_ms_of_time_is_told(spent_ns: int, told_ms: int, produces: boo
     client.spent_ns = spent_ns
     context, plan = rules.context("alice", "c"), plan_of(apis.PRODUCE, 7)
     if produces:
-        told = rules.produce(client, context, plan, 100, None, 0, True, T0)
+        told = rules.produce(client, context, plan, 100, None, True, T0)
     else:
-        told = rules.request(client, context, plan_of(HEARTBEAT, 3), 100, 0, T0)
+        told = rules.request(client, context, plan_of(HEARTBEAT, 3), 100, T0)
     assert told == told_ms
 
 
@@ -227,17 +184,20 @@ def test_a_refused_mutation_leaves_no_debt_and_a_throttled_one_does() -> None:
             with pytest.raises(ApiError):
                 quota.record(1, T0)
         kept.rows.clear()
-        assert rules.mutation(client, context, plan, 100, 9_001, quota, T0) == 9_000
+        assert rules.mutation(client, context, plan, 100, quota, T0) == 9_000
         assert client.debts == debts
-        left = (9_000, "alice", "", 1.0)
-        assert kept.rows == [("told", MUTATION.name, T0, None, left, 9_001, 9_001)]
+        rules.tell(client, context, plan, client.told, 8_000, 9_001, T0 + 1_000)
+        left = (8_000, "alice", "", 1.0)
+        assert kept.rows == [("told", MUTATION.name, T0 + 1_000, None, left, 9_001, 9_001)]
+        counts = rules.meters.throttled[QuotaType.CONTROLLER_MUTATION_RATE]["alice", ""]
+        assert (counts.count, counts.ms, counts.until_ms) == (1, 8_000, T0 + 9_000)
 
 
 def test_only_quotas_in_force_close_gates() -> None:
     rules, _ = made({ALICE: {CONSUMER: 1.0, CONSUMER_BPS: 1.0}}, enforce="missing")
     client: Any = Client()
     context, plan = rules.context("alice", "c"), plan_of(apis.FETCH, 11)
-    assert rules.fetch(client, context, plan, 100, 50_000, 0, T0) > 0
+    assert rules.fetch(client, context, plan, 100, 50_000, T0) > 0
     closed = [
         key.name
         for key in (CONSUMER, CONSUMER_BPS)
@@ -250,7 +210,7 @@ def test_what_is_taken_back_and_held_is_counted_each_time() -> None:
     rules, kept = made({ALICE: {CONSUMER: 1e6, CONSUMER_BPS: 1e6}}, fetch="kafka")
     client: Any = Client()
     context, plan = rules.context("alice", "c"), plan_of(apis.FETCH, 11)
-    rules.fetch(client, context, plan, 100, 50_000, 0, T0)
+    rules.fetch(client, context, plan, 100, 50_000, T0)
     kept.rows.clear()
     rules.unfetch(client, context, plan, 50_000, T0)
     rows = [(row[0], row[1], row[2], row[3]) for row in kept.rows]
@@ -266,7 +226,7 @@ def test_what_is_taken_back_and_held_is_counted_each_time() -> None:
 
 @pytest.mark.parametrize(("asked", "waits"), [("gateway", False), ("upstream", True)])
 def test_the_brokers_time_counts_where_it_is_asked_for_but_not_that_of_long_polls(
-    asked: str, waits: bool
+    asked: str, waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rules, kept = made({ALICE: {REQUEST: 1.0}}, request_time=asked)
     polls = {"Fetch", "JoinGroup", "SyncGroup", "ShareFetch"}
@@ -275,41 +235,27 @@ def test_the_brokers_time_counts_where_it_is_asked_for_but_not_that_of_long_poll
         client.spent_ns, client.asked_ms = 7, T0 - 3
         plan = next(plan for plan in build_plans().values() if plan.name == name)
         broker_ns = 3_000_000 if waits and name not in polls else 0
-        assert rules._time.upstream_ns(client, plan, T0) == broker_ns
-        assert rules._time.take(client, plan, T0) == 7 + broker_ns
-        assert client.spent_ns == 0
-        assert rules._time.upstream_ns(client, plan, T0 - 4) == 0  # a clock that was set back
-    context = rules.context("alice", "c")
-    assert context.headroom is not None
-    assert context.headroom.timeless is waits
+        took: list[int] = []
+        monkeypatch.setattr(rules._time, "network", lambda *given, took=took: took.append(given[2]))
+        context = rules.context("alice", "c")
+        for now_ms in (T0, T0 - 4):  # a clock that was set back
+            rules.answered(client, context, plan, now_ms)
+        assert took == ([broker_ns] if broker_ns else [])
+        assert (rules._time.take(client), client.spent_ns) == (7, 0)
+    assert rules.context("alice", "c").alone is waits
     producing: Any = Client()
     producing.spent_ns, producing.asked_ms = 7, T0 - 3
     kept.rows.clear()
-    rules.produce(producing, context, plan_of(apis.PRODUCE, 7), 50, None, 0, True, T0)
+    rules.produce(producing, context, plan_of(apis.PRODUCE, 7), 50, None, True, T0)
     told_ns = {row[1]: row[-2] for row in kept.rows}
-    took_ns = 3_000_007 if waits else 7
-    assert told_ns == dict.fromkeys((PRODUCER.name, REQUEST.name), took_ns)
-
-
-def test_time_for_sending_counts_in_what_the_next_request_claims() -> None:
-    rules, _ = made({ALICE: {REQUEST: 50.0}})
-    client: Any = Client()
-    context = rules.context("alice", "c")
-    assert context.headroom is not None
-    time = context.headroom.time
-    assert time is not None
-    assert time._window_ms == 11_000
-    spare_ns = time.spare()
-    assert time.fits(T0, 2)
-    rules.network_time(client, context, int(spare_ns / 3), T0)
-    assert not time.fits(T0, 2)  # twice the slowest: two thirds of it each
+    assert told_ns == dict.fromkeys((PRODUCER.name, REQUEST.name), 7)
 
 
 def test_no_throttle_is_longer_than_an_answer_can_tell() -> None:
     rules, _ = made({ALICE: {PRODUCER: 1.0}})
     client: Any = Client()
     context, plan = rules.context("alice", "c"), plan_of(apis.PRODUCE, 7)
-    assert rules.produce(client, context, plan, 10**12, None, 0, True, T0) == 2**31 - 1
+    assert rules.produce(client, context, plan, 10**12, None, True, T0) == 2**31 - 1
 
 
 def test_cluster_wide_quotas_are_split_where_there_is_one() -> None:

@@ -47,18 +47,18 @@ def asked_for_much(setup: Setup, key: QuotaKey, now_ms: int) -> int:
     create = PLANS[apis.CREATE_TOPICS << 16 | 7]
     session.spent_ns = 900_000_000
     if key in (PRODUCER, PRODUCER_BPS):
-        return rules.produce(session, context, produce, 50_000, None, 0, True, now_ms)
+        return rules.produce(session, context, produce, 50_000, None, True, now_ms)
     if key is PRODUCER_IDS:
         ids = frozenset(range(500))
-        return rules.produce(session, context, produce, 100, ids, 0, True, now_ms)
+        return rules.produce(session, context, produce, 100, ids, True, now_ms)
     if key in (CONSUMER, CONSUMER_BPS):
-        return rules.fetch(session, context, fetch, 100, 50_000, 0, now_ms)
+        return rules.fetch(session, context, fetch, 100, 50_000, now_ms)
     if key is REQUEST:
-        return rules.request(session, context, PLANS[12 << 16 | 3], 100, 0, now_ms)
+        return rules.request(session, context, PLANS[12 << 16 | 3], 100, now_ms)
     quota = rules.mutations.quota(context, create, now_ms)
     quota.record(500, now_ms)
     rules.mutations.charged(session, context, create, 500, quota, 100, now_ms)
-    return rules.mutation(session, context, create, 100, 0, quota, now_ms)
+    return rules.mutation(session, context, create, 100, quota, now_ms)
 
 
 @pytest.mark.parametrize("enforce", IN_FORCE)

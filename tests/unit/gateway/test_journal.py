@@ -19,7 +19,7 @@ from headgate.quota.table import QuotaTable, table_delta
 from headgate.throttle.registry import UNCHARGED, Throttle
 from headgate.usage.format import Event
 from headgate.usage.rows import batch_of
-from kit.playbook import After, FromBroker, FromClient, Mute, Ready, ToClient
+from kit.playbook import After, FromBroker, FromClient, Mute, Ready, ToBroker, ToClient
 
 from .conftest import Setup, beaten, fetch, fetched, heartbeat, produce, produced
 
@@ -69,7 +69,7 @@ def test_a_flood_of_client_ids_frees_a_few_clients_at_a_time() -> None:
         context: Any = Context(f"app-{number}")
         before = freed
         decision = Throttle(0, "", context.client_id, 1e6)
-        journal.record(client, context, plan, PRODUCER.name, 0, 1.0, decision, 0, 0, 1, 1, None)
+        journal.record(client, context, plan, PRODUCER.name, 0, 1.0, decision, 0, 1, 1, None)
         del client, context
         most = max(most, freed - before)
     assert 0 < most <= 20
@@ -97,7 +97,7 @@ def test_what_connections_share_is_worked_out_once_and_each_keeps_its_own_name()
         )  # fmt: skip
         for charged in (Throttle(0, "alice", "", 5.0), UNCHARGED):
             journal.record(
-                client, context, plan, PRODUCER.name, 7, 1.0, charged, 0, 0, 1, 0, None
+                client, context, plan, PRODUCER.name, 7, 1.0, charged, 0, 1, 0, None
             )  # fmt: skip
         journal.connection(broker_id, listener, address, 7, 0)
     told = [event[0] for event in writer.events[1:]]
@@ -185,6 +185,9 @@ def test_replayed_throttles_are_the_same_every_one(gateway: Make, seed: int, pac
         if origin.kind == "bound":  # the quota's own event moved it here
             assert (origin.rule, pacing) == ("paced", "smooth")
             continue
+        if origin.kind == "told":  # no charge
+            assert event.told_throttle_time_ms is not None
+            continue
         manager = replayed.by_key[QuotaKey.parse(origin.quota_type)]
         if event.throttle_time_ms is None:
             manager.record_no_throttle(origin.principal, origin.client_id, event.amount, now)
@@ -232,15 +235,43 @@ def test_the_larger_of_two_throttles_is_told_and_journaled_beside_both(
         "fetch": (fetch(1, max_bytes=10_000), lambda ms: fetched(11_000, 1, ms)),
         "heartbeat": (heartbeat(1), lambda ms: beaten(1, ms)),
     }[kind]
-    play >> Ready() >> FromClient(asked)
     setup.session.account_client(5_000_000)
+    play >> Ready() >> FromClient(asked)
     play.said.clear()
+    play.now_ms += 300
     play >> FromBroker(answered(upstream_ms))
     batch = batch_of(writer.events, "worker", 1).to_pylist()
-    rows = [row for row in batch if row["kind"] == "record"]
+    rows = [row for row in batch if row["kind"] == "record" and row["throttle_time_ms"] is not None]
     ours = max(row["throttle_time_ms"] for row in rows)
     assert ours > 0
-    told = max(ours, upstream_ms)
-    assert {row["told_throttle_time_ms"] for row in rows} == {told}
-    assert {row["upstream_throttle_time_ms"] for row in rows} == {upstream_ms}
-    play << ToClient(answered(told)) << Mute(ours)
+    assert {row["told_throttle_time_ms"] for row in rows} == {ours}  # for so long it is muted
+    assert {row["upstream_throttle_time_ms"] for row in rows} == {None}
+    (answer,) = (row for row in batch if row["kind"] == "told")
+    left = ours if kind == "fetch" else ours - 300  # a fetch is charged when it is answered
+    told = max(left, upstream_ms)
+    names = ("t_ms", "throttle_time_ms", "told_throttle_time_ms", "upstream_throttle_time_ms")
+    assert [answer[name] for name in names] == [play.now_ms, left, told, upstream_ms]
+    (why,) = (row for row in rows if row["quota_type"] == answer["quota_type"])
+    assert why["throttle_time_ms"] == ours
+    assert [answer[name] for name in ("quota_user", "api_key", "connection")] == [
+        why[name] for name in ("quota_user", "api_key", "connection")
+    ]
+    play << ToClient(answered(told))
+    if kind == "fetch":
+        play << Mute(ours)
+    if upstream_ms > left:
+        play << Mute(upstream_ms)
+
+
+def test_a_brokers_throttle_alone_is_written_down_under_no_quota(gateway: Make) -> None:
+    writer = Kept()
+    setup = gateway(journal=UsageJournal(writer, 11, 1_000))  # type: ignore[arg-type]
+    play = setup.play
+    play >> Ready() >> FromClient(produce(100, 1) + heartbeat(2)) << ToBroker()
+    play >> FromBroker(produced(1, 70)) << ToClient(produced(1, 70)) << Mute(70)
+    play >> FromBroker(beaten(2, 90)) << ToClient(beaten(2, 90)) << Mute(90)
+    rows = [row for row in batch_of(writer.events, "w", 1).to_pylist() if row["kind"] == "told"]
+    assert [(r["quota_type"], r["api_key"], r["told_throttle_time_ms"]) for r in rows] == [
+        ("", 0, 70), ("", 12, 90),
+    ]  # fmt: skip
+    assert {(row["throttle_time_ms"], row["rule"]) for row in rows} == {(None, None)}

@@ -25,7 +25,6 @@ from headgate.wire.header import build_request
 from kit.playbook import START_MS
 
 from .conftest import Setup, StillFace, answer, beaten, frame, heartbeat
-from .enforcement_kit import Kept
 
 Make = Callable[..., Setup]
 MANY = STEPS_AT_ONCE * FEW + 1
@@ -235,20 +234,20 @@ def test_a_second_long_answer_behind_the_first_waits_for_its_own_slices(gateway:
     assert b"".join(map(bytes, session.to_client)).count(b"gate") == 2 * MANY
 
 
-def test_a_long_answer_is_charged_when_it_is_told(gateway: Make) -> None:
+def test_a_long_answer_tells_what_is_left_when_it_is_told(gateway: Make) -> None:
     setup = gateway({QuotaEntity.of(user="alice"): {REQUEST: 1.0}})
     session = setup.session
     session.upstream_ready(START_MS)
-    session.client_data(memoryview(bytearray(asks_for_coordinators())), START_MS)
     session.account_client(10_000_000_000)
+    session.client_data(memoryview(bytearray(asks_for_coordinators())), START_MS)
+    session.commands.clear()
     session.broker_data(memoryview(bytearray(coordinators(MANY))), START_MS)
     rewrite = settled(session)
-    assert not session.throttled_until_ms
-    session.rewritten(rewrite, finish(rewrite.work), START_MS)
-    told = b"".join(map(bytes, session.to_client))
     throttle_ms = session.throttled_until_ms - START_MS
-    assert throttle_ms > 0
-    assert struct.unpack_from(">i", told, 9)[0] == throttle_ms
+    session.rewritten(rewrite, finish(rewrite.work), START_MS + 400)
+    told = b"".join(map(bytes, session.to_client))
+    assert throttle_ms > 400
+    assert struct.unpack_from(">i", told, 9)[0] == throttle_ms - 400
 
 
 @pytest.mark.parametrize(
@@ -268,8 +267,9 @@ def test_a_long_answer_is_walked_in_slices_to_its_throttle_time(
     setup = gateway({QuotaEntity.of(user="alice"): {REQUEST: 1.0}} if limited else {})
     session = setup.session
     session.upstream_ready(START_MS)
-    session.client_data(memoryview(bytearray(asked)), START_MS)
     session.account_client(10_000_000_000 if limited else 0)
+    session.client_data(memoryview(bytearray(asked)), START_MS)
+    session.commands.clear()
     session.broker_data(memoryview(bytearray(long)), START_MS)
     rewrite = settled(session)
     assert not session.to_client
@@ -286,8 +286,9 @@ def test_a_long_answer_is_walked_once(gateway: Make) -> None:
     setup = gateway({QuotaEntity.of(user="alice"): {REQUEST: 1.0}})
     session = setup.session
     session.upstream_ready(START_MS)
-    session.client_data(memoryview(bytearray(asks_to_produce(10))), START_MS)
     session.account_client(10_000_000_000)
+    session.client_data(memoryview(bytearray(asks_to_produce(10))), START_MS)
+    session.commands.clear()
     session.broker_data(memoryview(bytearray(produced(1, MANY))), START_MS)
     rewrite = settled(session)
     found = finish(rewrite.work)
@@ -297,18 +298,20 @@ def test_a_long_answer_is_walked_once(gateway: Make) -> None:
 
 
 def test_the_time_of_the_slices_is_not_the_brokers(gateway: Make) -> None:
-    kept = Kept()
-    setup = gateway({}, {"headgate.request.time": "upstream"}, journal=kept)
-    session = setup.session
+    setup = gateway(
+        {QuotaEntity.of(user="bob"): {REQUEST: 1.0}}, {"headgate.request.time": "upstream"}
+    )
+    session, took = setup.session, []
+    setup.rules._time.network = lambda *given: took.append(given[2])
     session.upstream_ready(START_MS)
     asked = asks_to_produce(10, 1) + asks_to_produce(10, 2)
     session.client_data(memoryview(bytearray(asked)), START_MS)
     session.broker_data(memoryview(bytearray(produced(1, MANY))), START_MS + 3)
     rewrite = settled(session)
     session.rewritten(rewrite, finish(rewrite.work), START_MS + 4_000)
-    assert kept.rows[-1][-2] == 3_000_000
+    assert took == [3_000_000]
     session.broker_data(memoryview(bytearray(produced(1, correlation=2))), START_MS + 4_005)
-    assert kept.rows[-1][-2] == 5_000_000
+    assert took == [3_000_000, 5_000_000]
 
 
 def test_a_client_that_leaves_meanwhile_is_charged_once(gateway: Make) -> None:

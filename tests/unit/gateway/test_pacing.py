@@ -181,7 +181,6 @@ def test_rates_and_utilisation_are_shown_with_smooth_pacing_and_of_cluster_wide_
         build_plans()[7],
         3_000,
         None,
-        0,
         True,
         now,
     )

@@ -99,16 +99,18 @@ def test_936_2_an_id_given_out_is_neither_charged_nor_known_until_it_produces(
     play >> Ready() << NOTHING
     for number in range(1, 40):  # far more than the bucket holds
         play >> FromClient(asks(version, number)) << ToBroker() << NOTHING
-        play >> FromBroker(given(version, number)) << ToClient(given(version, number)) << NOTHING
+        play >> FromBroker(given(version, number)) << ToClient(given(version, number))
+        play.said.clear()  # the broker's throttle is waited for
+        play >> After(7) << NOTHING
     assert list(manager.sensors()) == []
     setup.rules.produce(
-        play.session, play.session.context, produced_by(7), 100, frozenset({4_711}), 0,
+        play.session, play.session.context, produced_by(7), 100, frozenset({4_711}),
         True, play.now_ms,
     )  # fmt: skip
     assert manager.last_new == 1
     assert [sensor.peek(play.now_ms) for sensor in manager.sensors()] == [10.0]
     setup.rules.produce(
-        play.session, play.session.context, produced_by(7), 100, frozenset({4_711}), 0,
+        play.session, play.session.context, produced_by(7), 100, frozenset({4_711}),
         True, play.now_ms,
     )  # fmt: skip
     assert manager.last_new == 0

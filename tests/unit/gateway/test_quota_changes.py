@@ -17,7 +17,6 @@ from headgate.gateway import Gateway
 from headgate.gateway.background import TimeSlices
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.fetch_gate import Gate, GateKey
-from headgate.gateway.charging.headroom import Allowance
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.cluster.quotas import AT_ONCE, QuotaChanges
 from headgate.gateway.connection.link import HangupWatch
@@ -30,7 +29,6 @@ from headgate.throttle.bps import BpsQuotaManager
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.overrides import Overrides
 from headgate.throttle.registry import SENSORS_AT_ONCE
-from kit.claims import allowances
 
 NOW = 1_795_262_069_485
 CLIENTS = 2_000
@@ -109,46 +107,6 @@ async def test_between_slices_each_client_goes_by_its_old_quota_or_its_new_one()
     between = [b - a for a, b in itertools.pairwise([0, *changed])]
     assert max(between) <= 2 * AT_ONCE
     assert len([step for step in between if step]) >= CLIENTS / (2 * AT_ONCE)
-
-
-async def test_a_step_changes_a_few_quotas_on_one_broker_and_settles_who_claimed_since(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    here = Here()
-    brokers: list[Any] = [SimpleNamespace(rules=rules) for rules in (here.rules, Here().rules)]
-    asked = 0
-    ask_again = Allowance.ask_again
-
-    def counted(self: Allowance, now_ms: int) -> None:
-        nonlocal asked
-        asked += 1
-        ask_again(self, now_ms)
-
-    monkeypatch.setattr(Allowance, "ask_again", counted)
-    for n in range(CLIENTS):
-        headroom = here.rules.context(f"u{n}", "c").headroom
-        assert headroom is not None
-        assert headroom.bytes[0].claim(1)
-        headroom.bytes[0].claimed -= 1
-    _, delta = here.table.apply(here.altered(NEW))
-    changes = QuotaChanges(
-        here.slices, lambda: brokers, lambda *_: None, lambda _: False, lambda: NOW
-    )
-    asked_by_step, changed_by_step, before = [], [0], 0
-    for _ in changes._steps(here.table, delta, brokers):
-        asked_by_step.append(asked)
-        changed_by_step.append(sum(len(broker.rules.journal.lines) for broker in brokers))
-        headroom = here.rules.context("u0", "c").headroom
-        assert headroom is not None
-        if len(here.journal.lines) > before:  # what was left by an old quota isn't any more
-            assert headroom.bytes[0].left == 0.0
-        before = len(here.journal.lines)
-        assert headroom.bytes[0].claim(1)  # so this asks how much is spare
-        headroom.bytes[0].claimed -= 1
-    assert changed_by_step[-1] == 2 * CLIENTS
-    assert max(b - a for a, b in itertools.pairwise(changed_by_step)) <= AT_ONCE
-    assert max(b - a for a, b in itertools.pairwise([0, *asked_by_step])) <= 34
-    assert asked <= CLIENTS + len(asked_by_step)
 
 
 def test_contexts_beyond_the_most_that_are_kept_are_freed_a_few_at_a_time(
@@ -371,20 +329,6 @@ async def test_a_default_quota_of_many_live_clients_changes_a_few_at_a_time(
     assert len([step for step in between if step]) >= CLIENTS / (2 * SENSORS_AT_ONCE)
 
 
-async def test_what_goes_early_while_a_default_quota_changes_is_never_throttled() -> None:
-    here = Here(None)
-    table, delta = default_changes(here, 1.0)
-    assert here.quota_changes.take(table, delta)
-    work = asyncio.ensure_future(here.quota_changes.work())
-    produce = here.rules.managers.produce
-    while not work.done():
-        await asyncio.sleep(0)
-        for n in (0, CLIENTS - 1):
-            spare = produce.spare((f"u{n}", ""))
-            assert spare <= 9 * produce.sensor((f"u{n}", "")).bound
-            assert spare <= 9 * produce.bound((f"u{n}", ""))
-
-
 def test_a_split_quota_of_many_live_clients_changes_in_steps_and_scales_what_was_assigned() -> None:
     manager = BpsQuotaManager(PRODUCER_BPS.type, 2, start_ms=NOW)  # type: ignore[arg-type]
     manager.update_quota(QuotaEntity.of(user=DEFAULT), 1_000, NOW)
@@ -396,24 +340,6 @@ def test_a_split_quota_of_many_live_clients_changes_in_steps_and_scales_what_was
     assert {sensor.user_tag: sensor.bound for sensor in manager.sensors()} == {
         f"u{n}": 250.0 if n else 400.0 for n in range(CLIENTS)
     }
-
-
-def test_what_is_claimed_outlives_a_change_and_the_rest_is_freed_in_steps() -> None:
-    here = Here()
-    contexts = here.rules.contexts
-    made = [here.rules.context(f"u{n}", "c") for n in range(CLIENTS)]
-    held = made[7].headroom
-    assert held is not None
-    held.bytes[0].claim(10)
-    contexts.expire()
-    assert len(contexts) == 0
-    again = here.rules.context("u7", "c")
-    assert again is not made[7]
-    assert again.headroom is not None
-    assert again.headroom.all == held.all  # so a claim of either counts for both
-    contexts.expire()
-    assert len(list(contexts.tidy())) > 2 * CLIENTS / 512
-    assert allowances(contexts) == list(held.all)
 
 
 def test_a_new_client_id_frees_few_of_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,9 +42,22 @@ from .conftest import (
     heartbeat,
     produce,
     produced,
+    request,
 )
 
 Make = Callable[..., Setup]
+
+
+def metadata(correlation: int = 1) -> bytes:
+    """A Metadata v3 that asks for no topic."""
+    return request(3, 3, correlation, struct.pack(">i", 0))
+
+
+def described(correlation: int = 1) -> bytes:
+    """Its answer: no broker and no topic."""
+    return answer(correlation, struct.pack(">iihii", 0, 0, -1, 1, 0))
+
+
 ALICE = QuotaEntity.of(user="alice")
 
 
@@ -76,65 +89,51 @@ def test_a_client_without_quotas_is_pipelined(gateway: Make) -> None:
 @pytest.mark.parametrize(
     ("quota", "said", "told"),
     [
-        (REQUEST, heartbeat, beaten),  # 0.9 ms in 9 s: any request's time may be too long
-        (REQUEST, produce, produced),
-        (CONSUMER, fetch, fetched),  # nobody knows how large the answer will be
-        (PRODUCER, produce, produced),  # 12,000 bytes in 9 s are more than 1,000 B/s
+        (REQUEST, metadata, described),  # nobody knows how long it takes to read the answer
+        (REQUEST, fetch, fetched),
+        (CONSUMER, fetch, fetched),  # nor how large it will be
     ],
 )
-def test_a_request_that_may_be_throttled_is_alone_in_flight(
+def test_a_request_whose_charge_is_known_when_it_is_answered_goes_alone_in_flight(
     gateway: Make, quota: QuotaKey, said: Any, told: Any
 ) -> None:
     play = gateway({ALICE: {quota: 0.01 if quota is REQUEST else 1_000.0}}).play
-    one = produce(10_000, 1) if said is produce else said(1)
-    two = heartbeat(2) if said is heartbeat else produce(2_000, 2)
+    one, two = said(1), produce(2_000, 2)
     answered = told(100, 1) if told is fetched else told(1)
     play >> Ready() << NOTHING
     play >> FromClient(one + two) << ToBroker(ANY) << NOTHING
     assert play.session.waits == Waits.ANSWER
     play >> FromBroker(answered) << ToBroker(two) << ToClient(answered) << NOTHING
+    play >> FromClient(one[:4] + one[4:8] + struct.pack(">i", 3) + one[12:]) << NOTHING
+    play >> FromBroker(produced(2)) << ToBroker(ANY) << ToClient(produced(2)) << NOTHING
 
 
 @pytest.mark.parametrize("pacing", ["kafka", "smooth"])
-def test_requests_that_no_quota_can_throttle_are_pipelined(gateway: Make, pacing: str) -> None:
+def test_requests_are_pipelined_until_one_is_throttled(gateway: Make, pacing: str) -> None:
     paced = {"headgate.pacing": pacing, "headgate.pacing.burst.seconds": "9"}
     play = gateway({ALICE: {PRODUCER: 1_000.0, CONSUMER: 1_000.0}}, paced).play
-    early = heartbeat(1) + produce(4_000, 2) + produce(4_999, 3) + heartbeat(4)
-    late = produce(60, 5)  # 8,999 bytes are sure to pass, whatever the clock does
+    said = heartbeat(1) + produce(4_000, 2) + produce(4_999, 3) + heartbeat(4)
+    last = produce(60, 5) if pacing == "smooth" else produce(2_001, 5)
+    wait_ms = 59 if pacing == "smooth" else 1_000  # the bucket is short of 59 bytes
     play >> Ready() << NOTHING
-    play >> FromClient(early + late + heartbeat(6)) << ToBroker(early) << NOTHING
-    play >> FromBroker(beaten(1) + produced(2)) << ToClient() << NOTHING
-    play >> FromBroker(produced(3)) << ToClient() << NOTHING
-    play >> FromBroker(beaten(4)) << ToBroker(late) << ToClient() << NOTHING
-    # The bucket is short of 59 bytes, the rate over ten seconds nowhere near its bound.
-    if pacing == "smooth":
-        play >> FromBroker(produced(5)) << ToClient(produced(5, throttle_ms=59)) << Mute(59)
-        play >> After(59)
-        play << ToBroker(heartbeat(6))
-    else:
-        play >> FromBroker(produced(5)) << ToBroker(heartbeat(6)) << ToClient(produced(5))
+    play >> FromClient(said + last + heartbeat(6)) << ToBroker(said + last) << Mute(wait_ms)
+    assert play.session.in_flight == 5
+    play >> After(wait_ms) << ToBroker(heartbeat(6)) << NOTHING  # no answer is waited for
+    told = beaten(1) + produced(2) + produced(3) + beaten(4) + produced(5) + beaten(6)
+    play >> FromBroker(told) << ToClient(told) << NOTHING  # of the throttle nothing is left
 
 
-def test_what_another_connection_has_in_flight_is_charged_where_both_may_not_fit(
+def test_an_answer_tells_what_is_left_of_the_throttle_by_a_clock_that_is_never_set(
     gateway: Make,
 ) -> None:
-    setup = gateway({ALICE: {PRODUCER: 1_000.0}})
-    play, charged = setup.play, setup.rules.managers.produce
-    other = Playbook(Session(setup.rules, StillIdentity("alice"), build_plans(), StillFace()))
-    other >> Ready() << NOTHING
+    ahead_ms = 0
+    setup = gateway({ALICE: {PRODUCER: 1_000.0}}, skew=lambda: ahead_ms)
+    play = setup.play
     play >> Ready() << NOTHING
-    other >> FromClient(produce(6_000, 1) + produce(2_000, 2)) << ToBroker()
-    assert charged.peek(("alice", ""), play.now_ms) == 0.0
-    # 11,000 in all might be too many: nobody waits, but from here on nothing is early.
-    play >> FromClient(produce(3_000, 1) + produce(90, 2)) << ToBroker(produce(3_000, 1)) << NOTHING
-    assert charged.peek(("alice", ""), play.now_ms) == 800.0
-    other >> FromClient(produce(100, 3) + produce(100, 4)) << NOTHING
-    # The first two were certain to get no throttle, and get none, in either order.
-    play >> FromBroker(produced(1)) << ToClient(produced(1, 1_000)) << Mute(1_000)
-    other >> FromBroker(produced(1) + produced(2)) << ToBroker(produce(100, 3))
-    other << ToClient(produced(1) + produced(2)) << NOTHING
-    other >> FromBroker(produced(3)) << ToClient(produced(3, 1_100)) << Mute(1_100)
-    assert charged.peek(("alice", ""), play.now_ms) == 1_110.0
+    play >> FromClient(produce(11_000, 1)) << ToBroker() << Mute(1_000) << NOTHING
+    ahead_ms = 500_000
+    play.now_ms += 500_300
+    play >> FromBroker(produced(1)) << ToClient(produced(1, 700)) << NOTHING
 
 
 def test_nobody_waits_for_a_half_sent_request(gateway: Make) -> None:
@@ -153,33 +152,12 @@ def test_nobody_waits_for_a_half_sent_request(gateway: Make) -> None:
     assert play.session.in_flight == 2
 
 
-def test_nobody_loses_room_to_a_client_that_takes_no_answers(gateway: Make) -> None:
-    setup = gateway({ALICE: {PRODUCER: 1_000.0}})
-    play = setup.play
-    other = Playbook(Session(setup.rules, StillIdentity("alice"), build_plans(), StillFace()))
-    other >> Ready() << NOTHING
-    play >> Ready() << NOTHING
-    other >> FromClient(produce(11_000, 2)) << ToBroker() << NOTHING
-    other.session.set_stalled(True, play.now_ms)  # its answers aren't even read
-    assert other.session.throttled_until_ms == play.now_ms + 1_000  # as at a broker
-    play >> After(12_000)
-    play >> FromClient(produce(60, 0)) << ToBroker()
-    play >> FromBroker(produced(0)) << ToClient(produced(0))  # measuring forgets what is old
-    said = produce(4_000, 1) + produce(4_939, 2)
-    play >> FromClient(said) << ToBroker(said) << NOTHING
-    other.session.commands.clear()
-    other.session.set_stalled(False, play.now_ms)
-    other >> After(12_000)
-    other >> FromBroker(produced(2)) << ToClient(produced(2, 1_000))
-    other >> FromClient(produce(100, 3)) << ToBroker()
-
-
 def test_what_a_closed_connection_had_in_flight_is_charged(gateway: Make) -> None:
     setup = gateway({ALICE: {PRODUCER: 1_000.0}})
     play, charged = setup.play, setup.rules.managers.produce
     play >> Ready() << NOTHING
     play >> FromClient(produce(8_000, 1) + produce(500, 2)[:304]) << ToBroker()
-    assert charged.peek(("alice", ""), play.now_ms) == 0.0
+    assert charged.peek(("alice", ""), play.now_ms) == 800.0
     play >> FromBroker(b"\0\0\0\0\0\0\0\0") << Closed("upstream-malformed")
     # All of the first; of the second what was passed, but its length field.
     assert charged.peek(("alice", ""), play.now_ms) == 830.0
@@ -193,21 +171,25 @@ def test_client_is_told_and_muted_for_the_throttle_time(gateway: Make) -> None:
     play = gateway({ALICE: {PRODUCER: 1_000.0}}).play  # 11 samples of 1 s
     one, two = produce(11_000, 1), produce(100, 2)
     play >> Ready() << NOTHING
-    play >> FromClient(one) << ToBroker(one)
     # Kafka counts what the length field says: 11,000 over 10 s is 1,100 B/s.
-    play >> FromBroker(produced(1)) << ToClient(produced(1, 1_000)) << Mute(1_000)
+    play >> FromClient(one) << ToBroker(one) << Mute(1_000)
     assert play.session.waits == Waits.THROTTLE
+    play >> FromBroker(produced(1)) << ToClient(produced(1, 1_000))
     play >> FromClient(two) << NOTHING
     play >> After(999) << Mute(1)
-    play >> After(1) << ToBroker(two) << NOTHING
-    assert play.session.waits == Waits.ANSWER
+    play >> After(1) << ToBroker(two) << Mute(1_100) << NOTHING
 
 
-def test_the_larger_of_upstreams_throttle_and_ours_is_told(gateway: Make) -> None:
+def test_the_larger_of_upstreams_throttle_and_ours_is_told_and_waited_for(gateway: Make) -> None:
     play = gateway({ALICE: {PRODUCER: 1_000.0}}).play
     play >> Ready() << NOTHING
-    play >> FromClient(produce(11_000, 1)) << ToBroker()
-    play >> FromBroker(produced(1, 5_000)) << ToClient(produced(1, 5_000)) << Mute(1_000)
+    play >> FromClient(produce(11_000, 1)) << ToBroker() << Mute(1_000)
+    assert play.session.muted_by is not None
+    play >> FromBroker(produced(1, 5_000)) << ToClient(produced(1, 5_000)) << Mute(5_000)
+    assert play.session.muted_by is None  # of no quota here, and left to nobody
+    play.session.close("client-gone", "", play.now_ms)
+    (lane,) = play.session.rules.lanes._lanes.values()
+    assert [end.end_ms for end in lane] == [play.now_ms + 1_000]
 
 
 def test_acks_0_has_no_answer_but_mutes(gateway: Make) -> None:
@@ -224,9 +206,9 @@ def test_acks_0_is_exempt_from_the_request_quota(gateway: Make) -> None:
     setup = gateway({ALICE: {REQUEST: 0.001}})
     play, request = setup.play, setup.rules.managers.request
     play >> Ready() << NOTHING
-    play >> FromClient(produce(500, 1)) << ToBroker()
     setup.session.account_client(5_000_000)
-    play >> FromBroker(produced(1)) << ToClient(produced(1, 1_000)) << Mute(1_000)
+    play >> FromClient(produce(500, 1)) << ToBroker() << Mute(1_000)
+    play >> FromBroker(produced(1)) << ToClient(produced(1, 1_000))
     play >> After(1_000)
     play.said.clear()
     charged = request.peek(("alice", ""), play.now_ms)
@@ -290,26 +272,24 @@ def test_limits_set_while_requests_are_in_flight_hold_from_then_on(gateway: Make
     play >> FromClient(produce(20_000, 1)) << ToBroker()
     play >> FromClient(produce(20_000, 2)) << ToBroker()
     _change(setup, {}, {ALICE: {PRODUCER: 1_000.0}})
-    play >> FromBroker(produced(1)) << ToClient(produced(1, 10_000)) << Mute(10_000)
-    assert play.session.waits == Waits.THROTTLE | Waits.ANSWER
-    play >> FromBroker(produced(2)) << ToClient(produced(2, 30_000)) << Mute(30_000)
+    play >> FromBroker(produced(1)) << ToClient(produced(1)) << NOTHING  # it passed before
+    play >> FromClient(produce(11_000, 3) + heartbeat(4)) << ToBroker() << Mute(1_000)
     assert play.session.waits == Waits.THROTTLE
-    play >> FromClient(heartbeat(3)) << NOTHING
-    play >> After(10_000) << Mute(20_000)
-    play >> After(20_000) << ToBroker(heartbeat(3))
+    play >> FromBroker(produced(2)) << ToClient(produced(2)) << NOTHING
+    play >> FromBroker(produced(3)) << ToClient(produced(3, 1_000)) << NOTHING
+    play >> After(1_000) << ToBroker(heartbeat(4))
 
 
 def test_a_throttle_in_the_middle_of_a_request_lets_the_rest_of_it_through(gateway: Make) -> None:
-    setup = gateway()
-    play = setup.play
+    """A broker's throttle; one of ours begins with the last byte of a request."""
+    play = gateway({ALICE: {PRODUCER: 1e6}}).play
     two = produce(20_000, 2)
     play >> Ready() << NOTHING
     play >> FromClient(produce(20_000, 1) + two[:5_000]) << ToBroker()
-    _change(setup, {}, {ALICE: {PRODUCER: 1_000.0}})
-    play >> FromBroker(produced(1)) << ToClient(produced(1, 10_000)) << Mute(10_000)
+    play >> FromBroker(produced(1, 10_000)) << ToClient(produced(1, 10_000)) << Mute(10_000)
     play >> FromClient(two[5_000:] + heartbeat(3)) << ToBroker(two[5_000:]) << NOTHING
-    play >> FromBroker(produced(2)) << ToClient(produced(2, 30_000)) << Mute(30_000)
-    play >> After(30_000) << ToBroker(heartbeat(3)) << NOTHING
+    play >> FromBroker(produced(2)) << ToClient(produced(2)) << NOTHING
+    play >> After(10_000) << ToBroker(heartbeat(3)) << NOTHING
 
 
 def test_a_client_that_is_never_answered_is_held_at_a_bound(gateway: Make) -> None:
@@ -329,10 +309,10 @@ def test_lifting_a_quota_lets_a_client_pipeline_again(gateway: Make) -> None:
     setup = gateway({ALICE: {REQUEST: 0.01}})
     play = setup.play
     play >> Ready() << NOTHING
-    play >> FromClient(heartbeat(1) + heartbeat(2)) << ToBroker(heartbeat(1))
+    play >> FromClient(metadata(1) + metadata(2)) << ToBroker(metadata(1))
     _change(setup, {ALICE: {REQUEST: 0.01}}, {})
-    play >> FromBroker(beaten(1)) << ToBroker(heartbeat(2)) << ToClient(beaten(1))
-    play >> FromClient(heartbeat(3)) << ToBroker(heartbeat(3))
+    play >> FromBroker(described(1)) << ToBroker(metadata(2)) << ToClient(described(1))
+    play >> FromClient(metadata(3)) << ToBroker(metadata(3))
 
 
 def test_exempt_principals_are_measured_never_throttled(gateway: Make) -> None:
@@ -357,22 +337,41 @@ def test_request_time_is_charged_with_a_check_and_network_time_without(gateway: 
     setup = gateway({ALICE: {REQUEST: 1.0}})  # 10 ms of thread time per s
     play = setup.play
     play >> Ready() << NOTHING
-    play >> FromClient(heartbeat(1)) << ToBroker()
     play.session.account_client(50_000_000)
-    play >> FromBroker(beaten(1)) << ToClient(beaten(1)) << NOTHING  # 5 % s over 10 s: 0.5
+    play >> FromClient(heartbeat(1)) << ToBroker() << NOTHING  # 5 % s over 10 s: 0.5
+    play >> FromBroker(beaten(1)) << ToClient(beaten(1)) << NOTHING
     play.session.account_broker(200_000_000, play.now_ms)  # unchecked: nothing happens now
-    play >> FromClient(heartbeat(2)) << ToBroker()
     # 25 % s over 10 s is 2.5, of 1: 15 s, capped at one window.
-    play >> FromBroker(beaten(2)) << ToClient(beaten(2, 1_000)) << Mute(1_000)
+    play >> FromClient(heartbeat(2)) << ToBroker() << Mute(1_000)
+    play >> FromBroker(beaten(2)) << ToClient(beaten(2, 1_000)) << NOTHING
+
+
+def test_a_decision_counts_the_time_of_its_own_callback_and_an_end_what_is_left(
+    gateway: Make,
+) -> None:
+    setup = gateway({ALICE: {REQUEST: 1.0}})
+    play, session = setup.play, setup.session
+    setup.rules._time._thread_ns = lambda: 1_000_000_000
+    play >> Ready() << NOTHING
+    session.began_ns = 950_000_000
+    play >> FromClient(heartbeat(1)) << ToBroker() << NOTHING
+    (sensor,) = setup.rules.managers.request.sensors()
+    assert sensor.peek(play.now_ms)[0] == pytest.approx(0.5)
+    assert session.began_ns == 1_000_000_000  # what is left of the callback counts from here
+    session.account_client(30_000_000)
+    session.close("client-gone", "", play.now_ms)
+    assert sensor.peek(play.now_ms)[0] == pytest.approx(0.8)
 
 
 def test_the_upstreams_time_may_be_charged_instead_of_ours(gateway: Make) -> None:
     setup = gateway({ALICE: {REQUEST: 1.0}}, {"headgate.request.time": "upstream"})
     play = setup.play
     play >> Ready() << NOTHING
-    play >> FromClient(heartbeat(1)) << ToBroker()
-    play >> After(200) << NOTHING  # 20 % s over 10 s is 2, of 1: 10 s, capped at one window
-    play >> FromBroker(beaten(1)) << ToClient(beaten(1, 1_000)) << Mute(1_000)
+    play >> FromClient(heartbeat(1) + heartbeat(9)) << ToBroker(heartbeat(1)) << NOTHING  # alone
+    play >> After(200) << NOTHING
+    # Unchecked, as it was sent; the next decision sees 20 % s: 2 over 10 s, of 1, capped.
+    play >> FromBroker(beaten(1)) << ToBroker(heartbeat(9)) << ToClient(beaten(1)) << Mute(1_000)
+    play >> FromBroker(beaten(9)) << ToClient(beaten(9, 1_000)) << NOTHING
     play >> After(1_000) << NOTHING
     play >> FromClient(fetch(2)) << ToBroker()
     play >> After(500)
@@ -385,9 +384,9 @@ def test_ties_go_to_the_request_quota(gateway: Make) -> None:
     setup = gateway({ALICE: {REQUEST: 0.1, PRODUCER: 1_000.0}})
     play = setup.play
     play >> Ready() << NOTHING
-    play >> FromClient(produce(11_000, 1)) << ToBroker()
     play.session.account_client(1_000_000_000)
-    play >> FromBroker(produced(1)) << ToClient(produced(1, 1_000)) << Mute(1_000)
+    play >> FromClient(produce(11_000, 1)) << ToBroker() << Mute(1_000)
+    play >> FromBroker(produced(1)) << ToClient(produced(1, 1_000)) << NOTHING
     assert play.session.muted_by.key == "request_percentage"
     assert list(setup.rules.meters.throttled) == ["request_percentage"]
 
@@ -395,15 +394,15 @@ def test_ties_go_to_the_request_quota(gateway: Make) -> None:
 def test_what_a_muted_client_sends_is_held_up_to_a_bound(gateway: Make) -> None:
     play = gateway({ALICE: {PRODUCER: 1_000.0, REQUEST: 0.01}}).play
     one = produce(11_000, 1)
-    many = b"".join(heartbeat(n) for n in range(2, 10_000))
+    many = b"".join(metadata(n) for n in range(2, 16_000))
     play >> Ready() << NOTHING
-    play >> FromClient(one) << ToBroker(one)
-    play >> FromBroker(produced(1)) << ToClient(produced(1, 1_000)) << Mute(1_000)
+    play >> FromClient(one) << ToBroker(one) << Mute(1_000)
+    play >> FromBroker(produced(1)) << ToClient(produced(1, 1_000)) << NOTHING
     play >> FromClient(many[:HELD_BYTES]) << NOTHING
     play >> FromClient(many[HELD_BYTES : HELD_BYTES + 1]) << Pause() << NOTHING
-    play >> After(1_000) << ToBroker(heartbeat(2)) << NOTHING
-    for number in range(2, 10_000):
-        play >> FromBroker(beaten(number))
+    play >> After(1_000) << ToBroker(metadata(2)) << NOTHING
+    for number in range(2, 16_000):
+        play >> FromBroker(described(number))
         resumed = Resume() in play.said
         play.said.clear()
         if resumed:
@@ -417,8 +416,8 @@ def test_a_client_id_counts_from_the_request_that_names_it(gateway: Make) -> Non
     play >> Ready() << NOTHING
     play >> FromClient(produce(11_000, 1, client="fast")) << ToBroker()
     play >> FromBroker(produced(1)) << ToClient(produced(1)) << NOTHING
-    play >> FromClient(produce(11_000, 2, client="slow")) << ToBroker()
-    play >> FromBroker(produced(2)) << ToClient(produced(2, 1_000)) << Mute(1_000)
+    play >> FromClient(produce(11_000, 2, client="slow")) << ToBroker() << Mute(1_000)
+    play >> FromBroker(produced(2)) << ToClient(produced(2, 1_000)) << NOTHING
 
 
 def test_answers_without_the_field_only_mute(gateway: Make) -> None:
@@ -428,8 +427,8 @@ def test_answers_without_the_field_only_mute(gateway: Make) -> None:
     play >> Ready() << NOTHING
     # Version 0 has neither a transactional id nor the field; the bytes are what counts here.
     said = said[:6] + struct.pack(">h", 0) + said[8:]
-    play >> FromClient(said) << ToBroker(said)
-    play >> FromBroker(answer(1, body)) << ToClient(answer(1, body)) << Mute(1_000)
+    play >> FromClient(said) << ToBroker(said) << Mute(1_000)
+    play >> FromBroker(answer(1, body)) << ToClient(answer(1, body)) << NOTHING
 
 
 def _change(setup: Setup, before: Any, after: Any) -> None:

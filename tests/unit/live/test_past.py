@@ -51,7 +51,7 @@ def test_charges_of_all_who_share_are_summed_and_those_taken_back_are_not() -> N
         seen(
             T + 1_000,
             Event(CONSUMED, T, 60_000.0, 5_000.0, 0, 0),
-            Event(OTHERS, T + 500, 30_000.0, 5_000.0, 4_000, 4_000),
+            Event(OTHERS, T + 500, 30_000.0, 5_000.0, 4_000, 4_000, 0),
             Event(origin("unrecord", "consumer_byte_rate"), T + 600, 10_000.0, 5_000.0),
         )
     )
@@ -61,6 +61,17 @@ def test_charges_of_all_who_share_are_summed_and_those_taken_back_are_not() -> N
         ("alice", 1, 0),
     ]
     assert (found.held_since_ms, found.throttled, found.throttled_ms) == (T + 500, 1, 4_000)
+
+
+def test_a_throttle_begins_with_the_charge_and_counts_as_it_is_told() -> None:
+    events = (
+        Event(CONSUMED, T, 60_000.0, 5_000.0, 4_000, 4_000),
+        Event(origin("told", "consumer_byte_rate"), T + 300, None, 5_000.0, 3_700, 3_700, 0),
+    )
+    for count, (times, ms) in enumerate([(0, 0), (1, 3_700)], 1):
+        found = use(seen(T + 1_000, *events[:count]))
+        assert (found.held, found.held_since_ms, found.held_until_ms) == (1, T, T + 4_000)
+        assert (found.throttled, found.throttled_ms) == (times, ms)
 
 
 def test_a_fetch_that_waited_is_held_until_its_wait_was_written_down() -> None:

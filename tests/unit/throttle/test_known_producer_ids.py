@@ -70,32 +70,6 @@ def test_a_request_without_new_ids_has_one_decision_until_its_quota_changes() ->
     assert manager.record("v", [], T0 + 3).user_tag == "v"
 
 
-@pytest.mark.parametrize(
-    ("settings", "quota", "spare"),
-    [
-        ({}, 5.0, 27.0),  # what is refilled in half a cache window, 5.5 s
-        ({"cache_window_ms": 10**6}, 5.0, 50.0),  # a burst of 11 s but for one window
-        ({"cache_window_ms": 10**6, "num_samples": 3, "window_ms": 2_000}, 5.0, 20.0),
-        ({"cache_window_ms": 10**6}, 1_000.0, 10_000.0),
-        ({"cache_window_ms": 20_000, "num_samples": 100}, 1_000.0, 10_000.0),
-        ({"cache_window_ms": 10**6}, 1e18, 2.0**33),
-    ],
-)
-def test_so_many_ids_may_be_in_flight(settings: dict[str, int], quota: float, spare: float) -> None:
-    manager = ProducerIdQuotaManager(start_ms=T0, **settings)  # type: ignore[arg-type]
-    manager.update_quota(USER, quota, T0)
-    assert manager.spare(("u", "")) == spare
-
-
-def test_fewer_may_be_in_flight_once_some_were_charged() -> None:
-    manager = ProducerIdQuotaManager(start_ms=T0, cache_window_ms=10**6)
-    manager.update_quota(USER, 5.0, T0)
-    manager.record("u", [1, 2, 3], T0)
-    assert manager.spare(("u", "")) == 47.0
-    manager.record("u", range(4, 60), T0)
-    assert manager.spare(("u", "")) == 0.0
-
-
 def test_the_least_interval_of_cleaning_is_a_millisecond() -> None:
     manager = ProducerIdQuotaManager(start_ms=T0)
     manager.disposal_scheduler_interval_ms(1)

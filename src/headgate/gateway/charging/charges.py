@@ -42,15 +42,17 @@ TYPES: Final = {key.name: QuotaType(key.type) for key in KEYS}
 @dataclass(eq=False)
 class Decisions:
     """
-    The choice of the throttle that a client is told and muted for.
+    The choice of the throttle that a client is muted for, and what its answer tells about that.
 
     Args:
         managers: say which quota types are in force.
         meters: count the throttles told.
+        journal: where each throttled answer is written down.
     """
 
     _managers: Managers
     _meters: Meters
+    _journal: Journal
 
     def choose(
         self,
@@ -101,9 +103,42 @@ class Decisions:
             return 0
         ms = ms if ms < INT_MAX else INT_MAX
         kind = TYPES[winner.key]
-        self._meters.throttle(kind, winner.user_tag, winner.client_tag, ms, now_ms)
+        self._meters.waits(kind, winner.user_tag, winner.client_tag, ms, now_ms)
         client.told = winner
         return ms
+
+    def tell(
+        self,
+        client: ClientConnection,
+        context: Context,
+        plan: RequestPlan,
+        why: Told | None,
+        left_ms: int,
+        upstream_ms: int,
+        now_ms: int,
+    ) -> None:
+        """
+        Note that a throttled request is answered; one without an answer, when it has passed.
+
+        Args:
+            client: the connection that the request came by.
+            context: who was charged.
+            plan: how its API is handled.
+            why: what decided; None: only the broker throttles.
+            left_ms: what is left of the decision.
+            upstream_ms: what the broker told.
+            now_ms: epoch ms.
+        """
+        name, decision = "", None
+        if why is not None:
+            name, user_tag, client_tag, _, bound, *_ = why
+            decision = Throttle(left_ms, user_tag, client_tag, bound)
+            if left_ms > 0:
+                self._meters.throttle(TYPES[name], user_tag, client_tag, left_ms, now_ms)
+        self._journal.note(
+            "told", client, context, plan, name, now_ms, None, decision,
+            told_ms=max(left_ms, upstream_ms), upstream_ms=upstream_ms,
+        )  # fmt: skip
 
 
 REQUEST_NAME: Final = REQUEST.name
@@ -118,6 +153,7 @@ class RequestTime:
     Args:
         manager: of the request quota.
         journal: where every charge is written down.
+        thread_ns: a clock that is never set, ns.
         upstream: ``headgate.request.time=upstream``: the broker's time is estimated and counts too.
 
     Attributes:
@@ -126,39 +162,44 @@ class RequestTime:
 
     counts: bool
 
-    def __init__(self, manager: RequestQuotaManager, journal: Journal, *, upstream: bool) -> None:
+    def __init__(
+        self,
+        manager: RequestQuotaManager,
+        journal: Journal,
+        thread_ns: Callable[[], int],
+        *,
+        upstream: bool,
+    ) -> None:
         # Differs: request_percentage counts the gateway's thread, or an estimate of the broker's.
         self.upstream = upstream
         self._record = manager.record_ns
         self._record_network = manager.record_network_ns
         self._journal = journal
+        self._thread_ns = thread_ns
 
-    def take(self, client: ClientConnection, plan: RequestPlan, now_ms: int) -> int:
-        """Return the thread time that a charged request took, ns; the next counts from 0."""
-        if client.repays & plan.bit:
-            client.repaid(plan, now_ms)
-        spent_ns = client.spent_ns
-        client.spent_ns = 0
-        return spent_ns + self.upstream_ns(client, plan, now_ms) if self.upstream else spent_ns
+    def take(self, client: ClientConnection) -> int:
+        """Return the thread time of a client that isn't charged yet, ns, up to this moment."""
+        spent_ns, client.spent_ns = client.spent_ns, 0
+        if client.began_ns:
+            now_ns = self._thread_ns()
+            spent_ns += now_ns - client.began_ns
+            client.began_ns = now_ns
+        return spent_ns
 
-    def upstream_ns(self, client: ClientConnection, plan: RequestPlan, now_ms: int) -> int:
-        """Return the broker's thread time, by how long its answer took; 0 unless it counts."""
-        if not self.upstream or plan.key in _LONG_POLLS:
-            return 0
-        return max(now_ms - client.asked_ms, 0) * 1_000_000
+    def answered(
+        self, client: ClientConnection, context: Context, plan: RequestPlan, now_ms: int
+    ) -> None:
+        """Charge the broker's thread time, by how long its answer took, where that counts."""
+        if self.upstream and plan.key not in _LONG_POLLS and now_ms > client.asked_ms:
+            self.network(client, context, (now_ms - client.asked_ms) * 1_000_000, now_ms)
 
     def charge(self, context: Context, spent_ns: int, now_ms: int) -> Throttle:
         """Charge a request's time and decide."""
-        decision = self._record(context.principal, context.charged_id, spent_ns, now_ms)
-        if context.headroom is not None and context.headroom.time is not None:
-            context.headroom.time.spent(spent_ns, now_ms)
-        return decision
+        return self._record(context.principal, context.charged_id, spent_ns, now_ms)
 
     def network(self, client: ClientConnection, context: Context, nanos: int, now_ms: int) -> None:
         """Charge the time it took to send an answer; the next decision sees it."""
         decision = self._record_network(context.principal, context.charged_id, nanos, now_ms)
-        if context.headroom is not None and context.headroom.time is not None:
-            context.headroom.time.spent(nanos, now_ms)
         if decision is not UNCHARGED:
             percent = nanos * PERCENT_PER_NS
             note = self._journal.note
@@ -276,7 +317,6 @@ class FetchCharges:
         plan: RequestPlan,
         size: int,
         answer_bytes: int,
-        upstream_ms: int,
         now_ms: int,
         *,
         withheld: bool = False,
@@ -288,7 +328,9 @@ class FetchCharges:
         is how long they stay closed.
         """
         user, client_id = context.principal, context.charged_id
-        spent_ns = self._time.take(client, plan, now_ms)
+        if client.repays & plan.bit:
+            client.repaid(plan, now_ms)
+        spent_ns = self._time.take(client)
         is_share = plan.kind is not _KIND_FETCH
         if is_share:
             charged = share_message.charged_bytes(answer_bytes)
@@ -315,16 +357,15 @@ class FetchCharges:
                 self._close_gate(_FETCH, by_bytes, now_ms)
                 for name, decision, _ in others:
                     self._close_gate(name, decision, now_ms)
-        told = ours if ours > upstream_ms else upstream_ms
         record = self._journal.record
         if by_request is not UNCHARGED:
             record(client, context, plan, REQUEST_NAME, now_ms, spent_ns * PERCENT_PER_NS,
-                   by_request, told, upstream_ms, size, spent_ns, None)  # fmt: skip
-        record(client, context, plan, _FETCH, now_ms, charged, by_bytes, told, upstream_ms,
-               answer_bytes, spent_ns, None)  # fmt: skip
+                   by_request, ours, size, spent_ns, None)  # fmt: skip
+        record(client, context, plan, _FETCH, now_ms, charged, by_bytes, ours, answer_bytes,
+               spent_ns, None)  # fmt: skip
         for name, decision, amount in others:
-            record(client, context, plan, name, now_ms, amount, decision, told, upstream_ms,
-                   answer_bytes, spent_ns, None)  # fmt: skip
+            record(client, context, plan, name, now_ms, amount, decision, ours, answer_bytes,
+                   spent_ns, None)  # fmt: skip
         return ours
 
     def _close_gate(self, name: str, decision: Throttle, now_ms: int) -> None:

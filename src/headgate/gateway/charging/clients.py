@@ -26,7 +26,6 @@ from headgate.throttle.bloom import ScalableBloomFilter
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.fetch_hold import FetchHold
-    from headgate.gateway.charging.headroom import Headroom
     from headgate.gateway.charging.lanes import Lane, LaneKey
     from headgate.gateway.charging.plans import RequestPlan
     from headgate.steps import Work
@@ -49,15 +48,15 @@ class Used(NamedTuple):
 
 class Told(NamedTuple):
     """
-    A wait.
+    Why a client waits.
 
     Attributes:
         key: name of the quota key.
         user_tag, client_tag: of the quota-id.
-        at_ms: when the wait was told, epoch ms.
+        at_ms: when the wait was decided, epoch ms.
         bound: what the use was compared with: the quota, or a broker's part of it.
         used: the use then; None: it wasn't measured.
-        closed: it was told to a connection that has closed since.
+        closed: it was decided for a connection that has closed since.
     """
 
     key: str
@@ -86,10 +85,11 @@ class ClientConnection(Protocol):
 
     Attributes:
         spent_ns: thread time that its next charge has to count; the charge sets it to 0.
+        began_ns: since when the thread works for it in this callback, by the clock of
+            ``RequestTime``; a charge sets it to now. 0: nobody measures that.
         asked_ms: when a broker begins with its oldest request in flight, epoch ms.
-        told: the last wait that was told to it; a decision that throttles sets it.
+        told: why it was muted last; a decision that throttles sets it.
         repays: kinds of requests (``RequestPlan.bit``) whose charge it has to be told (``repaid``).
-        early_in: the headroom in which it may have requests that aren't charged yet.
         client_ip: for the journal.
         listener: for the journal.
         connection: for the journal; unique within the worker.
@@ -98,10 +98,10 @@ class ClientConnection(Protocol):
     """
 
     spent_ns: int
+    began_ns: int
     asked_ms: int
     told: Told | None
     repays: int
-    early_in: Headroom | None
     client_ip: str
     listener: str
     connection: str
@@ -121,9 +121,6 @@ class ClientConnection(Protocol):
 
     def repaid(self, plan: RequestPlan, now_ms: int) -> None:
         """Note that a request is charged of a kind that may have waited for a debt."""
-
-    def charge_early(self, now_ms: int) -> None:
-        """Charge the requests that went early (``headroom``), answered or not."""
 
 
 OTHERS: Final = "(others of "

@@ -1,34 +1,21 @@
 """
-Who requests are charged to at one broker, and the headrooms that clients of one quota-id share.
+Who requests are charged to at one broker.
 
 A context is made when a session first asks for it and kept until quotas change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from headgate.gateway.charging.clients import ClientIds
 from headgate.gateway.charging.fetch_gate import GateKey
-from headgate.gateway.charging.headroom import (
-    Allowance,
-    ChangeFlag,
-    Headroom,
-    IdAllowance,
-    TimeAllowance,
-)
-from headgate.gateway.charging.managers import FETCHING, PRODUCING, Managers
-from headgate.quota.key import (
-    PRODUCER_BPS,
-    PRODUCER_IDS,
-    PRODUCER_SHARES,
-    REQUEST,
-    QuotaKey,
-)
-from headgate.steps import Work, look_at_young, one_by_one
+from headgate.gateway.charging.managers import FETCHING, Managers
+from headgate.quota.key import PRODUCER_BPS, PRODUCER_SHARES, REQUEST, QuotaKey
+from headgate.steps import look_at_young
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
@@ -46,10 +33,6 @@ _FREED_AT_ONCE: Final = 16
 each of them makes a step."""
 _LOOKED_AT: Final = 64
 """New contexts after which the garbage collector looks at them: with each, old ones are freed."""
-_SETTLED_AT_ONCE: Final = 512
-"""What is settled in one step, in half a millisecond: requests and connections, and 16 for each
-allowance. The last may have as much as an allowance can have (``headroom``)."""
-_EACH_SETTLED: Final = 16
 _ASSIGNED: Final = frozenset({PRODUCER_BPS, PRODUCER_SHARES})
 """What is produced under bounds that are assigned from time to time. So one throttle is capped."""
 _K = TypeVar("_K")
@@ -68,7 +51,8 @@ class Context:
         exempt: named in ``headgate.exempt.principals``: measured, never throttled.
         limited: at least one finite quota applies.
         timed: a quota of request time does, so any request may be throttled.
-        headroom: of the quotas on its time and on what it produces; None: there are none.
+        alone: each request goes alone in flight: its time counts, and most of that is the broker's,
+            which isn't known before the answer (``headgate.request.time=upstream``).
         epoch: of the rules.
         gates: of the quota-ids that its fetches are charged to; empty under
             ``headgate.fetch=kafka``.
@@ -90,7 +74,7 @@ class Context:
     exempt: bool
     limited: bool
     timed: bool
-    headroom: Headroom | None
+    alone: bool
     epoch: int
     gates: tuple[GateKey, ...]
     share_gates: tuple[GateKey, ...]
@@ -106,7 +90,7 @@ class Context:
         """Return the context of another client-id of the principal that is charged as this one."""
         return Context(
             self.principal, client_id, self.charged_id, self.exempt, self.limited, self.timed,
-            self.headroom, self.epoch, self.gates, self.share_gates, self.overdue,
+            self.alone, self.epoch, self.gates, self.share_gates, self.overdue,
         )  # fmt: skip
 
 
@@ -153,16 +137,9 @@ class Contexts:
         self.epoch = 0
         self._contexts: dict[tuple[str, str], Context] = {}
         self._named = 0  # characters of the contexts' names
-        self._headrooms: dict[tuple[tuple[QuotaKey, Tags], ...], Headroom] = {}
-        self._allowances: dict[tuple[QuotaKey, Tags], Allowance] = {}
-        self._used: dict[Allowance, None] = {}  # those to be settled before a quota changes
-        self._changes = ChangeFlag()
         self._tidying: Iterator[None] = iter(())
         self._made = 0
-        # Those of earlier epochs: what is claimed still counts, and freeing them takes time.
-        self._old_contexts: dict[tuple[str, str], Context] = {}
-        self._old_headrooms: dict[tuple[tuple[QuotaKey, Tags], ...], Headroom] = {}
-        self._old_allowances: dict[tuple[QuotaKey, Tags], Allowance] = {}
+        self._old_contexts: dict[tuple[str, str], Context] = {}  # freeing them takes time
 
     def __len__(self) -> int:
         return len(self._contexts)
@@ -189,76 +166,15 @@ class Contexts:
     def expire(self) -> None:
         """Have every session ask for its context again; ``tidy`` frees what none asks for."""
         self._old_contexts = _joined(self._old_contexts, self._contexts)
-        self._old_headrooms = _joined(self._old_headrooms, self._headrooms)
-        self._old_allowances = _joined(self._old_allowances, self._allowances)
-        self._contexts, self._headrooms, self._allowances = {}, {}, {}
-        self._named = 0
+        self._contexts, self._named = {}, 0
         self.epoch += 1
 
     def tidy(self) -> Iterator[None]:
-        """Forget, in steps, what is left of earlier epochs and isn't claimed from."""
-        while self._old_contexts or self._old_headrooms:
-            unused: tuple[dict[Any, Any], ...] = (self._old_contexts, self._old_headrooms)
-            for old in unused:
-                for _ in range(min(_FREED_AT_ONCE, len(old))):
-                    old.popitem()
+        """Forget, in steps, what is left of earlier epochs."""
+        while old := self._old_contexts:
+            for _ in range(min(_FREED_AT_ONCE, len(old))):
+                old.popitem()
             yield
-        for count, key in enumerate(one_by_one(self._old_allowances)):
-            found = self._old_allowances.get(key)
-            if found is not None and not found.claimed:  # a client may have taken it meanwhile
-                del self._old_allowances[key]
-                self._used.pop(found, None)
-            if not count % _FREED_AT_ONCE:
-                yield
-
-    def settle(self, now_ms: int) -> None:
-        """Charge early requests by the quotas in force, which are about to change."""
-        used = self._used
-        while used:  # a charge may use others
-            some = list(used)
-            used.clear()
-            for allowance in some:
-                allowance.ask_again(now_ms)
-
-    def changing(self, work: Work[None], clock: Callable[[], int]) -> Work[None]:
-        """
-        Do work that changes quotas, in steps, when what went early by the old ones is charged.
-
-        No connection begins to go early until it is done: else thousands could, between two steps,
-        and all would have to be charged in one piece.
-        """
-        self._changes.under_way += 1
-        try:
-            yield from self.settling(clock)
-            yield from work
-        finally:
-            self._changes.under_way -= 1
-
-    def settling(self, clock: Callable[[], int]) -> Iterator[None]:
-        """Do most of ``settle``'s work beforehand, in steps; later claims are left to it."""
-        settled = 0
-        for allowance in one_by_one(self._used):
-            settled += _EACH_SETTLED
-            if self._used.pop(allowance, self) is None:
-                settled += allowance.weight
-                allowance.ask_again(clock())
-            if settled >= _SETTLED_AT_ONCE:
-                settled = 0
-                yield
-
-    def make_way(self, context: Context, size: int, now_ms: int) -> None:
-        """
-        Before a charge that wasn't claimed, charge the early requests that it might throttle.
-
-        Args:
-            context: of the client that is charged; it was made before quotas changed.
-            size: bytes produced that weren't claimed of the headroom it has now.
-            now_ms: epoch ms.
-        """
-        current = self.of(context.principal, context.client_id)
-        claimed = () if context.headroom is None else context.headroom.all
-        if current.headroom is not None and current.headroom.all != claimed:
-            current.headroom.make_way(size, now_ms)
 
     def quota_ids(self, principal: str, client_id: str) -> Iterator[tuple[QuotaKey, Tags]]:
         """Yield what a client is charged to, or would be, under each type that has quotas."""
@@ -271,16 +187,9 @@ class Contexts:
         now_ms = self._clock()
         for key, manager in self._managers.in_use:
             tags = manager.tags(principal, client_id)
-            if tags[1] and (
-                manager.counts(tags, now_ms) or self._claimed(key, tags) or self._owes(key, tags)
-            ):
+            if tags[1] and (manager.counts(tags, now_ms) or self._owes(key, tags)):
                 return True
         return False
-
-    def _claimed(self, key: QuotaKey, tags: Tags) -> bool:
-        """Whether requests are in flight that a quota-id will be charged for."""
-        allowance = self._allowances.get((key, tags)) or self._old_allowances.get((key, tags))
-        return allowance is not None and allowance.requests > 0
 
     def _drop(self, principal: str, client_id: str) -> None:
         """Forget the sensors of a client-id for which nothing counts."""
@@ -300,7 +209,7 @@ class Contexts:
             exempt,
             limited=bool(finite),
             timed=REQUEST in finite,
-            headroom=self._headroom(finite),
+            alone=self._upstream_time and REQUEST in finite,
             epoch=self.epoch,
             gates=gates if self._delivers else (),
             share_gates=gates,
@@ -310,39 +219,6 @@ class Contexts:
                 if key in _ASSIGNED
             ),
         )
-
-    def _headroom(self, finite: Mapping[QuotaKey, Tags]) -> Headroom | None:
-        """Return the headroom of a client, the same for all under the same quotas."""
-        quotas = tuple((k, tags) for k, tags in finite.items() if k in PRODUCING or k is REQUEST)
-        if not quotas:
-            return None
-        headroom = self._headrooms.get(quotas)
-        if headroom is None:
-            allowed = {key: self._allowance(key, tags) for key, tags in quotas}
-            ids, timed = allowed.pop(PRODUCER_IDS, None), allowed.pop(REQUEST, None)
-            headroom = Headroom(
-                tuple(allowed.values()),
-                ids if isinstance(ids, IdAllowance) else None,
-                timed if isinstance(timed, TimeAllowance) else None,
-                timeless=self._upstream_time and REQUEST in finite,
-                changes=self._changes,
-            )
-            self._headrooms[quotas] = headroom
-        return headroom
-
-    def _allowance(self, key: QuotaKey, tags: Tags) -> Allowance:
-        """Return the allowance of a quota-id under one quota, the same for all of its clients."""
-        found = self._allowances.get((key, tags)) or self._old_allowances.pop((key, tags), None)
-        if found is None:
-            manager = self._managers.by_key[key]
-            if key is REQUEST:
-                window_ms = manager.num_samples * manager.window_ms
-                found = TimeAllowance(partial(manager.spare_ns, tags), self._used, window_ms)
-            else:
-                made = IdAllowance if key is PRODUCER_IDS else Allowance
-                found = made(partial(manager.spare, tags), self._used)
-        self._allowances[key, tags] = found
-        return found
 
 
 def _joined(one: dict[_K, _V], other: dict[_K, _V]) -> dict[_K, _V]:

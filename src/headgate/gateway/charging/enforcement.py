@@ -56,15 +56,14 @@ class Enforcement:
     """
     Charge requests of one broker's clients, and say how long each is to wait.
 
-    Every charge returns the milliseconds that the gateway tells the client and mutes it for: the
-    largest of the managers concerned, ties to the request quota, 0 in ``observe``. Arguments that
-    charges have in common:
+    Every charge returns the milliseconds that the gateway mutes the client for: the largest of the
+    managers concerned, ties to the request quota, 0 in ``observe``. The request's answer tells what
+    is left of that (``tell``). Arguments that charges have in common:
 
     - ``client``: the connection that the request came by;
     - ``context``: who is charged;
     - ``plan``: how its API is handled;
     - ``size``: bytes of the request as Kafka counts them;
-    - ``upstream_ms``: the throttle time that the broker told;
     - ``now_ms``: epoch ms.
 
     Args:
@@ -75,6 +74,7 @@ class Enforcement:
         journal: where every charge is written down.
         meters: where throttles told are counted.
         skew: returns how far the wall clock is ahead of one that is never set, ms.
+        thread_ns: a clock that is never set, ns, for the time that the thread takes.
 
     Attributes:
         managers: by what they enforce.
@@ -99,6 +99,7 @@ class Enforcement:
         journal: Journal = NO_JOURNAL,
         meters: Meters | None = None,
         skew: Callable[[], int] = lambda: 0,
+        thread_ns: Callable[[], int] = lambda: 0,
     ) -> None:
         start_ms = clock()
         self.broker_id = broker_id
@@ -108,10 +109,11 @@ class Enforcement:
         self.managers = Managers(settings, start_ms)
         self.contexts = Contexts(self.managers, settings, clock, self._owes, self._dropped)
         self.mutations = MutationCharges(self.managers, journal, clock)
-        self._choose = Decisions(self.managers, self.meters).choose
-        self._time = RequestTime(
-            self.managers.request, journal, upstream=settings.request_time == "upstream"
-        )
+        decisions = Decisions(self.managers, self.meters, journal)
+        self._choose, self.tell = decisions.choose, decisions.tell
+        upstream = settings.request_time == "upstream"
+        self._time = RequestTime(self.managers.request, journal, thread_ns, upstream=upstream)
+        self._skew = skew
         self.lanes = LaneBook()
         self.gates = Gates(self.managers.owed_ms, skew)
         self.empties_fetches = settings.fetch == "kafka"
@@ -133,7 +135,6 @@ class Enforcement:
         for key, manager in self.managers.by_key.items():
             if isinstance(manager, PacedQuotaManager):
                 manager.moved = partial(self._moved, key)
-                manager.moving, manager.changing = self.contexts.settle, self.contexts.changing
         self.managers.set_exempt(self.contexts.exempt)
         self._changed()
 
@@ -159,10 +160,6 @@ class Enforcement:
         return self._steps([(c.entity, c.key, c.new) for c in delta.changes], clock or self.clock)
 
     def _steps(self, changes: Changes, clock: Callable[[], int]) -> Work[None]:
-        return self.contexts.changing(self._changing(changes, clock), clock)
-
-    def _changing(self, changes: Changes, clock: Callable[[], int]) -> Work[None]:
-        self.contexts.settle(clock())
         taken = []
         for entity, key, value in changes:
             manager = self.managers.by_key.get(key)
@@ -173,7 +170,6 @@ class Enforcement:
                 if not step:  # sessions ask again as soon as the new quota judges any client
                     self._note(taken, clock())
                 yield
-                self.contexts.settle(clock())
         self._note(taken, clock())
         if any(entity.has_default for entity, _, _ in changes):
             yield from self.gates.requoting(self.managers.gate_bound, clock)
@@ -201,7 +197,6 @@ class Enforcement:
     def reload(self, settings: Settings) -> None:
         """Take over what may change while running: who is exempt, what is enforced."""
         now_ms, managers = self.clock(), self.managers
-        self.contexts.settle(now_ms)
         held_before, exempt_before = managers.active, self.contexts.exempt
         self.contexts.exempt = settings.exempt_principals
         managers.set_exempt(settings.exempt_principals)
@@ -267,6 +262,10 @@ class Enforcement:
 
     # --- charges ----------------------------------------------------------------------------
 
+    def steady_ms(self, now_ms: int) -> int:
+        """Return the time by a clock that is never set, ms; ``now_ms`` is the wall clock's."""
+        return now_ms - self._skew()
+
     def fetch_limit(self, context: Context, now_ms: int) -> int | None:
         """Return the most bytes a fetch may ask for (``Managers.fetch_limit``); None: no limit."""
         if not context.limited:
@@ -281,7 +280,6 @@ class Enforcement:
         plan: RequestPlan,
         size: int,
         producer_ids: frozenset[int] | None,
-        upstream_ms: int,
         answered: bool,
         now_ms: int,
     ) -> int:
@@ -289,15 +287,14 @@ class Enforcement:
         Charge a Produce: new producer ids, bytes, request time unless acks=0.
 
         Returns:
-            Milliseconds to tell and mute for; 0 when no quota of the gateway's throttles.
+            Milliseconds to mute for; 0 when no quota of the gateway's throttles.
         """
+        # Differs: a Produce is charged, and a mute begins, when its last byte was passed on; in
+        # Kafka when it is answered. Its answer tells what is left of the throttle then.
+        # Differs: what was passed on is charged, also if no broker took it.
         user, client_id = context.principal, context.charged_id
-        spent_ns = client.spent_ns
-        client.spent_ns = 0
         if client.repays & plan.bit:
             client.repaid(plan, now_ms)
-        if context.epoch != self.contexts.epoch:
-            self.contexts.make_way(context, size, now_ms)
         if self._only_bytes:
             by_bytes: Throttle | None = None
             rates, sensor = self._rates, context.sensor
@@ -314,13 +311,10 @@ class Enforcement:
                     client, context, now_ms, (REQUEST_NAME, UNCHARGED), (_PRODUCE, by_bytes), ()
                 )
             self.journal.record(
-                client, context, plan, _PRODUCE, now_ms, size, by_bytes,
-                ours if ours > upstream_ms else upstream_ms, upstream_ms, size, spent_ns,
-                producer_ids,
-            )  # fmt: skip
+                client, context, plan, _PRODUCE, now_ms, size, by_bytes, ours, size, 0, producer_ids
+            )
             return ours
-        if self._time.upstream:
-            spent_ns += self._time.upstream_ns(client, plan, now_ms)
+        spent_ns = self._time.take(client)
         managers = self.managers
         others: list[tuple[str, Throttle, float]] = []
         throttles = False
@@ -344,16 +338,15 @@ class Enforcement:
             ours = self._choose(
                 client, context, now_ms, (REQUEST_NAME, by_request), (_PRODUCE, by_bytes), others
             )
-        told = ours if ours > upstream_ms else upstream_ms
         record = self.journal.record
-        record(client, context, plan, _PRODUCE, now_ms, size, by_bytes, told, upstream_ms, size,
-               spent_ns, producer_ids)  # fmt: skip
+        record(client, context, plan, _PRODUCE, now_ms, size, by_bytes, ours, size, spent_ns,
+               producer_ids)  # fmt: skip
         if by_request is not UNCHARGED:
             record(client, context, plan, REQUEST_NAME, now_ms, spent_ns * PERCENT_PER_NS,
-                   by_request, told, upstream_ms, size, spent_ns, None)  # fmt: skip
+                   by_request, ours, size, spent_ns, None)  # fmt: skip
         for name, decision, amount in others:
-            record(client, context, plan, name, now_ms, amount, decision, told, upstream_ms, size,
-                   spent_ns, producer_ids)  # fmt: skip
+            record(client, context, plan, name, now_ms, amount, decision, ours, size, spent_ns,
+                   producer_ids)  # fmt: skip
         return ours
 
     def request(
@@ -362,13 +355,14 @@ class Enforcement:
         context: Context,
         plan: RequestPlan,
         size: int,
-        upstream_ms: int,
         now_ms: int,
         mutations: Throttle = UNCHARGED,
         refusing: str = "",
     ) -> int:
         """Charge a request's time only; the rest of its mutations' throttle counts if larger."""
-        spent_ns = self._time.take(client, plan, now_ms)
+        if client.repays & plan.bit:
+            client.repaid(plan, now_ms)
+        spent_ns = self._time.take(client)
         decision = UNCHARGED
         if self.counts_requests:
             decision = self._time.charge(context, spent_ns, now_ms)
@@ -386,9 +380,16 @@ class Enforcement:
         if decision is not UNCHARGED:
             self.journal.record(
                 client, context, plan, REQUEST_NAME, now_ms, spent_ns * PERCENT_PER_NS, decision,
-                max(ours, upstream_ms), upstream_ms, size, spent_ns, None,
+                ours, size, spent_ns, None,
             )  # fmt: skip
         return ours
+
+    def answered(
+        self, client: ClientConnection, context: Context, plan: RequestPlan, now_ms: int
+    ) -> None:
+        """Charge the broker's thread time of a request that is answered, where it counts."""
+        if self.counts_requests:
+            self._time.answered(client, context, plan, now_ms)
 
     def network_time(
         self, client: ClientConnection, context: Context, nanos: int, now_ms: int
@@ -397,24 +398,23 @@ class Enforcement:
         if self.counts_requests:
             self._time.network(client, context, nanos, now_ms)
 
+    def rest_of_time(self, client: ClientConnection, context: Context, now_ms: int) -> None:
+        """Charge the thread time that is left of a connection that ends."""
+        if self.counts_requests:
+            nanos = self._time.take(client)
+            if nanos:
+                self._time.network(client, context, nanos, now_ms)
+
     def mutation(
         self,
         client: ClientConnection,
         context: Context,
         plan: RequestPlan,
         size: int,
-        upstream_ms: int,
         quota: MutationQuota,
         now_ms: int,
     ) -> int:
         """Charge the request's time; combine with what is left of the mutations' throttle."""
         left = self.mutations.left(context, quota, now_ms)
         refusing = MUTATION_NAME if quota.is_strict else ""
-        ours = self.request(client, context, plan, size, upstream_ms, now_ms, left, refusing)
-        if quota.decided_ms is not None:
-            told = max(ours, upstream_ms)
-            self.journal.note(
-                "told", client, context, plan, MUTATION_NAME, now_ms, None, left,
-                told_ms=told, upstream_ms=upstream_ms,
-            )  # fmt: skip
-        return ours
+        return self.request(client, context, plan, size, now_ms, left, refusing)

@@ -40,13 +40,16 @@ class Journal:
         t_ms: int,
         amount: float,
         decision: Throttle,
-        told_ms: int,
-        upstream_ms: int,
+        mute_ms: int,
         size: int,
         handler_ns: int,
         producer_ids: frozenset[int] | None,
     ) -> None:
-        """A charge with a decision; UNCHARGED: there is no quota of the type."""
+        """
+        A charge with a decision; UNCHARGED: there is no quota of the type.
+
+        ``mute_ms`` is the largest of the request's decisions. What its answer tells is noted then.
+        """
 
     def note(
         self,
@@ -70,7 +73,8 @@ class Journal:
         - ``unrecord``: a charge taken back;
         - ``record``, ``strict`` and ``norecord``: a topic's partitions were charged, or refused
           (strict); there is a ``size`` with a request's first topic;
-        - ``told``: a request is answered, with what is left of decisions made when it was charged;
+        - ``told``: a throttled request is answered, with what is left of the decision that counts,
+          and with what the broker told; without a ``quota_type`` only the broker throttles;
         - ``producer_id``: a broker gave out a producer id; nothing is charged for it;
         - ``held``: a fetch was held for its quota-id's turn, ``amount`` ms; nothing is charged.
         """

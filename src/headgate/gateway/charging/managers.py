@@ -46,8 +46,6 @@ _BEYOND_KAFKA: Final = frozenset(
 )
 """What no Kafka broker enforces: all that ``headgate.enforce=missing`` throttles by."""
 
-PRODUCING: Final = frozenset({PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS})
-"""What a produce request is charged, besides its time."""
 _MOST_ASKED: Final = 2.0**31
 """Bytes; no fetch asks for more."""
 _SMOOTH_FETCH_S: Final = 0.5

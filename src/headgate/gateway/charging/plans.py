@@ -59,6 +59,8 @@ class RequestPlan:
         owes: the kind of request whose debts it waits for. Mutations that are refused while their
             quota is used up wait only for debts of request time: reconnecting gains nothing there.
         bit: ``1 << owes``.
+        alone: goes alone in flight where request time is limited: its answer is read whole, which
+            takes time that isn't known before. A Produce's answer mostly isn't.
     """
 
     key: int
@@ -70,6 +72,7 @@ class RequestPlan:
     mask: bool = False
     owes: RequestKind = field(init=False)
     bit: int = field(init=False)
+    alone: bool = field(init=False)
 
     def __post_init__(self) -> None:
         refused = self.kind is RequestKind.MUTATION and self.version >= STRICT_SINCE.get(
@@ -77,6 +80,8 @@ class RequestPlan:
         )
         object.__setattr__(self, "owes", RequestKind.RELAY if refused else self.kind)
         object.__setattr__(self, "bit", 1 << self.owes)
+        alone = self.whole and self.kind is not RequestKind.PRODUCE
+        object.__setattr__(self, "alone", alone)
 
 
 _KINDS: Final = {

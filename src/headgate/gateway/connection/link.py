@@ -297,7 +297,7 @@ class Link:
         self, ask: Ask, frame: bytes, merge: Callable[[bytes], bytes | Ask] | None = None
     ) -> None:
         """Pass a question on to the broker."""
-        self.session.forward(ask, frame, merge)
+        self.session.forward(ask, frame, merge, now_ms())
         self.settle()
 
     def rewritten(self, rewrite: Rewrite, result: Rewritten) -> None:
@@ -364,14 +364,6 @@ class Link:
             with self._buffer.stall_meter.watching():
                 go_on(now_ms(), *more)
                 self.settle()
-
-    def stalled(self, on: bool) -> None:
-        """The client's side is full (``on``), or has drained: no answers are read meanwhile."""
-        session = self.session
-        if session.closed is None:
-            session.set_stalled(on, now_ms())
-            if session.commands:
-                asyncio.get_running_loop().call_soon(self.settle)
 
     def _continue(self) -> None:
         self._continuing = False

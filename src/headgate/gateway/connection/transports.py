@@ -63,9 +63,6 @@ class Joined(Protocol):
     def broker_reading(self, on: bool) -> None:
         """Read from the broker, or don't."""
 
-    def stalled(self, on: bool) -> None:
-        """The client's side is full, or was."""
-
     def lost(self, side: object, exc: Exception | None) -> None:
         """A side's connection has gone."""
 
@@ -293,7 +290,9 @@ class ClientSide(_Side):
         link = self.link
         session = link.session
         watched = _cpu_ns() if nbytes >= WATCHED_BYTES else 0
-        started = _perf_ns() if session.rules.counts_requests else 0
+        started = session.rules.counts_requests
+        if started:
+            session.began_ns = _perf_ns()
         link.bytes_in += nbytes
         session.client_data(self.buffer.view[:nbytes], _wall_ns() // 1_000_000)
         if session.to_broker:
@@ -303,7 +302,7 @@ class ClientSide(_Side):
         elif session.retains:
             link.weigh()
         if started:
-            session.account_client(_perf_ns() - started)
+            session.account_client(_perf_ns() - session.began_ns)
         if watched:
             self.buffer.stall_meter.note(_cpu_ns() - watched)
 
@@ -311,14 +310,12 @@ class ClientSide(_Side):
         """This side is full: the other one isn't read."""
         self.full = True
         self.link.broker_reading(False)
-        self.link.stalled(True)
 
     def resume_writing(self) -> None:
         """This side has drained: the other one is read again."""
         self.drained()
         if not self.full:
             self.link.broker_reading(True)
-            self.link.stalled(False)
 
 
 class BrokerSide(_Side):
@@ -331,7 +328,9 @@ class BrokerSide(_Side):
         link = self.link
         session = link.session
         watched = _cpu_ns() if nbytes >= WATCHED_BYTES else 0
-        started = _perf_ns() if session.rules.counts_requests else 0
+        started = session.rules.counts_requests
+        if started:
+            session.began_ns = _perf_ns()
         now_ms = _wall_ns() // 1_000_000
         link.bytes_out += nbytes
         unanswered = session.unanswered
@@ -348,7 +347,7 @@ class BrokerSide(_Side):
         if self.gathering is not None:
             self.gathering.answered(before, len(unanswered), nbytes, now_ms)
         if started:
-            session.account_broker(_perf_ns() - started, now_ms)
+            session.account_broker(_perf_ns() - session.began_ns, now_ms)
         if watched:
             self.buffer.stall_meter.note(_cpu_ns() - watched)
 

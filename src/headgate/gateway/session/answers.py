@@ -1,5 +1,5 @@
 """
-Match the broker's answers to requests, and have the requests charged. Pass the answers on, with
+Match the broker's answers to requests, and have fetches charged. Pass the answers on, with
 throttle times and the gateway's addresses written into them.
 """
 
@@ -14,7 +14,7 @@ from headgate.errors import RemoteProtocolError
 from headgate.gateway.charging.plans import RequestKind, RequestPlan
 from headgate.gateway.session import authentication, fetch, produce, relay
 from headgate.gateway.session.commands import Ask, PauseBroker, ResumeBroker
-from headgate.gateway.session.relay import InFlight, told_before
+from headgate.gateway.session.relay import InFlight
 from headgate.gateway.session.rewrite import Rewrite, Rewriter, Rewritten
 from headgate.gateway.session.waits import HOLDS_ANSWER, HOLDS_TURN, HOLDS_WORK, QUESTION
 from headgate.quota.key import PRODUCER_IDS
@@ -41,6 +41,7 @@ OWN_APIS: Final = {apis.DESCRIBE_CLIENT_QUOTAS: (0, 1), apis.ALTER_CLIENT_QUOTAS
 """The gateway answers these, so it advertises them even where the upstream lacks them."""
 
 _ANSWER: Final = struct.Struct(">ii").unpack_from
+_INT: Final = struct.Struct(">i").unpack_from
 _ANSWER_PEEK: Final = 24
 """Bytes of an answer needed to charge it: throttle time, error and session of a Fetch."""
 # In Python 3.11 looking up an enum's member costs more than all that is done with it.
@@ -92,7 +93,7 @@ class AnswerReader:
 
     @property
     def passing(self) -> bool:
-        """Whether the oldest unanswered request is charged, since its answer is half passed on."""
+        """Whether the answer to the oldest unanswered request is half passed on."""
         return bool(self._left) and self._collected is None
 
     # --- answers that wait for their turn ---------------------------------------------------
@@ -172,37 +173,41 @@ class AnswerReader:
                 charged = asked.context
                 session.budget -= CHARGED
             answer: Any = None  # what goes to the client in place of what came
-            throttle = -1
-            if plan.kind is _KIND_PRODUCE and avail >= frame_bytes:
-                throttle = produce.answered_in_place(session, data, pos, size, now_ms)
-            if throttle < 0:
+            if not (
+                plan.kind is _KIND_PRODUCE
+                and avail >= frame_bytes
+                and produce.answered_in_place(session, data, pos, size, now_ms)
+            ):
                 if plan.whole:
+                    if plan.kind is _KIND_SHARE_FETCH:
+                        fetch.charge_share(session, frame_bytes, now_ms)
                     if avail < frame_bytes:
                         self._collect(session, plan, data[pos:], frame_bytes)
                         end = pos
                         break
-                    answer, throttle = self._whole(session, data[pos : pos + frame_bytes], now_ms)
-                    if throttle < 0:
+                    answer, is_read = self._whole(session, data[pos : pos + frame_bytes], now_ms)
+                    if not is_read:
                         self._head = bytearray(data[pos + frame_bytes :])
                         end = pos
                         break
                 else:
                     if plan.kind is _KIND_FETCH:
-                        answer, throttle = fetch.answered(session, data, pos, size, asked, now_ms)
-                        if throttle < 0:
+                        answer, is_charged = fetch.answered(session, data, pos, size, asked, now_ms)
+                        if not is_charged:
                             self._keep(session, data[pos:])
                             end = pos
                             break
                         if plan.mask and answer is None:
-                            answer = self._masked(
-                                session, asked, data[pos : pos + frame_bytes], frame_bytes
-                            )
-                    elif rules.counts_requests or asked.claim is not None:
-                        throttle = relay.answered(session, data, pos, size, asked, now_ms)
-                    else:
-                        throttle = 0
+                            piece = data[pos : pos + frame_bytes]
+                            answer = self._masked(plan, piece, frame_bytes)
+                    elif (
+                        rules.counts_requests
+                        or asked.throttle is not None
+                        or (0 < plan.throttle_at <= size and _INT(data, pos + plan.throttle_at)[0])
+                    ):
+                        relay.answered(session, data, pos, size, asked, now_ms)
                     if avail < frame_bytes:
-                        self._begin(session, asked, frame_bytes - avail, throttle, answer, now_ms)
+                        self._begin(frame_bytes - avail, answer)
                     else:
                         unanswered.popleft()
             if answer is not None:
@@ -210,11 +215,11 @@ class AnswerReader:
                 run = pos + frame_bytes
             pos += frame_bytes
             session.asked_ms = now_ms  # a broker begins with the next when this one is answered
-            if (throttle or session.waits) and pos <= end:
+            if session.waits and pos <= end:
                 if run < pos:
                     out.append(data[run:pos])
                     run = pos
-                session.requests.answered(session, throttle, now_ms)
+                session.requests.answered(session, now_ms)
         if run < pos:
             out.append(data[run:pos] if run or pos < len(data) else data)
         if pos < end:
@@ -249,12 +254,12 @@ class AnswerReader:
             collected += data[:pos]
             if not self._left:
                 self._collected = None
-                answer, throttle = self._whole(session, memoryview(collected), now_ms, owned=True)
-                if throttle < 0:
+                answer, is_read = self._whole(session, memoryview(collected), now_ms, owned=True)
+                if not is_read:
                     self._head = bytearray(data[pos:])
                     return len(data), len(data)
                 out.append(collected if answer is None else answer)
-                session.requests.answered(session, throttle, now_ms)
+                session.requests.answered(session, now_ms)
             return pos, pos
         run = 0
         if self._masker is not None:
@@ -268,30 +273,14 @@ class AnswerReader:
             if run < pos and session.waits:
                 out.append(data[:pos])
                 run = pos
-            session.requests.answered(session, 0, now_ms)
+            session.requests.answered(session, now_ms)
         return run, pos
 
-    def _begin(
-        self,
-        session: Session,
-        asked: InFlight,
-        left: int,
-        throttle_ms: int,
-        answer: Any,
-        now_ms: int,
-    ) -> None:
-        """
-        Note that the beginning of an answer passes, or that its rest will be dropped.
-
-        The throttle begins now, when it is decided, as in a broker: not when the rest has come.
-        """
+    def _begin(self, left: int, answer: Any) -> None:
+        """Note that the beginning of an answer passes, or that its rest will be dropped."""
         self._left = left
-        if throttle_ms:
-            session.start_throttle(throttle_ms, now_ms)
         self._dropping = answer is not None and self._masker is None
         self._untouched = answer is None
-        if asked.claim is not None:  # it is charged
-            session.unanswered[0] = asked._replace(claim=0)
 
     def _collect(
         self, session: Session, plan: RequestPlan, head: memoryview, frame_bytes: int
@@ -314,15 +303,15 @@ class AnswerReader:
         self._collected += data
         if authentication.token_answered(session, self._collected):
             self._collected = None
-            session.requests.answered(session, 0, now_ms)
+            session.requests.answered(session, now_ms)
 
     # --- whole answers ----------------------------------------------------------------------
 
     def _whole(
         self, session: Session, frame: memoryview, now_ms: int, *, owned: bool = False
-    ) -> tuple[Any, int]:
+    ) -> tuple[Any, bool]:
         """
-        Charge the oldest request, and tell the throttle time in its answer.
+        Read the answer to the oldest request, and tell the throttle time in it.
 
         Args:
             session: whose request it is.
@@ -331,8 +320,8 @@ class AnswerReader:
             owned: whether it lies in the session's own memory.
 
         Returns:
-            The answer as the client shall see it (None: as it came), and the throttle time that
-            begins now, ms; -1: it is read in slices first.
+            The answer as the client shall see it (None: as it came), and whether it was read;
+            False: it is read in slices first.
         """
         asked = session.unanswered[0]
         plan, merge = asked.plan, asked.merge
@@ -342,12 +331,11 @@ class AnswerReader:
                 session.retains = True
                 session.holds |= HOLDS_WORK
                 session.commands += PauseBroker(), read
-                return None, -1
+                return None, False
             if plan.kind is _KIND_SASL:
                 authentication.answered(session, plan, frame)
             session.unanswered.popleft()
-            return self._told(session, asked, frame, read, now_ms)
-        # What doesn't parse is an error, and its request is still due to be charged then.
+            return self._told(session, asked, frame, read, now_ms), True
         if merge is None:
             answer: Any = api_versions.narrow_response(
                 bytes(frame), plan.version, self._pass_unknown, OWN_APIS
@@ -355,52 +343,32 @@ class AnswerReader:
         else:
             answer = merge(bytes(frame))
             if isinstance(answer, Ask):  # there is more to do first: ``Session.answer`` ends it
-                session.unanswered.popleft()
-                told_before(asked)
-                session.question = answer
+                session.question, session.passed_on = answer, session.unanswered.popleft()
                 session.waits |= QUESTION
-                return b"", 0
+                return b"", True
         at = throttle_offset(plan.key, plan.version, answer)
         session.unanswered.popleft()
-        return self._told(session, asked, frame, Rewritten(answer, (), at), now_ms)
+        return self._told(session, asked, frame, Rewritten(answer, (), at), now_ms), True
 
     def _told(
         self, session: Session, asked: InFlight, frame: Any, read: Rewritten, now_ms: int
-    ) -> tuple[Any, int]:
-        """Charge a request, and tell the throttle time in its answer; result as for ``_whole``."""
+    ) -> Any:
+        """Tell what is left of a throttle in an answer; return it, None: as it came."""
         answer: Any = self._rewriter.shown(read)
         upstream = read_throttle(answer, read.throttle_at)
-        if asked.plan.kind is _KIND_PRODUCE:
-            told, throttle = produce.answered(session, asked, upstream, now_ms)
-        else:
-            told, throttle = self._charged(session, asked, frame, upstream, now_ms)
+        plan, at = asked.plan, asked.plan.throttle_at
+        if plan.kind is _KIND_NEW_PRODUCER_ID and bytes(frame[at + 4 :][:2]) == b"\0\0":
+            # Only written down: KIP-936 charges the id's first Produce.
+            session.rules.journal.note(
+                "producer_id", session, asked.context, plan, PRODUCER_IDS.name, now_ms, 1.0,
+                upstream_ms=upstream, size=asked.size,
+            )  # fmt: skip
+        told = session.tell(asked, upstream, now_ms)
         if told > upstream:
             if isinstance(answer, bytes):
                 answer = bytearray(answer)
             answer = patch_throttle(answer, read.throttle_at, told)
-        session.answer_sent = session.rules.counts_requests
-        return (None if answer is frame else answer), throttle
-
-    def _charged(
-        self, session: Session, asked: InFlight, frame: memoryview, upstream: int, now_ms: int
-    ) -> tuple[int, int]:
-        """Charge what isn't a Produce; result as for ``produce.answered``."""
-        plan, size, context = asked.plan, asked.size, asked.context
-        at = plan.throttle_at
-        if plan.kind is _KIND_NEW_PRODUCER_ID and bytes(frame[at + 4 :][:2]) == b"\0\0":
-            # Only written down: KIP-936 charges the id's first Produce.
-            session.rules.journal.note(
-                "producer_id", session, context, plan, PRODUCER_IDS.name, now_ms, 1.0,
-                upstream_ms=upstream, size=size,
-            )  # fmt: skip
-        told = told_before(asked)
-        if told is not None:
-            return told, 0
-        if plan.kind is _KIND_SHARE_FETCH:
-            throttle = fetch.charge_share(session, asked, len(frame), upstream, now_ms)
-        else:
-            throttle = session.charge(plan, context, size, upstream, now_ms)
-        return throttle, throttle
+        return None if answer is frame else answer
 
     def rewritten(self, session: Session, rewrite: Rewrite, result: Rewritten, now_ms: int) -> None:
         """
@@ -416,18 +384,14 @@ class AnswerReader:
         session.commands.append(ResumeBroker())
         session.asked_ms += now_ms - rewrite.came_ms  # the slices' time isn't the broker's
         asked = session.unanswered.popleft()
-        answer, throttle = self._told(session, asked, rewrite.frame, result, now_ms)
+        answer = self._told(session, asked, rewrite.frame, result, now_ms)
         session.to_client.append(rewrite.frame if answer is None else answer)
-        session.requests.answered(session, throttle, now_ms)
+        session.requests.answered(session, now_ms)
         if session.closed is None:
             self.go_on(session, now_ms)
 
-    def _masked(
-        self, session: Session, asked: InFlight, piece: memoryview, frame_bytes: int
-    ) -> Any:
+    def _masked(self, plan: RequestPlan, piece: memoryview, frame_bytes: int) -> Any:
         """Return a Fetch's answer, or its first piece, without the brokers' own addresses."""
-        plan = asked.plan
-        session.unanswered[0] = asked._replace(claim=0)  # charged, even if the answer doesn't parse
         if len(piece) == frame_bytes <= SMALL_ANSWER_BYTES:
             return self._rewriter.whole(plan, piece)
         masker = EndpointMasker(plan.version)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import RemoteProtocolError
 from headgate.gateway.charging.plans import RAW_TOKEN, RequestPlan
 from headgate.gateway.session.commands import Ask
-from headgate.gateway.session.relay import InFlight, collect_alone
+from headgate.gateway.session.relay import InFlight, collect_alone, passed
 from headgate.wire.header import parse_request_header
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def take(session: Session, plan: RequestPlan, frame: memoryview, now_ms: int) ->
     identity = session.identity
     token_id = identity.unknown_token(plan.key, plan.version, frame, body)
     if token_id is None:
-        pass_on(session, plan, correlation_id, body, frame)
+        pass_on(session, plan, correlation_id, body, frame, now_ms)
         return
     ask = Ask(plan, correlation_id, client_id, body, bytes(frame), identity.principal, token_id)
     session.ask(ask)
@@ -54,6 +54,7 @@ def pass_on(
     correlation_id: int,
     body: int,
     frame: memoryview | bytes,
+    now_ms: int,
 ) -> None:
     """Pass a SASL request or a bare token on, unless the identity refuses it."""
     identity = session.identity
@@ -66,7 +67,11 @@ def pass_on(
             session.end(identity.close_reason or "authentication-failed", identity.close_text)
             return
     session.to_broker.append(frame)
-    session.unanswered.append(InFlight(correlation_id, plan, len(frame) - 4, session.context))
+    asked = InFlight(correlation_id, plan, len(frame) - 4, session.context)
+    if plan is RAW_TOKEN:
+        session.unanswered.append(asked)
+    else:
+        passed(session, asked, now_ms)
 
 
 def answered(session: Session, plan: RequestPlan, frame: Buffer) -> None:

@@ -16,11 +16,10 @@ from headgate.gateway.session.relay import (
     PASSED,
     WAITS,
     InFlight,
-    may_follow,
     new_in_flight,
-    pass_limited,
     pass_part,
-    told_before,
+    passed,
+    wait_for_answers,
 )
 from headgate.gateway.session.waits import TURN
 from headgate.wire.header import parse_request_header
@@ -83,6 +82,8 @@ def on_request(
 ) -> int:
     """Pass a Fetch on, or hold it; arguments and result as for ``relay.on_request``."""
     context = session.context
+    if session.unanswered and (context.fetches_alone or context.timed):
+        return wait_for_answers(session)
     if (session.hold is not None or context.share_gates) and _waits_for_turn(
         session, plan, context.gates, data[pos:], now_ms
     ):
@@ -91,17 +92,14 @@ def on_request(
     limit = session.rules.fetch_limit(context, now_ms)
     if limit is not None or hold is not None:
         _adapt(session, data[pos : pos + 4 + size], plan.version, limit, now_ms)
-    watched = context.timed or context.fetches_alone
-    if watched and session.unanswered and not may_follow(session, 0, now_ms):
-        return WAITS
-    asked = new_in_flight(InFlight, (correlation_id, plan, size, context, None, None, None))
+    asked = new_in_flight(InFlight, (correlation_id, plan, size, context, None, None))
     left = pos + 4 + size - len(data)
     if left > 0:
         pass_part(session, asked, left, now_ms)
-    elif watched:
-        pass_limited(session, asked, now_ms)
     else:
         session.unanswered.append(asked)
+        if context.fetches_alone or context.timed:
+            session.wait_for_answer()
     return PASSED
 
 
@@ -120,6 +118,8 @@ def on_share_request(
 
     It comes here again when it is whole, and is held only then: gates may close meanwhile.
     """
+    if session.unanswered and (session.context.fetches_alone or session.context.timed):
+        return wait_for_answers(session)
     if len(data) - pos < 4 + size:
         return COLLECT
     gates = session.context.share_gates
@@ -135,12 +135,12 @@ def take_share_fetch(session: Session, plan: RequestPlan, frame: memoryview, now
     _, version, correlation_id, _, body = parse_request_header(frame)
     context = session.context
     limit = session.rules.fetch_limit(context, now_ms)
-    passed = frame if limit is None else share.cap_request(frame, version, body, limit)
+    asks = frame if limit is None else share.cap_request(frame, version, body, limit)
     if session.hold is not None and session.hold.expired:
-        passed = share.ask_little(passed, version, body)
-    session.to_broker.append(passed)
-    session.unanswered.append(InFlight(correlation_id, plan, len(frame) - 4, context))
-    if context.limited:
+        asks = share.ask_little(asks, version, body)
+    session.to_broker.append(asks)
+    passed(session, InFlight(correlation_id, plan, len(frame) - 4, context), now_ms)
+    if context.fetches_alone or context.timed:
         session.wait_for_answer()
 
 
@@ -252,9 +252,9 @@ def _answer_way(
 
 def answered(
     session: Session, data: memoryview, pos: int, size: int, asked: InFlight, now_ms: int
-) -> tuple[bytes | None, int]:
+) -> tuple[bytes | None, bool]:
     """
-    Charge a Fetch by its answer's size, and write the throttle time into the answer in place.
+    Charge a Fetch by its answer's size, which is known, and tell the throttle time in its answer.
 
     Args:
         session: of the session.
@@ -265,8 +265,8 @@ def answered(
         now_ms: epoch ms.
 
     Returns:
-        What is sent in place of the answer (None: the answer itself), and the throttle time that
-        begins now, ms; -1: nothing is charged yet, and the answer waits for its turn.
+        What is sent in place of the answer (None: the answer itself), and whether it is charged;
+        False: it waits for its turn.
     """
     plan, context = asked.plan, asked.context
     rules, hold = session.rules, session.hold
@@ -274,43 +274,41 @@ def answered(
     if context.limited or hold is not None or rules.contexts.epoch != context.epoch:
         way = _answer_way(session, plan, context, data[pos:], now_ms)
         if way == HELD:
-            return None, -1
+            return None, False
         withheld = way == LITTLE
         hold = session.hold
-    if asked.claim is not None:
-        told_before(asked)
     at = plan.throttle_at
     has_throttle = 0 < at <= size
     upstream = _INT(data, pos + at)[0] if has_throttle else 0
     # Differs: a fetch over quota keeps its records and is charged; Kafka empties it.
     # Differs: node endpoints (of moved leaders) in a fetch's answer are charged.
-    throttle = rules.fetch(
-        session, context, plan, asked.size, size + 4, upstream, now_ms, withheld=withheld
-    )
-    session.answer_sent = rules.counts_requests
+    throttle = rules.fetch(session, context, plan, asked.size, size + 4, now_ms, withheld=withheld)
+    if throttle:
+        asked = asked._replace(throttle=session.throttled(throttle, now_ms))
+    told = 0
+    if throttle or upstream or rules.counts_requests:
+        told = session.tell(asked, upstream, now_ms)
     if hold is not None:
         if withheld:
             hold.emptied()
         elif not hold.idle:
             hold.delivered(now_ms)
     if withheld or (throttle and rules.empties_fetches):
-        empty = _session(session).emptied(
-            data[pos:], asked.correlation_id, plan.version, max(throttle, upstream)
-        )
+        empty = _session(session).emptied(data[pos:], asked.correlation_id, plan.version, told)
         rules.unfetch(session, context, plan, size + 4, now_ms)
-        return empty, throttle
-    if throttle > upstream and has_throttle:
-        _PACK_INT(data, pos + at, throttle)
-    return None, throttle
+        return empty, True
+    if told > upstream and has_throttle:
+        _PACK_INT(data, pos + at, told)
+    return None, True
 
 
-def charge_share(
-    session: Session, asked: InFlight, answer_bytes: int, upstream_ms: int, now_ms: int
-) -> int:
-    """Charge a ShareFetch by its whole answer; return the throttle time, ms."""
+def charge_share(session: Session, answer_bytes: int, now_ms: int) -> None:
+    """Charge the oldest request, a ShareFetch, by its answer's size, which is known now."""
+    asked = session.unanswered[0]
     throttle = session.rules.fetch(
-        session, asked.context, asked.plan, asked.size, answer_bytes, upstream_ms, now_ms
+        session, asked.context, asked.plan, asked.size, answer_bytes, now_ms
     )
     if session.hold is not None:
         session.hold.delivered(now_ms)
-    return throttle
+    if throttle:
+        session.unanswered[0] = asked._replace(throttle=session.throttled(throttle, now_ms))

@@ -1,5 +1,5 @@
 """
-Produce: its acks and producer ids as the request passes, its charge when it is answered.
+Produce: its acks and producer ids as the request passes, and the throttle time in its answer.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ from headgate.gateway.session.relay import (
     WAITS,
     InFlight,
     new_in_flight,
-    pass_limited,
     pass_part,
-    pass_silent,
-    told_before,
+    passed,
     wait_for_answers,
 )
-from headgate.gateway.session.waits import HOLDS_CLIENT
 from headgate.throttle.line import Place
 from headgate.wire.header import parse_request_header
 from headgate.wire.messages import produce
@@ -53,9 +50,11 @@ def on_request(
     now_ms: int,
 ) -> int:
     """Pass a Produce on; arguments and result as for ``relay.on_request``."""
-    version = plan.version
+    version, context = plan.version, session.context
     left = pos + 4 + size - len(data)
-    if session.context.overdue and _waits_for_rest(session, 4 + size - max(left, 0), now_ms):
+    if context.alone and session.unanswered:
+        return wait_for_answers(session)
+    if context.overdue and _waits_for_rest(session, 4 + size - max(left, 0), now_ms):
         return WAITS
     acks: int | None = None
     if header <= size:
@@ -73,37 +72,15 @@ def on_request(
                     f"a Produce whose acks don't come in its first {len(data) - pos} bytes"
                 )
             return INCOMPLETE
-    context = session.context
     producer_ids = walker = None
     if session.rules.counts_producer_ids:
         producer_ids, walker = _ids_in(data[pos:], version, header, left, 4 + size)
         session.budget -= 2 + len(producer_ids or ())
-    headroom = context.headroom
-    unanswered = session.unanswered
-    if headroom is None:
-        claim = None
-    elif (
-        acks
-        and left <= 0
-        and not session.holds & HOLDS_CLIENT
-        and headroom.claim_at_once(session, size)
-    ):
-        claim = headroom
-    elif unanswered and not headroom.fits(size, now_ms):
-        return wait_for_answers(session)
-    else:
-        claim = None
-    asked = new_in_flight(
-        InFlight, (correlation_id, plan, size, context, producer_ids, None, claim)
-    )
+    asked = new_in_flight(InFlight, (correlation_id, plan, size, context, None, None))
     if left > 0:
         pass_part(session, asked, left, now_ms, not acks, walker)
-    elif not acks:
-        pass_silent(session, asked, now_ms)
-    elif headroom is claim:
-        unanswered.append(asked)
     else:
-        pass_limited(session, asked, now_ms)
+        passed(session, asked, now_ms, producer_ids, silent=not acks)
     return PASSED
 
 
@@ -125,7 +102,7 @@ def _waits_for_rest(session: Session, bytes_here: int, now_ms: int) -> bool:
     session.told = session.rules.managers.told(
         longest, context.principal, context.client_id, now_ms
     )
-    session.start_throttle(longest_ms, now_ms)
+    session.start_throttle(longest_ms, session.told, now_ms)
     return True
 
 
@@ -154,9 +131,9 @@ def _ids_in(
     return None, walker
 
 
-def answered_in_place(session: Session, data: memoryview, pos: int, size: int, now_ms: int) -> int:
+def answered_in_place(session: Session, data: memoryview, pos: int, size: int, now_ms: int) -> bool:
     """
-    Charge a Produce whose answer is all here, and write the throttle time into it in place.
+    Tell in place what is left of a Produce's throttle, in an answer that is all here.
 
     Args:
         session: of the session.
@@ -166,68 +143,23 @@ def answered_in_place(session: Session, data: memoryview, pos: int, size: int, n
         now_ms: epoch ms.
 
     Returns:
-        The throttle time that begins now, ms; -1: nothing was done, since the answer has to be read
-        as a whole.
+        False: nothing was done, since the answer has to be read as a whole.
     """
     asked = session.unanswered[0]
-    plan, claim = asked.plan, asked.claim
+    version = asked.plan.version
     at = pos + size  # where the last 4 bytes are
     upstream, tags = _TAIL(data, at - 1)
-    if plan.version < 9:
+    if version < 9:
         upstream = _INT(data, at)[0]
     elif upstream or tags:  # a throttle, endpoints or both
-        return -1
+        return False
     else:
         at -= 1
-    if size <= 8 or not plan.version:
-        return -1
+    if size <= 8 or not version:
+        return False
     session.unanswered.popleft()
-    rules = session.rules
-    if isinstance(claim, int):  # it is charged, and its throttle has begun
-        told, throttle = claim, 0
-    else:
-        if claim is not None:
-            claim.release(asked.size, asked.producer_ids)
-        told = throttle = rules.produce(
-            session,
-            asked.context,
-            plan,
-            asked.size,
-            asked.producer_ids,
-            upstream,
-            True,
-            now_ms,
-        )
-    if told > upstream:
-        _PACK_INT(data, at, told)
-    session.answer_sent = rules.counts_requests
-    return throttle
-
-
-def answered(session: Session, asked: InFlight, upstream: int, now_ms: int) -> tuple[int, int]:
-    """
-    Charge a Produce whose answer was collected.
-
-    Args:
-        session: of the session.
-        asked: the request.
-        upstream: the throttle time that the broker told, ms.
-        now_ms: epoch ms.
-
-    Returns:
-        The throttle time to be told, and the one that begins now; ms.
-    """
-    told = told_before(asked)
-    if told is not None:
-        return told, 0
-    throttle = session.rules.produce(
-        session,
-        asked.context,
-        asked.plan,
-        asked.size,
-        asked.producer_ids,
-        upstream,
-        True,
-        now_ms,
-    )
-    return throttle, throttle
+    if upstream or asked.throttle is not None or session.rules.counts_requests:
+        told = session.tell(asked, upstream, now_ms)
+        if told > upstream:
+            _PACK_INT(data, at, told)
+    return True

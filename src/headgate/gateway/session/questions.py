@@ -49,27 +49,37 @@ def take(session: Session, plan: RequestPlan, frame: memoryview, now_ms: int) ->
     session.ask(ask)
 
 
-def answer(session: Session, ask: Ask, frame: bytes, now_ms: int) -> int:
-    """Charge a question and send the gateway's own answer; return the throttle time, ms."""
-    session.no_question()
+def answer(session: Session, ask: Ask, frame: bytes, now_ms: int) -> None:
+    """Charge a question, unless it was passed on before, and send the gateway's own answer."""
+    asked = session.no_question()
     plan = ask.plan
     at = plan.throttle_at
     upstream = _INT.unpack_from(frame, at)[0] if at > 0 else 0
-    throttle = session.charge(plan, session.context, len(ask.frame) - 4, upstream, now_ms)
-    if throttle > upstream and at > 0:
+    if asked is None:
+        asked = session.of_payer(
+            InFlight(ask.correlation_id, plan, len(ask.frame) - 4, session.context)
+        )
+        throttle_ms = session.charge(plan, asked.context, asked.size, now_ms)
+        if throttle_ms:
+            asked = asked._replace(throttle=session.throttled(throttle_ms, now_ms))
+    told_ms = session.tell(asked, upstream, now_ms)
+    if told_ms > upstream and at > 0:
         told = bytearray(frame)
-        _INT.pack_into(told, at, throttle)
+        _INT.pack_into(told, at, told_ms)
         frame = bytes(told)
     session.to_client.append(frame)
-    return throttle
 
 
 def forward(
-    session: Session, ask: Ask, frame: bytes, merge: Callable[[bytes], bytes | Ask] | None
+    session: Session,
+    ask: Ask,
+    frame: bytes,
+    merge: Callable[[bytes], bytes | Ask] | None,
+    now_ms: int,
 ) -> None:
     """Pass a question on; ``merge`` makes the client's answer from the broker's."""
     session.no_question()
     session.to_broker.append(frame)
-    session.unanswered.append(
-        InFlight(ask.correlation_id, ask.plan, len(ask.frame) - 4, session.context, merge=merge)
-    )
+    size = len(ask.frame) - 4
+    asked = InFlight(ask.correlation_id, ask.plan, size, session.context, merge)
+    relay.passed(session, session.of_payer(asked), now_ms)

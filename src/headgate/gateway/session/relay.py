@@ -2,6 +2,9 @@
 Requests that the broker has and hasn't answered yet, and how they were passed on: all of it for
 those that nothing is special about (``RequestKind``), and the last steps for the others.
 
+A request is charged when its last byte was handed to the upstream (``passed``), and its connection
+is muted from then on. Its answer tells what is left of the throttle.
+
 A handler of requests is a function that is called when a request's header has come. It returns a
 verdict that says what becomes of the request: ``PASSED``, ``WAITS``, ``INCOMPLETE`` or ``COLLECT``.
 """
@@ -13,16 +16,31 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.errors import RemoteProtocolError
 from headgate.gateway.charging.plans import RequestKind, RequestPlan
-from headgate.gateway.session.waits import ANSWERS, HOLDS_CLIENT
+from headgate.gateway.session.waits import ANSWER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headgate.gateway.charging.clients import Told
     from headgate.gateway.charging.contexts import Context
-    from headgate.gateway.charging.headroom import Headroom
     from headgate.gateway.session.commands import Ask
     from headgate.gateway.session.session import Session
     from headgate.wire.messages.produce import IdWalker
+
+
+class Throttled(NamedTuple):
+    """
+    The throttle of a request that isn't answered yet.
+
+    Attributes:
+        ms: as it was decided.
+        end_ms: when it ends, by a clock that is never set (``Enforcement.steady_ms``).
+        why: what decided.
+    """
+
+    ms: int
+    end_ms: int
+    why: Told | None
 
 
 class InFlight(NamedTuple):
@@ -37,19 +55,16 @@ class InFlight(NamedTuple):
         plan: how its API is handled.
         size: bytes of header and body, as Kafka counts them.
         context: who is charged.
-        producer_ids: of its batches, where they are charged.
         merge: makes the client's answer from the broker's.
-        claim: the headroom that the request uses until it is charged. If it is charged before its
-            answer comes: the throttle time to be told, ms.
+        throttle: what its charge decided; None: it isn't throttled, or isn't charged yet.
     """
 
     correlation_id: int
     plan: RequestPlan
     size: int
     context: Context
-    producer_ids: frozenset[int] | None = None
     merge: Callable[[bytes], bytes | Ask] | None = None
-    claim: Headroom | int | None = None
+    throttle: Throttled | None = None
 
 
 new_in_flight: Final = tuple.__new__
@@ -65,7 +80,7 @@ class Passing:
     A request that is passed on in pieces while it arrives.
 
     Args:
-        asked: the request.
+        asked: the request, as it was when its header came.
         left: bytes that haven't come yet.
         silent: the broker won't answer it (acks=0).
         walker: reads its producer ids as the pieces pass; None: they aren't needed.
@@ -104,22 +119,6 @@ class Collecting:
         self.left = left
 
 
-def told_before(asked: InFlight) -> int | None:
-    """
-    Give back the headroom that an answered request claimed.
-
-    Returns:
-        The throttle time to be told, in ms, if the request was charged before its answer; None: it
-        has to be charged now.
-    """
-    claim = asked.claim
-    if claim is None or isinstance(claim, int):
-        return claim
-    produced = asked.size if asked.plan.kind is _KIND_PRODUCE else 0
-    claim.release(produced, asked.producer_ids)
-    return None
-
-
 PASSED: Final = 0
 """The request goes to the broker: the bytes of it that are here, and the rest as it comes."""
 WAITS: Final = 1
@@ -131,6 +130,7 @@ COLLECT: Final = 3
 _INT: Final = struct.Struct(">i").unpack_from
 _PACK_INT: Final = struct.Struct(">i").pack_into
 _KIND_FETCH: Final = RequestKind.FETCH
+_KIND_SHARE_FETCH: Final = RequestKind.SHARE_FETCH
 
 
 def on_request(
@@ -160,41 +160,20 @@ def on_request(
         PASSED, WAITS, INCOMPLETE or COLLECT.
     """
     context = session.context
-    if context.timed and not may_follow(session, 0, now_ms):
-        return WAITS
-    asked = new_in_flight(InFlight, (correlation_id, plan, size, context, None, None, None))
+    if context.timed and session.unanswered and (plan.alone or context.alone):
+        return wait_for_answers(session)
+    asked = new_in_flight(InFlight, (correlation_id, plan, size, context, None, None))
     left = pos + 4 + size - len(data)
     if left > 0:
         pass_part(session, asked, left, now_ms)
-    elif context.timed:
-        pass_limited(session, asked, now_ms)
     else:
-        session.unanswered.append(asked)
+        passed(session, asked, now_ms)
     return PASSED
-
-
-def may_follow(session: Session, produced: int, now_ms: int) -> bool:
-    """
-    Say whether a request that may be throttled may be passed on while others are unanswered.
-
-    If not, it waits until they are answered.
-
-    Args:
-        session: of the session.
-        produced: bytes of a Produce; 0 for any other request.
-        now_ms: epoch ms.
-    """
-    # A request that may not fit waits until those before it are answered, as in Kafka.
-    headroom = session.context.headroom
-    if not session.unanswered or headroom is None or headroom.fits(produced, now_ms):
-        return True
-    wait_for_answers(session)
-    return False
 
 
 def wait_for_answers(session: Session) -> int:
     """Take nothing more before all requests in flight are answered."""
-    session.waits |= ANSWERS
+    session.waits |= ANSWER
     return WAITS
 
 
@@ -245,58 +224,60 @@ def pass_rest(session: Session, passing: Passing, now_ms: int) -> None:
     """Note that the last piece of a request is passed on."""
     asked, walker = passing.asked, passing.walker
     unanswered = session.unanswered
-    if not passing.silent:
-        if not unanswered or unanswered[-1] is not asked:
-            return  # answered before it was all there: no broker does that
-        unanswered.pop()
-    context = asked.context
-    producer_ids = asked.producer_ids if walker is None else walker.end()
-    if context.epoch != session.rules.contexts.epoch:  # quotas have changed since its header came
-        context = session.rules.context(context.principal, context.client_id)
-    asked = asked._replace(context=context, producer_ids=producer_ids)
-    if passing.silent:
-        pass_silent(session, asked, now_ms)
-    elif context.limited:
-        pass_limited(session, asked, now_ms)
+    silent = passing.silent or not (unanswered and unanswered[-1] is asked)
+    if not silent:
+        unanswered.pop()  # it is put back as it was charged
+    producer_ids = None if walker is None else walker.end()
+    asked = session.of_payer(asked)
+    if not unanswered:
+        session.asked_ms = now_ms
+    passed(session, asked, now_ms, producer_ids, silent=silent)
+
+
+def passed(
+    session: Session,
+    asked: InFlight,
+    now_ms: int,
+    producer_ids: frozenset[int] | None = None,
+    *,
+    silent: bool = False,
+) -> None:
+    """
+    Charge a request whose last byte is passed on, and begin its throttle.
+
+    Fetches aren't charged here: nobody knows how much they will get.
+
+    Args:
+        session: of the session.
+        asked: the request.
+        now_ms: epoch ms.
+        producer_ids: of its batches, where they are charged.
+        silent: the broker won't answer it (acks=0), or has before it was all there.
+    """
+    _, plan, size, context, _, _ = asked
+    kind = plan.kind
+    if kind is _KIND_PRODUCE:
+        ms = session.rules.produce(session, context, plan, size, producer_ids, not silent, now_ms)
+    elif kind is _KIND_FETCH or kind is _KIND_SHARE_FETCH:
+        ms = 0
     else:
-        unanswered.append(asked)
-
-
-def pass_limited(session: Session, asked: InFlight, now_ms: int) -> None:
-    """Note that a complete request of a client under a quota is passed on."""
-    kind, context = asked.plan.kind, asked.context
-    produced = asked.size if kind is _KIND_PRODUCE else 0
-    headroom = context.headroom
-    early = True
-    if headroom is not None and (produced or context.timed):
-        early = headroom.claim(session, produced, asked.producer_ids, now_ms)
-        asked = new_in_flight(InFlight, (*asked[:-1], headroom))
+        ms = session.charge(plan, context, size, now_ms)
+    if ms:
+        asked = asked._replace(throttle=session.throttled(ms, now_ms))
+    if silent:
+        if ms:
+            session.rules.tell(session, context, plan, session.told, ms, 0, now_ms)
+        return
     session.unanswered.append(asked)
-    if not early or (kind is _KIND_FETCH and context.fetches_alone):
-        session.alone = True
-        session.wait_for_answer()
-    if session.holds & HOLDS_CLIENT:
-        session.set_stalled(True, now_ms)
-
-
-def pass_silent(session: Session, asked: InFlight, now_ms: int) -> None:
-    """Charge a complete Produce that gets no answer (acks=0), now that it is passed on."""
-    plan, size, context = asked.plan, asked.size, asked.context
-    producer_ids = asked.producer_ids
-    headroom = context.headroom
-    if headroom is not None:
-        headroom.claim(session, size, producer_ids, now_ms)
-        headroom.release(size, producer_ids)
-    throttle = session.rules.produce(session, context, plan, size, producer_ids, 0, False, now_ms)
-    if throttle:
-        session.start_throttle(throttle, now_ms)
+    if context.timed and (plan.alone or context.alone):
+        session.waits |= ANSWER
 
 
 def answered(
     session: Session, data: memoryview, pos: int, size: int, asked: InFlight, now_ms: int
-) -> int:
+) -> None:
     """
-    Charge a request that nothing is special about, and tell the throttle time in its answer.
+    Tell what is left of the throttle in the answer to a request that nothing is special about.
 
     Args:
         session: of the session.
@@ -305,23 +286,10 @@ def answered(
         size: bytes of the answer without the length prefix.
         asked: the request.
         now_ms: epoch ms.
-
-    Returns:
-        The throttle time that begins now, ms.
     """
-    plan = asked.plan
-    rules = session.rules
-    at = plan.throttle_at
+    at = asked.plan.throttle_at
     has_throttle = 0 < at <= size
-    told = told_before(asked)
-    upstream = throttle = 0
-    if rules.counts_requests:
-        session.answer_sent = True
-        if has_throttle:
-            upstream = _INT(data, pos + at)[0]
-        if told is None:
-            throttle = rules.request(session, asked.context, plan, asked.size, upstream, now_ms)
-    told_ms = throttle if told is None else told
-    if told_ms > upstream and has_throttle:
-        _PACK_INT(data, pos + at, told_ms)
-    return throttle
+    upstream = _INT(data, pos + at)[0] if has_throttle else 0
+    told = session.tell(asked, upstream, now_ms)
+    if told > upstream and has_throttle:
+        _PACK_INT(data, pos + at, told)

@@ -31,7 +31,6 @@ from headgate.gateway.session.relay import (
 )
 from headgate.gateway.session.waits import (
     ANSWER,
-    ANSWERS,
     NO_REQUEST,
     QUESTION,
     THROTTLE,
@@ -226,10 +225,8 @@ class RequestReader:
             waits = session.waits
             if waits & THROTTLE:
                 return
-            if waits & (UPSTREAM | QUESTION) or (session.unanswered and waits & (ANSWER | ANSWERS)):
-                session.leave_places()  # else others would wait for an answer that nobody reads
+            if waits & (UPSTREAM | QUESTION) or (session.unanswered and waits & ANSWER):
                 return
-            session.alone = False
             session.waits &= WORK
             if not held.size:
                 break
@@ -247,17 +244,12 @@ class RequestReader:
         if session.closed is None:
             held.resume()
 
-    def answered(self, session: Session, throttle_ms: int, now_ms: int) -> None:
-        """Start the throttle of an answer that is on its way; go on if nothing else is due."""
+    def answered(self, session: Session, now_ms: int) -> None:
+        """An answer is on its way: go on if nothing else is due."""
         session.answer_sent = session.rules.counts_requests
         session.asked_ms = now_ms  # a broker begins with a request when the one before is answered
-        if throttle_ms:
-            session.start_throttle(throttle_ms, now_ms)
-        if not session.waits:
-            return
-        if not session.unanswered and session.question is None:
-            session.waits &= ~ANSWER
-        self.go_on(session, now_ms)
+        if session.waits:
+            self.go_on(session, now_ms)
 
     # --- bytes ------------------------------------------------------------------------------
 
@@ -280,7 +272,7 @@ class RequestReader:
             session.to_broker.append(data)
             return
         contexts, unanswered, plans = session.rules.contexts, session.unanswered, self._plans
-        began_ms = session.partial_since_ms
+        began_ms, counts = session.partial_since_ms, session.rules.counts_requests
         run = pos = 0  # all before ``run`` is dealt with; from there up to ``pos`` it passes
         if begun is not None or self._head or session.tokens:
             run, pos, data, owned = self._resume(session, data, now_ms, owned=owned)
@@ -321,8 +313,8 @@ class RequestReader:
                 ) or (unpaid and self._owes(session, plan, now_ms)):
                     verdict = WAITS
                     break
-                if plan.kind is _KIND_RELAY and not context.timed and avail >= frame_bytes:
-                    asked = (correlation_id, plan, size, context, None, None, None)
+                if plan.kind is _KIND_RELAY and not counts and avail >= frame_bytes:
+                    asked = (correlation_id, plan, size, context, None, None)
                     unanswered.append(new_in_flight(InFlight, asked))
                 else:
                     verdict = _HANDLERS[plan.kind](
@@ -489,7 +481,7 @@ class RequestReader:
             return True
         if until_ms <= now_ms:
             return False
-        session.start_throttle(until_ms - now_ms, now_ms)
+        session.start_throttle(until_ms - now_ms, session.told, now_ms)
         return True
 
     def _check_replay(self, session: Session, correlation_id: int) -> None:

@@ -8,15 +8,16 @@ ask for. After each call it writes ``to_broker`` and ``to_client`` and does ``co
 Slices in ``to_broker`` and ``to_client`` are good until the next call; what is kept longer is
 copied. A frame is collected only when its plan says so (``charging.plans``).
 
-When the client waits: after a request that may be throttled, no other request of its connection is
-passed on until it is answered, as in Kafka. After a throttled answer the connection stays muted
-(``waits``). What arrives meanwhile is held, up to ``HELD_BYTES``; then the shell is told to read
-no more. Requests that no quota can throttle, whenever they are charged, are pipelined: those that
-are charged nothing, all of a connection without a finite quota, and those that fit into the
-``headroom``.
+What is charged: every request that was passed on, once, when its last byte was handed to the
+upstream (``relay.passed``). If the conversation ends before, the part of a Produce that was passed
+on is charged then. Fetches are charged when their answer's length is known, and what the gateway
+answers itself when it is answered.
 
-What is charged: every request that was passed on, once. It is charged when it is answered. It is
-charged earlier if other charges depend on it, or if the conversation ends.
+When the client waits: a throttle begins with the charge, and its connection is muted until it is
+over (``waits``). The answer tells what is left. What arrives meanwhile is held, up to
+``HELD_BYTES``; then the shell is told to read no more. Requests are pipelined, but for those that
+have to go alone in flight, since what they are charged isn't known before they are answered:
+fetches under a quota, and under a quota of request time all whose answers are read whole.
 """
 
 from __future__ import annotations
@@ -42,13 +43,11 @@ from headgate.gateway.session.commands import (
     ResumeBroker,
     WakeAt,
 )
-from headgate.gateway.session.relay import IN_FLIGHT_BYTES, Passing, told_before
+from headgate.gateway.session.relay import IN_FLIGHT_BYTES, Passing, Throttled
 from headgate.gateway.session.requests import RequestReader
 from headgate.gateway.session.rewrite import Rewriter
 from headgate.gateway.session.waits import (
     ANSWER,
-    ANSWERS,
-    HOLDS_CLIENT,
     HOLDS_TURN,
     NO_REQUEST,
     OURS,
@@ -64,7 +63,6 @@ if TYPE_CHECKING:
     from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.enforcement import Enforcement
     from headgate.gateway.charging.fetch_hold import FetchHold
-    from headgate.gateway.charging.headroom import Headroom
     from headgate.gateway.charging.lanes import Lane, LaneKey
     from headgate.gateway.session.commands import ClientIdentity, ClusterView
     from headgate.gateway.session.fetch import FetchSession
@@ -117,23 +115,23 @@ class Session:
         unanswered: requests passed on and not answered yet, oldest first.
         begun: the request whose rest is still to come.
         question: a request that the shell answers or says how to pass on.
+        passed_on: that question, if a broker has answered it already; it is charged.
         waits: why the client's next request isn't taken (``waits.Waits``); 0: it is.
         holds: why the broker's next answer isn't (``waits.Holds``); 0: it is.
         budget: units of work that may still be done in this callback; a small request is one.
-        alone: nothing follows the last request in flight before it is answered.
         gone: the client has hung up, and some of its charges aren't known yet.
         throttled_until_ms: when the throttle in force ends, epoch ms; 0: there is none.
         places: where the next Produce waits for what throttles didn't tell, by quota key.
         hold: what the connection's fetches wait for; None before the first wait.
         fetch_session: of the client, where fetches are answered empty.
         debts: what the connection owes if it closes now.
-        early_in: the headroom where it may have requests in flight that aren't charged yet.
         mutation_quota: of the topic change in flight.
         spent_ns: thread time that isn't charged yet.
+        began_ns: since when the thread works for it in this callback; 0: nobody measures that.
         asked_ms: when a broker begins with the oldest request in flight, epoch ms.
         answer_sent: an answer is being sent, whose time is charged as network time.
-        told: the last wait that was told, or found owed.
-        muted_by: the wait in force, or the last that was; None: there was none.
+        told: why it was throttled last, or what it was found to owe.
+        muted_by: why it is muted, or was last; None: it wasn't, or the broker throttles it.
         origins: the journal's own, kept for as long as the connection is open.
         origin_seen: the one that the journal used last, by quota type.
         requests_taken: requests passed on or asked about since the shell last counted.
@@ -168,19 +166,19 @@ class Session:
     unanswered: deque[InFlight] = field(default_factory=deque)
     begun: Passing | Collecting | None = None
     question: Ask | None = None
+    passed_on: InFlight | None = None
     waits: int = UPSTREAM
     holds: int = 0
     budget: int = BUDGET
-    alone: bool = False
     gone: bool = False
     throttled_until_ms: int = 0
     places: dict[str, Place] = field(default_factory=dict)
     hold: FetchHold | None = None
     fetch_session: FetchSession | None = None
     debts: Debts | None = None
-    early_in: Headroom | None = None
     mutation_quota: MutationQuota | None = None
     spent_ns: int = 0
+    began_ns: int = 0
     asked_ms: int = 0
     answer_sent: bool = False
     told: Told | None = None
@@ -339,15 +337,16 @@ class Session:
     def answer(self, ask: Ask, frame: bytes, now_ms: int) -> None:
         """Answer a question; ``frame`` is the whole answer with its length prefix."""
         if self._asks(ask):
-            throttle = questions.answer(self, ask, frame, now_ms)
-            self.requests.answered(self, throttle, now_ms)
+            questions.answer(self, ask, frame, now_ms)
+            self.requests.answered(self, now_ms)
             self._charge_if_closed(now_ms)
 
     def forward(
         self,
         ask: Ask,
         frame: bytes,
-        merge: Callable[[bytes], bytes | Ask] | None = None,
+        merge: Callable[[bytes], bytes | Ask] | None,
+        now_ms: int,
     ) -> None:
         """
         Pass a question on after all.
@@ -357,9 +356,10 @@ class Session:
             frame: what goes upstream: the request as it came, or a part of it.
             merge: makes the client's answer out of the broker's; or gives the question back, to be
                 answered by ``answer`` later on.
+            now_ms: epoch ms.
         """
         if self._asks(ask):
-            questions.forward(self, ask, frame, merge)
+            questions.forward(self, ask, frame, merge, now_ms)
 
     def resume(self, ask: Ask, now_ms: int) -> None:
         """The owner of a client's delegation token was looked up: let it pass, or refuse it."""
@@ -368,7 +368,9 @@ class Session:
             return
         self.no_question()
         try:
-            authentication.pass_on(self, ask.plan, ask.correlation_id, ask.body_offset, ask.frame)
+            authentication.pass_on(
+                self, ask.plan, ask.correlation_id, ask.body_offset, ask.frame, now_ms
+            )
         except RemoteProtocolError as error:
             self.end(error.reason, f"from the client: {error}")
         self._charge_if_closed(now_ms)
@@ -393,11 +395,13 @@ class Session:
             self._charge_rest(now_ms)
 
     def account_client(self, nanos: int) -> None:
-        """Add the thread time of a callback that took bytes from the client."""
+        """Add the thread time of a callback that took bytes from the client, since its charges."""
         self.spent_ns += nanos
+        self.began_ns = 0
 
     def account_broker(self, nanos: int, now_ms: int) -> None:
-        """Add the thread time of a callback that took bytes from the broker."""
+        """Add the thread time of a callback that took bytes from the broker, since its charges."""
+        self.began_ns = 0
         if self.answer_sent:
             self.answer_sent = False
             self.rules.network_time(self, self.context, nanos, now_ms)
@@ -421,7 +425,7 @@ class Session:
         size = self.requests.retained(self) + self.answers.retained
         if self.question is not None:
             size += len(self.question.frame)
-        if self.waits & ANSWERS:
+        if self.waits & ANSWER and len(self.unanswered) > 1:
             size += IN_FLIGHT_BYTES * len(self.unanswered)
         self.retains = size > 0
         return size
@@ -453,13 +457,14 @@ class Session:
 
     def _charge_rest(self, now_ms: int) -> None:
         """
-        Charge what was passed on and isn't charged yet: the conversation is over.
+        Charge what was passed on and isn't charged yet: the conversation is over. What throttles is
+        left behind as debt.
 
         Of a Produce that was passed on in part, that part is charged; as in a whole one, the length
         prefix doesn't count. Afterwards ``throttled_until_ms`` says when the client would have been
         read again if it had stayed. Nothing that was held or collected is kept.
         """
-        self.charge_unanswered(first_is_charged=self.answers.passing, now_ms=now_ms)
+        self._charge_cut(now_ms)
         if self.retains:
             self.requests.drop()
             self.answers.drop(self)
@@ -515,8 +520,7 @@ class Session:
 
     def wait_for_answer(self) -> None:
         """Take nothing more until the request just received is answered."""
-        if not self.waits & (ANSWER | THROTTLE):
-            self.asked_ms = self.last_ms
+        self.asked_ms = self.last_ms
         self.waits |= ANSWER
 
     def ask(self, question: Ask) -> None:
@@ -525,10 +529,12 @@ class Session:
         self.waits |= QUESTION
         self.commands.append(question)
 
-    def no_question(self) -> None:
-        """Note that the shell has said what becomes of a request."""
+    def no_question(self) -> InFlight | None:
+        """Note that the shell has said what becomes of a request; return it if it was charged."""
+        asked, self.passed_on = self.passed_on, None
         self.question = None
         self.waits &= ~QUESTION
+        return asked
 
     def go_on_later(self) -> None:
         """Have the rest of what came read in a later callback, since this one has done enough."""
@@ -537,17 +543,55 @@ class Session:
             self.waits |= WORK
             self.commands.append(Continue())
 
-    def start_throttle(self, throttle_ms: int, now_ms: int) -> None:
+    def start_throttle(self, throttle_ms: int, why: Told | None, now_ms: int) -> None:
         """Mute the client for this long, unless it is muted for longer already."""
-        if not self.waits & (ANSWER | THROTTLE):
-            self.asked_ms = self.last_ms
-        self.waits |= THROTTLE | ANSWER if self.unanswered else THROTTLE
+        self.waits |= THROTTLE
         until_ms = now_ms + throttle_ms
         if until_ms <= self.throttled_until_ms:
             return
         self.throttled_until_ms = until_ms
-        self.muted_by = self.told
-        self.commands.append(WakeAt(until_ms))
+        self.muted_by = why
+        if self.closed is None:
+            self.commands.append(WakeAt(until_ms))
+
+    def throttled(self, throttle_ms: int, now_ms: int) -> Throttled:
+        """Mute the client for what was decided just now; return what its answer will tell."""
+        self.start_throttle(throttle_ms, self.told, now_ms)
+        return Throttled(throttle_ms, self.rules.steady_ms(now_ms) + throttle_ms, self.told)
+
+    def tell(self, asked: InFlight, upstream_ms: int, now_ms: int) -> int:
+        """
+        Note that a request is answered.
+
+        Args:
+            asked: the request.
+            upstream_ms: the throttle time that the broker told.
+            now_ms: epoch ms.
+
+        Returns:
+            The throttle time to be told, ms: what is left of the request's, or the broker's if that
+            is longer. Then the client is muted for that.
+        """
+        rules, throttle, left_ms = self.rules, asked.throttle, 0
+        self.answer_sent = rules.counts_requests
+        if self.answer_sent:
+            rules.answered(self, asked.context, asked.plan, now_ms)
+        if throttle is not None:
+            left_ms = max(min(throttle.ms, throttle.end_ms - rules.steady_ms(now_ms)), 0)
+        if upstream_ms > left_ms:
+            # Differs: a client waits here for a broker's throttle, too.
+            self.start_throttle(upstream_ms, None, now_ms)
+        if throttle is not None or upstream_ms > 0:
+            why = None if throttle is None else throttle.why
+            rules.tell(self, asked.context, asked.plan, why, left_ms, upstream_ms, now_ms)
+        return max(left_ms, upstream_ms)
+
+    def of_payer(self, asked: InFlight) -> InFlight:
+        """Return a request with the client that is charged by the quotas in force now."""
+        context = asked.context
+        if context.epoch == self.rules.contexts.epoch:
+            return asked
+        return asked._replace(context=self.rules.context(context.principal, context.client_id))
 
     def leave_places(self) -> None:
         """A Produce doesn't wait for its turn any more: it passes, or something else keeps it."""
@@ -598,9 +642,7 @@ class Session:
 
     # --- what is charged --------------------------------------------------------------------
 
-    def charge(
-        self, plan: RequestPlan, context: Context, size: int, upstream_ms: int, now_ms: int
-    ) -> int:
+    def charge(self, plan: RequestPlan, context: Context, size: int, now_ms: int) -> int:
         """
         Charge a request that is neither a Produce nor a fetch.
 
@@ -608,7 +650,6 @@ class Session:
             plan: of the request.
             context: who is charged.
             size: bytes of the request.
-            upstream_ms: the throttle time that the broker told.
             now_ms: epoch ms.
 
         Returns:
@@ -617,61 +658,10 @@ class Session:
         quota = self.mutation_quota
         if quota is not None:
             self.mutation_quota = None
-            return self.rules.mutation(self, context, plan, size, upstream_ms, quota, now_ms)
+            return self.rules.mutation(self, context, plan, size, quota, now_ms)
         if self.rules.counts_requests:
-            return self.rules.request(self, context, plan, size, upstream_ms, now_ms)
+            return self.rules.request(self, context, plan, size, now_ms)
         return 0
-
-    def charge_early(self, now_ms: int) -> None:
-        """Charge requests that went early (``headroom``), answered or not; none is throttled."""
-        headroom, self.early_in = self.early_in, None
-        if headroom is not None:
-            for allowance in headroom.all:
-                allowance.early.pop(self, None)
-            # The last one isn't early if it is alone. Answered, it stays so until the mute is over.
-            self._charge_claims(max(len(self.unanswered) - self.alone, 0), now_ms)
-
-    def set_stalled(self, on: bool, now_ms: int) -> None:
-        """
-        Note that the client doesn't take its answers, or does again.
-
-        Answers aren't read meanwhile, so what was asked is charged now: else a client could keep
-        a part of a quota claimed for as long as it likes.
-        """
-        self.holds = self.holds | HOLDS_CLIENT if on else self.holds & ~HOLDS_CLIENT
-        if on:
-            self.charge_early(now_ms)
-            if self.alone:
-                self._charge_claims(len(self.unanswered), now_ms)
-
-    def _charge_claims(self, end: int, now_ms: int) -> None:
-        """Charge what claims headroom of the first ``end`` unanswered requests."""
-        unanswered = self.unanswered
-        first = end
-        # All that was charged before is older than all that wasn't.
-        while first and unanswered[first - 1].claim.__class__ is not int:
-            first -= 1
-        for at in range(first, end):
-            asked = unanswered[at]
-            claim = asked.claim
-            if claim is None or isinstance(claim, int):
-                continue
-            throttle = self._charge_passed(asked, now_ms)
-            if throttle:
-                self.start_throttle(throttle, now_ms)
-            told = None if asked.plan.kind in CHARGED_BY_ANSWER else throttle
-            unanswered[at] = asked._replace(claim=told)
-
-    def _charge_passed(self, asked: InFlight, now_ms: int) -> int:
-        """Charge a request, but no fetch, without its answer; return the throttle time, ms."""
-        plan, size, context = asked.plan, asked.size, asked.context
-        told_before(asked)
-        if plan.kind is _KIND_PRODUCE:
-            ids = asked.producer_ids
-            return self.rules.produce(self, context, plan, size, ids, 0, True, now_ms)
-        if plan.kind in CHARGED_BY_ANSWER:
-            return 0
-        return self.charge(plan, context, size, 0, now_ms)
 
     # --- the end ----------------------------------------------------------------------------
 
@@ -680,56 +670,28 @@ class Session:
         self.closed = Close(reason, detail)
         self.commands.append(self.closed)
 
-    def charge_unanswered(self, *, first_is_charged: bool, now_ms: int) -> None:
-        """
-        Charge all that was passed on or asked about and not answered.
-
-        What throttles is left behind as debt.
-        """
-        cut = self._take_cut()
+    def _charge_cut(self, now_ms: int) -> None:
+        """Charge a Produce that is half passed on, a question, and thread time that is left."""
+        begun, self.begun = self.begun, None
         if self.places:
             self.leave_places()
-        self.charge_early(now_ms)
-        unanswered = self.unanswered
-        while unanswered:
-            asked = unanswered.popleft()
-            if not first_is_charged and asked.claim.__class__ is not int:
-                self._owe(self._charge_passed(asked, now_ms), now_ms)
-            first_is_charged = False
-        ask = self.question
-        self.no_question()
-        if ask is not None:
+        self.unanswered.clear()
+        rules, ask = self.rules, self.question
+        throttle_ms = 0
+        if self.no_question() is None and ask is not None:
             # Its answer isn't ready, but a part may have reached the broker, and topics be charged.
-            size = len(ask.frame) - 4
-            self._owe(self.charge(ask.plan, self.context, size, 0, now_ms), now_ms)
-        if cut is not None:
-            plan, context = cut.asked.plan, cut.asked.context
-            size = cut.asked.size - cut.left
-            if context.headroom is not None:
-                context.headroom.make_way(size, now_ms)
-            throttle = self.rules.produce(
-                self, context, plan, size, None, 0, not cut.silent, now_ms
-            )
-            self._owe(throttle, now_ms)
+            throttle_ms = self.charge(ask.plan, self.context, len(ask.frame) - 4, now_ms)
+        if isinstance(begun, Passing) and begun.asked.plan.kind is _KIND_PRODUCE:
+            size = begun.asked.size - begun.left
+            if size > 0:
+                _, plan, _, context, *_ = self.of_payer(begun.asked)
+                throttle_ms = rules.produce(
+                    self, context, plan, size, None, not begun.silent, now_ms
+                )
+        if throttle_ms:
+            self.start_throttle(throttle_ms, self.told, now_ms)
+        rules.rest_of_time(self, self.context, now_ms)
         self.waits &= ~TURN
         if self.hold is not None:
             self.hold.leave()
         self._own_debts().leave(now_ms)
-
-    def _take_cut(self) -> Passing | None:
-        """Forget the request that is half passed; return it if the passed part is to be charged."""
-        begun, self.begun = self.begun, None
-        if not isinstance(begun, Passing):
-            return None
-        asked, unanswered = begun.asked, self.unanswered
-        if not begun.silent:
-            if not unanswered or unanswered[-1] is not asked:
-                return None  # it was answered before it was all there, and charged
-            unanswered.pop()
-        return begun if asked.plan.kind is _KIND_PRODUCE and asked.size > begun.left else None
-
-    def _owe(self, throttle_ms: int, now_ms: int) -> None:
-        """Note until when a client that has gone would have been muted."""
-        if throttle_ms > 0:
-            self.throttled_until_ms = max(self.throttled_until_ms, now_ms + throttle_ms)
-            self.waits |= THROTTLE

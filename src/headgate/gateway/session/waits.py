@@ -2,8 +2,8 @@
 Why a client's next request isn't taken, and why the broker's next answer isn't.
 
 Kafka mutes a connection as soon as a complete request is in, and reads it again once the answer is
-out *and* the throttle time is over. So it has one request in flight. Here that holds only for
-requests that may be throttled (``session``).
+out *and* the throttle time is over. So it has one request in flight. Here the next may follow when
+the throttle is over, which begins when a request was passed on; some go alone (``ANSWER``).
 
 Source: KafkaChannel.java (``ChannelMuteState``, ``handleChannelMuteEvent``); KIP-219.
 """
@@ -20,43 +20,38 @@ class Waits(IntFlag):
     UPSTREAM = 1
     """The upstream connection isn't up yet."""
     ANSWER = 2
-    """The last request in flight has to be answered before another is taken, as in Kafka."""
-    ANSWERS = 4
-    """All in flight have to be answered: they are too many, or the next may not fit."""
-    THROTTLE = 8
+    """All in flight have to be answered, as in Kafka: one of them goes alone, or the next one
+    does, or they are too many."""
+    THROTTLE = 4
     """A throttle is in force."""
-    TURN = 16
+    TURN = 8
     """A fetch is held, or a newcomer waits for those that repay before it."""
-    QUESTION = 32
+    QUESTION = 16
     """The shell answers a request or says how to pass it on."""
-    WORK = 64
+    WORK = 32
     """The shell goes on in a later callback; until then ``Session.budget`` says what is taken."""
 
 
 class Holds(IntFlag):
     """Why the broker's next answer isn't taken."""
 
-    CLIENT = 1
-    """The client doesn't take its answers."""
-    TURN = 2
+    TURN = 1
     """A fetch's answer is kept until its turn."""
-    WORK = 4
+    WORK = 2
     """An answer is rewritten in slices."""
 
 
 # In Python 3.11 each operation on an enum's member is a call.
 UPSTREAM: Final = int(Waits.UPSTREAM)
 ANSWER: Final = int(Waits.ANSWER)
-ANSWERS: Final = int(Waits.ANSWERS)
 THROTTLE: Final = int(Waits.THROTTLE)
 TURN: Final = int(Waits.TURN)
 QUESTION: Final = int(Waits.QUESTION)
 WORK: Final = int(Waits.WORK)
-NO_REQUEST: Final = UPSTREAM | ANSWER | ANSWERS | THROTTLE | TURN | QUESTION
+NO_REQUEST: Final = UPSTREAM | ANSWER | THROTTLE | TURN | QUESTION
 """Any of these: no request is taken."""
 OURS: Final = THROTTLE | TURN | QUESTION
 """Any of these: the client waits for the gateway."""
-HOLDS_CLIENT: Final = int(Holds.CLIENT)
 HOLDS_TURN: Final = int(Holds.TURN)
 HOLDS_WORK: Final = int(Holds.WORK)
 HOLDS_ANSWER: Final = HOLDS_TURN | HOLDS_WORK

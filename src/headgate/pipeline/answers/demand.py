@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headgate.demand.forecast import Span, forecast, infer
-from headgate.demand.rhythm import Charge
+from headgate.demand.rhythm import Charge, with_answers
 from headgate.pipeline import schema
 from headgate.pipeline.answers.advice import BYTES
 from headgate.pipeline.frames import sorted_by_key, spread
@@ -105,7 +105,7 @@ class TakeCharged:
             last = rows.group_by("broker_id").aggregate([("record_ms", "max")])
             ends = {"broker_id": last["broker_id"], "end_ms": last["record_ms_max"]}
             yield CHARGED.batch(len(last), ends)
-            taken = pc.equal(rows["event"], "unrecord").fill_null(False)
+            taken = pc.is_in(rows["event"], pa.array(["unrecord", "told"]))
             counts = pc.or_(rows["is_request"].fill_null(True), taken)
             is_bytes = pc.is_in(rows["quota_type"], pa.array(BYTES))
             rows = rows.filter(pc.and_(pc.and_(rows["is_charged"], is_bytes), counts))
@@ -114,6 +114,9 @@ class TakeCharged:
             columns["is_exact"] = rows["bytes_exact"].fill_null(True)
             columns["throttle_ms"] = pc.coalesce(rows["decided_throttle_time_ms"], said)
             columns["told_ms"] = said
+            # An answer tells what is left of a charge before, and has no amount of its own.
+            answers = pc.equal(rows["event"], "told").fill_null(False)
+            columns["amount"] = pc.if_else(answers, None, rows["amount"])
             yield CHARGED.batch(len(rows), columns)
 
 
@@ -203,7 +206,9 @@ class Foretell:
         """Return the DEMAND row of a group; None: nothing was charged."""
         refuse_again(whose, before)
         kept = list(deque(group, MOST_CHARGES))
-        charges = [seen.charge for seen in kept if seen.charge.amount >= 0]
+        answers = [(s.charge.t_ms, s.charge.connection) for s in kept if s.charge.amount is None]
+        kept = [seen for seen in kept if seen.charge.amount is not None]
+        charges = with_answers((s.charge for s in kept if s.charge.amount >= 0), answers)
         if not charges:
             return None
         plan, quota_type, user, client_id, broker = whose

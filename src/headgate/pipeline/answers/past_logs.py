@@ -239,4 +239,4 @@ class PastLogs:
                 window_ms=_WINDOW_MS, rule="sampled",
             )  # fmt: skip
             mine = told if charge is (decided or request) else 0
-            yield Event(origin, t_ms, amount, charge.bound, mine, told)
+            yield Event(origin, t_ms, amount, charge.bound, mine, told, 0)

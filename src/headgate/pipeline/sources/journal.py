@@ -107,7 +107,9 @@ def requests_of(events: Any, file: str, starts: dict[int, tuple[int, int]]) -> A
         f"{w}/{g}" for w, (g, _) in zip(events["worker_id"].to_pylist(), generations, strict=True)
     ]
     recorded["start_ms"] = [t for _, t in generations]
-    nameless = pc.and_(no_charge, pc.invert(is_bound))
+    # What only a broker throttles is told under no quota.
+    unnamed = pc.fill_null(pc.equal(events["quota_type"].cast(pa.string()), ""), False)
+    nameless = pc.or_(pc.and_(no_charge, pc.invert(is_bound)), unnamed)
     columns = {name: events[name] for name in _AS_THEY_ARE}
     columns |= {
         "record_ms": events["t_ms"],
@@ -116,9 +118,7 @@ def requests_of(events: Any, file: str, starts: dict[int, tuple[int, int]]) -> A
         "bytes_charged": pc.if_else(in_bytes, pc.round(signed), 0.0),
         "bytes_exact": pa.repeat(True, n),
         "handler_ms": pc.if_else(is_request, pc.fill_null(events["handler_ms"], 0.0), 0.0),
-        "throttle_time_ms": pc.fill_null(
-            pc.coalesce(events["told_throttle_time_ms"], events["throttle_time_ms"]), 0
-        ),
+        "throttle_time_ms": _told(events, kind),
         "amount": signed,
         "quota_type": pc.if_else(nameless, None, events["quota_type"].cast(pa.string())),
         "connection": _connections(events, kind),
@@ -147,6 +147,24 @@ def recorded_column(n: int, columns: Mapping[str, Any], none: Any) -> Any:
     batch = RECORDED.batch(n, columns)
     mask = as_array(none, pa.bool_())
     return pa.StructArray.from_arrays(batch.columns, fields=list(RECORDED.arrow), mask=mask)
+
+
+def _told(events: Any, kind: Any) -> Any:
+    """
+    Return the throttle time that each event's client was told, ms; null: another event says it.
+
+    A request is charged when it has passed, and told when it is answered. In older journals one
+    event says both, and what the broker told.
+    """
+    told = pc.coalesce(events["told_throttle_time_ms"], events["throttle_time_ms"])
+    later = pc.and_(
+        pc.is_in(kind, pa.array(["record", "norecord"])),
+        pc.and_(
+            pc.is_valid(events["told_throttle_time_ms"]),
+            pc.is_null(events["upstream_throttle_time_ms"]),
+        ),
+    )
+    return pc.if_else(later, None, pc.fill_null(told, 0))
 
 
 def _connections(events: Any, kind: Any) -> Any:
@@ -287,13 +305,15 @@ def counted_ms(requests: Any) -> Any:
     """
     Return the throttle time to count with each row, ms.
 
-    A request's mutations are decided one by one, and its client is told once (event ``told``).
+    A request's mutations are decided one by one, and its client is told once (event ``told``). So
+    is the client of any other request, unless its charge says what it was told.
     """
     one_by_one = pc.and_(
         pc.equal(requests["quota_type"], "controller_mutation_rate"),
         pc.is_in(requests["event"], pa.array(["record", "strict"])),
     )
-    return pc.if_else(one_by_one, 0, requests["decided_throttle_time_ms"])
+    later = pc.is_null(requests["throttle_time_ms"])
+    return pc.if_else(pc.or_(one_by_one, later), 0, requests["decided_throttle_time_ms"])
 
 
 def _sums(requests: Any) -> Any:
