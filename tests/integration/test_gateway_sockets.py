@@ -42,7 +42,7 @@ def test_a_client_that_goes_while_muted_is_noticed(start: Start) -> None:
     with connect(gateway) as client:
         client.sendall(produce(50_000))
         told = int.from_bytes(read_answer(client)[-4:], "big")
-        assert told == 40_000
+        assert 0 < told <= 40_000  # what is left when it is answered
         client.sendall(produce(60_000, 2))  # held while muted
         assert gateway.call(lambda: links(gateway)) == 1
     wait_for(lambda: gateway.call(lambda: links(gateway)) == 0, "the connection to be let go")
@@ -256,7 +256,7 @@ def test_without_its_store_a_gateway_serves_the_snapshot_until_the_store_answers
     with GatewayThread(lambda: Gateway(settings, None, reopen=reopen)) as gateway:
         with connect(gateway) as client:
             client.sendall(produce(50_000))
-            assert int.from_bytes(read_answer(client)[-4:], "big") == 40_000
+            assert 0 < int.from_bytes(read_answer(client)[-4:], "big") <= 40_000
         assert gateway.views()[0].meters.store_up is False
         assert "can't be opened" in str(gateway.call(gateway.gateway.not_ready))
         with contextlib.closing(open_store(url)) as store:
@@ -303,6 +303,7 @@ def test_a_real_runs_journal_replays_to_the_same_throttles(
     gateway.stop(0)
     replayed: Managers | None = None
     decisions: list[int] = []
+    answers: list[int] = []
     for row in read_events([tmp_path / "usage"]).to_pylist():
         now = int(row["t_ms"])
         if row["kind"] == "start":
@@ -317,8 +318,11 @@ def test_a_real_runs_journal_replays_to_the_same_throttles(
             manager = replayed.by_key[QuotaKey.parse(row["quota_type"])]
             decision = manager.record(row["principal"], row["client_id"], int(row["amount"]), now)
             assert decision.throttle_time_ms == row["throttle_time_ms"]
-            decisions.append(row["told_throttle_time_ms"])
-    assert sorted(decisions) == sorted(told)
+            decisions.append(row["throttle_time_ms"])
+        elif row["kind"] == "told":
+            answers.append(row["told_throttle_time_ms"])
+    assert len(answers) == sum(ms > 0 for ms in decisions)
+    assert sorted(answers + [0] * (len(told) - len(answers))) == sorted(told)
     assert max(told) > 0
 
 

@@ -248,8 +248,11 @@ class RequestReader:
         """An answer is on its way: go on if nothing else is due."""
         session.answer_sent = session.rules.counts_requests
         session.asked_ms = now_ms  # a broker begins with a request when the one before is answered
-        if session.waits:
-            self.go_on(session, now_ms)
+        if not session.waits:
+            return
+        if not session.unanswered and session.question is None:
+            session.waits &= ~ANSWER
+        self.go_on(session, now_ms)
 
     # --- bytes ------------------------------------------------------------------------------
 

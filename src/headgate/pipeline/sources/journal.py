@@ -72,6 +72,9 @@ def requests_of(events: Any, file: str, starts: dict[int, tuple[int, int]]) -> A
     # An event without an address says that the listener waited before it accepted a connection.
     waited = pc.and_(pc.equal(kind, "connection"), pc.equal(events["client_ip"], ""))
     wanted = pc.and_(pc.is_in(kind, pa.array(_CHARGES)), pc.invert(pc.fill_null(waited, False)))
+    # What only a broker throttles is told under no quota.
+    by_broker = pc.equal(events["quota_type"].cast(pa.string()), "")
+    wanted = pc.and_(wanted, pc.invert(pc.fill_null(by_broker, False)))
     events = events.filter(wanted)
     n = events.num_rows
     kind = events["kind"].cast(pa.string())
@@ -107,9 +110,7 @@ def requests_of(events: Any, file: str, starts: dict[int, tuple[int, int]]) -> A
         f"{w}/{g}" for w, (g, _) in zip(events["worker_id"].to_pylist(), generations, strict=True)
     ]
     recorded["start_ms"] = [t for _, t in generations]
-    # What only a broker throttles is told under no quota.
-    unnamed = pc.fill_null(pc.equal(events["quota_type"].cast(pa.string()), ""), False)
-    nameless = pc.or_(pc.and_(no_charge, pc.invert(is_bound)), unnamed)
+    nameless = pc.and_(no_charge, pc.invert(is_bound))
     columns = {name: events[name] for name in _AS_THEY_ARE}
     columns |= {
         "record_ms": events["t_ms"],
