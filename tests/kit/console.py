@@ -357,6 +357,7 @@ class Console:
     def close(self) -> None:
         """Let go of the files."""
         self.home.close()
+        self.store.close()
         self.database.close()
 
 
