@@ -15,6 +15,7 @@ from headgate.cli.main import main
 from headgate.errors import BadArgument
 from headgate.pipeline import schema
 from headgate.pipeline.bundled import BUNDLED_BROKER_ID, bundled_log, bundled_quotas
+from headgate.pipeline.sources.files import paths
 from kit.journals import traffic, write_journal
 from pipeline_rows import S, asked, frame, ordered, rows_of
 
@@ -167,7 +168,7 @@ def test_the_command_writes_what_the_library_gives(
         written = pyarrow.dataset.dataset(tmp_path / name, format="parquet").to_table()
         wanted = hp.usage(bundled, QUOTAS, by=by).toArrow()
         assert sorted(map(repr, written.to_pylist())) == sorted(map(repr, wanted.to_pylist()))
-    figures = pyarrow.dataset.dataset(tmp_path / "summary").to_table().to_pylist()
+    figures = pyarrow.dataset.dataset(paths(tmp_path, "summary")).to_table().to_pylist()
     told = {row["name"]: row["value"] for row in figures}
     assert told["framing_bytes"] == 352_652
     assert told["unknown_topic_bytes"] == 0

@@ -12,6 +12,8 @@ import headgate.pipeline as hp
 from headgate.cli.main import main
 from headgate.errors import ConfigError
 from headgate.pipeline import schema
+from headgate.pipeline.sources.files import paths
+from headgate.pipeline.tables.by_day import with_day
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.quota.table import QuotaTable
@@ -71,7 +73,7 @@ def test_a_table_is_divided_by_day_and_days_or_rows_are_replaced(
     ("arguments", "words"),
     [
         ({"mode": "upsert"}, "choose overwrite, append, merge"),
-        ({"format": "orc"}, "choose parquet, delta"),
+        ({"format": "orc"}, "choose parquet, delta, iceberg"),
         ({"format": "iceberg"}, "no release of Iceberg runs on Spark 4.2"),
         ({"mode": "merge", "by_day": False}, "it replaces days"),
         ({"mode": "merge", "key": ["nobody"]}, "no column nobody"),
@@ -100,7 +102,7 @@ def test_requests_writes_the_plain_table_and_jobs_say_what_they_do(
     printed = capsys.readouterr().out
     assert "Requests by API" in printed
     assert "1 line couldn't be read" in printed
-    table = spark.read.parquet(str(out / "requests"))
+    table = spark.read.parquet(*paths(out, "requests"))
     assert table.columns == list(schema.REQUESTS.timed.names)
     names = ("seq", "record_ms", "record_at", "principal", "amount")
     assert rows_of(table, *names) == rows_of(hp.requests(spark, log, broker_id=1), *names)
@@ -135,7 +137,8 @@ def test_commands_divide_by_day_append_and_merge(
         return main(["usage", "--requests", str(log), "--out", str(out), *flags])
 
     def requests(table: str = "usage") -> dict[str, int]:
-        rows = spark.read.parquet(str(out / table)).groupBy("day").sum("requests").collect()
+        rows = with_day(spark.read.parquet(*paths(out, table)))
+        rows = rows.groupBy("day").sum("requests").collect()
         return {str(r["day"]): r[1] for r in rows}
 
     by_day = ("--partition-by", "day")
@@ -158,4 +161,4 @@ def test_commands_divide_by_day_append_and_merge(
     assert "usage_day is divided by day; write it once with --mode overwrite" in said
     assert requests() == {today: first[today], "2031-01-02": whole}
     assert run(logs[0]) == 0
-    assert not list(out.glob("usage*/day=*"))
+    assert not [path for path in paths(out, "usage") if "/day=" in path]

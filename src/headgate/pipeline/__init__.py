@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     )
     from headgate.pipeline.library.reading import activity, bad_lines, by_second, requests
     from headgate.pipeline.library.request_log import HeadgateJournal, KafkaRequestLog
-    from headgate.pipeline.library.writing import write
+    from headgate.pipeline.library.writing import paths, write
 
 __all__ = [
     "HeadgateJournal",
@@ -60,6 +60,7 @@ __all__ = [
     "demand",
     "effective",
     "focus",
+    "paths",
     "recommend",
     "replay",
     "requests",
@@ -75,6 +76,7 @@ _MODULES: Final = {
     "activity": "reading",
     "bad_lines": "reading",
     "by_second": "reading",
+    "paths": "writing",
     "requests": "reading",
     "write": "writing",
 }

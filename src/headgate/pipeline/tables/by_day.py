@@ -42,23 +42,19 @@ def with_day(frame: DataFrame) -> DataFrame:
     return frame.withColumn(DAY, day)
 
 
-def save(rows: DataFrame, table: str, format: str, mode: str, by_day: bool) -> None:
+def save(rows: DataFrame, table: str, mode: str, by_day: bool) -> None:
     """
-    Write rows to a table.
+    Write rows to a table of Parquet files.
 
     Args:
         rows: with column ``day`` if the table is divided by it.
         table: its path.
-        format: parquet or delta.
         mode: ``append`` to it, or make it; ``overwrite`` it; or ``merge``: replace the days that
             rows have.
         by_day: whether it is divided by day.
     """
-    files = rows.write.format(format).mode("append" if mode == "append" else "overwrite")
-    if mode == "merge":
-        files = files.option("partitionOverwriteMode", "dynamic")
-    elif mode == "overwrite" and format == "delta":  # an older Headgate's table has fewer columns
-        files = files.option("overwriteSchema", "true")
-    elif mode == "overwrite":
-        files = files.option("partitionOverwriteMode", "static")
-    (files.partitionBy(DAY) if by_day else files).save(table)
+    files = rows.write.mode("append" if mode == "append" else "overwrite")
+    if mode != "append":
+        which = "dynamic" if mode == "merge" else "static"
+        files = files.option("partitionOverwriteMode", which)
+    (files.partitionBy(DAY) if by_day else files).parquet(table)
