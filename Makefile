@@ -25,7 +25,7 @@ setup:  ## environment in .venv, Kafka jars, all that later commands need; quick
 demo: setup  ## quotas set, enforced and accounted on a real Kafka, in about two minutes
 	@$(VENV)/headgate demo $(DEMO_ARGS)
 
-test: setup  ## all tests but the slow ones; GROUP=fast|kafka4|kafka3|spark|browser|alone for one
+test: setup  ## all tests without a server, some of each kind with one; GROUP=rest for the others, GROUP=spark|… for one group
 	@$(VENV)/python scripts/run_tests.py $(GROUP)
 
 test-all: setup  ## all tests with full counts; writes date and result to bench/test-all.md

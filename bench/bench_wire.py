@@ -16,9 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headgate.gateway.loop.memory import Memory
+from headgate.gateway.background import GarbageBounds
 from headgate.gateway.session.rewrite import rewriting
-from headgate.gateway.usage.usage_journal import UsageJournal
+from headgate.gateway.usage_journal import UsageJournal
 from headgate.quota.key import PRODUCER
 from headgate.steps import finish
 from headgate.throttle.registry import Throttle
@@ -107,7 +107,7 @@ def journal_costs() -> tuple[float, float, float]:
 
 
 def main() -> None:
-    Memory().settle()  # as headgate serve does
+    GarbageBounds().settle()  # as headgate serve does
     request = produce_request(4, 16_384)
     body = parse_request_header(request)[4]
     answer = build_response(0, 9, 1, b"\x02\x02t\x02" + bytes(30) + b"\x01\x00\x00\x00" + bytes(5))

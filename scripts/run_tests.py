@@ -1,11 +1,12 @@
 """
 Run the tests in groups that suit two cores, and end with one closing line: `make test`.
 
-Markers assign every test to exactly one group. Two groups run side by side, because tests with
-servers wait half of the time; with --all, three where there are four cores. Each group has
-servers, ports and files of its own. Tests that need the machine to themselves are marked ``alone``
-and run last. A skipped test is a failure here, and so is a run without a test. README.md beside
-this file says what runs where.
+Markers assign every test to exactly one group. Without a name the groups ``fast`` and ``short``
+run: all tests without a server, and some of each kind with one. ``rest`` runs what they leave out.
+Two groups run side by side, because tests with servers wait half of the time; with --all, three
+where there are four cores. Each group has servers, ports and files of its own. Tests that need the
+machine to themselves are marked ``alone`` and run last. A skipped test is a failure here, and so
+is a run without a test. README.md beside this file says what runs where.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ import prometheus
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / ".cache" / "test"
-SERVERS = ("alone", "browser", "kafka3", "kafka4", "spark")
-GROUPS = ("kafka4", "fast", "spark", "kafka3", "browser", "alone")  # in the order of their start
+KINDS = ("alone", "browser", "kafka3", "kafka4", "spark", "simulated")
+# In the order of their start: the longest first, so that no core is left without work at the end.
+GROUPS = ("spark", "kafka4", "short", "fast", "kafka3", "browser", "simulated", "alone")
+EVERYDAY = ("short", "fast")  # what `make test` runs; the others are its `rest`
 LANES = 2
 LANES_OF_ALL = 3
 # What `make test-all` runs besides, when a lane is free: what people install, and what CI does.
@@ -44,13 +47,14 @@ PROGRAMS = {
     "site": ("scripts/doc_site.py",),
     "notebook": ("scripts/notebook.py",),
 }
-# Where tests with servers are (tests/conftest.py checks that); pytest needn't read other folders.
+# Where tests of a kind are (tests/conftest.py checks that); pytest needn't read other folders.
 PLACES = {
     "alone": "tests/integration",
     "kafka4": "tests/integration",
     "kafka3": "tests/integration",
     "spark": "tests/integration",
     "browser": "tests/browser",
+    "simulated": "tests/simulation",
 }
 # Failures are printed again at the end, because people often have only the end of the output.
 LINES_OF_A_FAILURE = 25
@@ -115,10 +119,12 @@ def expression(group: str, *, slow: bool, mounted: bool = True) -> str:
         mounted: whether tests belong to it that need a root folder which is a mount point.
     """
     if group == "fast":
-        marks = f"not ({' or '.join(SERVERS)})"
+        marks = f"not ({' or '.join(KINDS)})"
+    elif group == "short":
+        marks = f"short and ({' or '.join(KINDS)})"
     else:
-        earlier = SERVERS[: SERVERS.index(group)]
-        marks = " and ".join([group, *(f"not {mark}" for mark in earlier)])
+        earlier = KINDS[: KINDS.index(group)]
+        marks = " and ".join([group, "not short", *(f"not {mark}" for mark in earlier)])
     marks = marks if mounted else f"{marks} and not mount"
     return marks if slow else f"{marks} and not slow"
 
@@ -160,7 +166,8 @@ def run(group: str, *, slow: bool, order: list[str], more: list[str]) -> Result:
     marks = expression(group, slow=slow, mounted=root_is_mounted())
     command = [sys.executable, "-m", "pytest", "-m", marks]
     command += [f"--junitxml={report}", "--durations=5", "-p", "no:cacheprovider"]
-    command += [PLACES.get(group, "tests"), *order, *more]
+    folders = {PLACES[group]} if group in PLACES else set(PLACES.values())
+    command += [*(("tests",) if group == "fast" else sorted(folders)), *order, *more]
     if group in SPREAD:
         processes, dealt = SPREAD[group]
         command += ["-n", processes, "--dist", dealt]
@@ -283,16 +290,20 @@ def record(results: list[Result], seed: int, commit: str) -> None:
 def main() -> int:
     """Run the groups that were named, or all; 1 if one failed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("groups", nargs="*", choices=[[], *GROUPS, *PROGRAMS], metavar="GROUP")
+    choices = [[], *GROUPS, "rest", *PROGRAMS]
+    parser.add_argument("groups", nargs="*", choices=choices, metavar="GROUP")
     parser.add_argument("--all", action="store_true", help="slow tests too, and keep the result")
     parser.add_argument("--seed", type=int, help="random order; with --all one is drawn")
     options, more = parser.parse_known_args()
     REPORTS.mkdir(parents=True, exist_ok=True)
-    groups = [group for group in GROUPS if not options.groups or group in options.groups]
-    if "browser" in groups and chromium.main() == 0:
+    named = set(options.groups) or set(GROUPS if options.all else EVERYDAY)
+    if "rest" in named:
+        named |= set(GROUPS) - set(EVERYDAY)
+    groups = [group for group in GROUPS if group in named]
+    if {"browser", "short"} & set(groups) and chromium.main() == 0:
         # If there is none, main() has said so: the browser's tests fail, the other groups run.
         os.environ["HEADGATE_CHROMIUM"] = chromium.find() or ""
-    if {"fast", "kafka4"} & set(groups):
+    if {"fast", "kafka4", "short"} & set(groups):
         prometheus.main()  # likewise
     seed = options.seed
     if seed is None and options.all:

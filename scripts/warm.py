@@ -20,7 +20,7 @@ import headgate
 from headgate.embedded import class_data as kafka_classes
 from headgate.embedded.jars import VERSIONS
 from headgate.embedded.java import options_to_write_classes
-from headgate.pipeline import class_data
+from headgate.pipeline import session
 from headgate.pipeline.workers import log_reader
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def main() -> int:
     compileall.compile_dir(Path(headgate.__file__).parent, quiet=2)
     log_reader.preload()
     os.environ.update(spark_env())
-    path = class_data.archive()
+    path = session.class_archive()
     if path is not None and not path.is_file() and not _refused(path).is_file():
         _write_archive(path)
     for version in VERSIONS:

@@ -65,6 +65,7 @@ _PLACES = {
     "kafka3": "integration",
     "spark": "integration",
     "browser": "browser",
+    "simulated": "simulation",
 }
 # Seconds after which a test is ended, what it waits for set up included: many times what it takes
 # on a loaded machine. The first mark counts; a test's own `timeout` mark goes before all of them.
@@ -116,13 +117,18 @@ def pytest_sessionfinish() -> None:
     gc.unfreeze()
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what `-m` doesn't name
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
-    Hold tests with servers to their folders, and every test to a limit of time.
+    Mark the simulator's tests; hold tests of a kind to their folders, and all to a limit of time.
 
-    scripts/run_tests.py looks for tests with servers only in these folders.
+    scripts/run_tests.py looks for tests of a kind only in these folders.
     """
     for item in items:
+        if item.path.is_relative_to(Path(__file__).parent / "simulation"):
+            item.add_marker("simulated")
+        if item.get_closest_marker("short") and not any(map(item.get_closest_marker, _PLACES)):
+            raise pytest.UsageError(f"{item.nodeid} is marked short, but make test runs it anyway")
         if not item.get_closest_marker("timeout"):
             marks = (limit for mark, limit in _LIMITS_S.items() if item.get_closest_marker(mark))
             item.add_marker(pytest.mark.timeout(next(marks, _LIMIT_S)))

@@ -1,7 +1,7 @@
 """
 Clients of a simulated world that take thread time and change topics.
 
-The gateway's own code charges topic changes (``own_answers.mutations``), on the world's clock: it
+The gateway's own code charges topic changes (``answered_here.mutations``), on the world's clock: it
 may take a while, and clients may hang up meanwhile.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar
 
-from headgate.gateway.own_answers import mutations
+from headgate.gateway.answered_here import mutations
 from headgate.gateway.session import commands
 from headgate.steps import Work
 from headgate.wire.apis import CREATE_TOPICS
@@ -151,7 +151,7 @@ class Admin(Client):
             session=self.session, listener=None, answer=self._answer_itself, forward=self._forward
         )
         answers: Any = self._played
-        drive(self.world, mutations.charge(answers, self.world.rules, link, ask))
+        drive(self.world, mutations.charge(answers, answers.topics, self.world.rules, link, ask))
 
     def _answer_itself(self, ask: commands.Ask, answer: bytes) -> None:
         self.session.answer(ask, answer, self.world.now_ms)

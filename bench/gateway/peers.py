@@ -195,7 +195,7 @@ async def run_gateway(
 ) -> None:
     from headgate.config import Settings
     from headgate.gateway import Gateway
-    from headgate.gateway.loop.memory import Memory
+    from headgate.gateway.background import GarbageBounds
     from headgate.quota.entity import DEFAULT, QuotaEntity
     from headgate.quota.key import CONSUMER, PRODUCER
     from headgate.quota.table import QuotaTable
@@ -221,7 +221,7 @@ async def run_gateway(
             table = QuotaTable.of({whose: {PRODUCER: quota, CONSUMER: quota}})
         gateway = Gateway(settings, table=table)
         await gateway.start()
-        Memory().settle()
+        GarbageBounds().settle()
         await asyncio.Event().wait()
 
 

@@ -40,7 +40,7 @@ def serve(port: int, http: int, target: int, ids: int, pipe: Any) -> None:
 
     from headgate.config import HostPort, Settings
     from headgate.gateway import Gateway, GatewayThread
-    from headgate.gateway.loop.memory import Memory
+    from headgate.gateway.background import GarbageBounds
     from headgate.quota.alteration import Op, QuotaAlteration
     from headgate.quota.entity import DEFAULT, QuotaEntity
     from headgate.quota.key import PRODUCER
@@ -64,7 +64,7 @@ def serve(port: int, http: int, target: int, ids: int, pipe: Any) -> None:
     ).start()
     gateway = thread.gateway
 
-    thread.call(Memory().settle)
+    thread.call(GarbageBounds().settle)
     looks = [0, 0.0]  # when the collector began, how long it worked at most
 
     def look(phase: str, info: dict[str, int]) -> None:
@@ -86,7 +86,7 @@ def serve(port: int, http: int, target: int, ids: int, pipe: Any) -> None:
                 for n in range(CHANGED)
             )
             thread.call(lambda t=table, d=delta: gateway.quotas.changed(t, d))
-        pipe.send((gateway.work.watcher.longest_ms, gateway.work.watcher.slow, looks[1]))
+        pipe.send((gateway.work.stall_meter.longest_ms, gateway.work.stall_meter.slow, looks[1]))
     thread.stop(0)
 
 

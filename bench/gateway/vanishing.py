@@ -119,8 +119,7 @@ def count_alive(what: type, name: str, alive: Counter[str]) -> None:
 def counting(words: list[str]) -> int:
     """Run ``headgate`` with these words, and tell what is alive in files beside its settings."""
     from headgate.cli.main import main as headgate
-    from headgate.gateway.connection.link import Link
-    from headgate.gateway.connection.timers import Timers
+    from headgate.gateway.connection.link import Link, Timers
     from headgate.gateway.session.state import SessionState
 
     alive: Counter[str] = Counter(links=0, sessions=0, timers=0)

@@ -69,9 +69,9 @@ def headgate(folder: str, plans: int, apart: bool, stages: bool) -> dict[str, fl
     os.environ.update(spark_env())
     from pyspark.sql import functions as F
 
+    from headgate.pipeline.answers.replay import pack_logs, replay_packed
     from headgate.pipeline.answers.what_if import options_of
     from headgate.pipeline.quotas import Quotas
-    from headgate.pipeline.replaying.replay import pack_logs, replay_packed
     from headgate.pipeline.session import open_session
     from headgate.pipeline.sources.files import find_files
     from headgate.pipeline.sources.pieces import pieces_of

@@ -27,7 +27,7 @@ PATIENCE_MS = 180_000
 expect.set_options(timeout=PATIENCE_MS)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer: while playwright runs, no asyncio test can
 def browser() -> Iterator[Browser]:
     places = (
         os.environ.get("HEADGATE_CHROMIUM"),

@@ -53,6 +53,7 @@ VALUE = "Value: 10MB/s, 512KiB/s, 50%, 20/s, or a plain number"
 REASON = "Reason, for the history"
 
 
+@pytest.mark.short
 def test_a_quota_is_changed_and_taken_back_by_keyboard(browser: Browser, console: Console) -> None:
     with served(console.parts) as url, looking(browser, "operator") as page:
         page.goto(f"{url}/change")

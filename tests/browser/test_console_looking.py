@@ -56,6 +56,7 @@ def throttle(console: Console, user: str, rate: float) -> None:
     )
 
 
+@pytest.mark.short
 def test_now_changes_without_a_reload_and_keeps_the_focus(
     browser: Browser, console: Console
 ) -> None:
@@ -144,6 +145,7 @@ def test_without_script_it_is_a_plain_page(browser: Browser, console: Console) -
         expect(page.locator("table.uses tbody tr")).to_have_count(3)
 
 
+@pytest.mark.short
 def test_by_keyboard_from_who_is_throttled_to_why(browser: Browser, console: Console) -> None:
     with served(console.parts) as url, looking(browser, "operator") as page:
         page.goto(url)

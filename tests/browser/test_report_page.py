@@ -37,6 +37,7 @@ def drawn(page: Page) -> int:
     return page.locator("main .plot[data-drawn]").count()
 
 
+@pytest.mark.short
 def test_charts_are_drawn_when_they_come_into_view(page: Page, report: str) -> None:
     page.goto(report)
     page.locator("[data-chart=overview]").scroll_into_view_if_needed()

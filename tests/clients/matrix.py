@@ -49,7 +49,7 @@ class Row:
         name: in the docs.
         tests: that it is put through.
         brokers: before which.
-        slow: those of the tests that ``make test-all`` runs and ``make test`` doesn't.
+        slow: those of the tests that ``make test-all`` runs and ``.ci/run`` doesn't.
     """
 
     id: str
@@ -119,7 +119,7 @@ def page() -> str:
         "",
         "Apache Kafka clients from 2.1 to 4.x work through the gateway unchanged. What is shown of",
         "that, before real brokers: 4.3.1 (KRaft, two of them) and 3.9.2 (ZooKeeper). A version in",
-        "plain is tried by every `make test`, one with a star by `make test-all`.",
+        "plain is tried by every `.ci/run`, one with a star by `make test-all`.",
         "",
         f"| client | {' | '.join(OPERATIONS)} |",
         f"|---|{'---|' * len(OPERATIONS)}",

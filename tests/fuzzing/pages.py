@@ -27,7 +27,7 @@ from headgate.console.access.proxy import Proxies
 from headgate.console.access.roles import RoleRow, Roles
 from headgate.console.access.viewer import Role
 from headgate.console.pages import PAGES
-from headgate.gateway import http as gateway_http
+from headgate.gateway import health_and_metrics as gateway_http
 from headgate.quota.file import dump_quotas
 from headgate.quota.table import QuotaTable
 from kit.console import ORIGIN, Console, asking

@@ -18,9 +18,14 @@ from typing import Any
 from fuzzing.quotas import ROOT, folder
 from fuzzing.target import Target, outcome
 from headgate.config import Settings
-from headgate.gateway.fleet.instance import Instance
-from headgate.gateway.kept.guard import StoreGuard, acceptance_path
-from headgate.gateway.kept.snapshot import Snapshot, load_snapshot, save_snapshot
+from headgate.gateway.fleet.worker_name import WorkerName
+from headgate.gateway.store_link.guard import (
+    Snapshot,
+    StoreGuard,
+    acceptance_path,
+    load_snapshot,
+    save_snapshot,
+)
 from headgate.live.picture import decode as decode_picture
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
@@ -209,7 +214,7 @@ def kept_files(data: bytes) -> None:
         names = folder() / "names"
         names.mkdir(exist_ok=True)
         (names / "0.json").write_bytes(rest)
-        instance = Instance(names, "w", "boot")
+        instance = WorkerName(names, "w", "boot")
         assert instance.owner
         instance.close()
     else:

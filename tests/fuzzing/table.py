@@ -42,7 +42,9 @@ TABLE = {
     "zookeeper nodes": Row("stores", ("headgate.store.zookeeper",)),
     "topic records": Row("stores", ("headgate.store.kafka.state",)),
     "splits": Row("stores", ("headgate.usage.splits",)),
-    "kept files": Row("stores", ("headgate.gateway.kept", "headgate.gateway.fleet.instance")),
+    "kept files": Row(
+        "stores", ("headgate.gateway.store_link", "headgate.gateway.fleet.worker_name")
+    ),
     "sqlite files": Row("stores", ("headgate.store.sqlite",)),
     "log lines": Row("logs", ("headgate.pipeline.logs.line", "headgate.pipeline.logs.json",
                               "headgate.pipeline.logs.charged", "headgate.pipeline.logs.time")),
@@ -54,7 +56,7 @@ TABLE = {
     "command lines": Row("commands", ("headgate.cli",)),
     "commands": Row("commands", ("headgate.cli", "headgate.admin")),
     "console pages": Row("pages", ("headgate.console",)),
-    "gateway http": Row("pages", ("headgate.gateway.http",)),
+    "gateway http": Row("pages", ("headgate.gateway.health_and_metrics",)),
 }  # fmt: skip
 
 

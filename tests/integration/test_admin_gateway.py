@@ -40,7 +40,7 @@ main_history = load("history")
 main_plan = load("plan")
 
 __all__ = ["make_gateway"]
-pytestmark = pytest.mark.kafka4
+pytestmark = [pytest.mark.kafka4, pytest.mark.short]
 CAPTURE = Path(__file__).parents[1] / "data/captures/kafka-configs-4.3.1.json"
 
 

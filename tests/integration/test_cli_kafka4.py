@@ -105,6 +105,7 @@ def put(client: AdminClient, entity: QuotaEntity, **values: float) -> None:
 # --- kafka-configs
 
 
+@pytest.mark.short
 def test_every_captured_command_is_answered_as_kafkas_own_tool_did(
     kafka4: EmbeddedKafka, empty: AdminClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -202,6 +203,7 @@ def test_sasl_and_command_config(
 # --- the admin client
 
 
+@pytest.mark.short
 def test_all_kinds_of_filters_and_effective(empty: AdminClient) -> None:
     pair = QuotaEntity.of(user="filter-a", client_id=DEFAULT)
     user, default = QuotaEntity.of(user="filter-a"), QuotaEntity.of(user=DEFAULT)
@@ -243,6 +245,7 @@ async def test_the_async_twin(kafka4: EmbeddedKafka) -> None:
         assert await strict.entities() == {}
 
 
+@pytest.mark.short
 def test_kafkas_own_tool_sees_what_the_client_set(
     kafka4: EmbeddedKafka, empty: AdminClient
 ) -> None:

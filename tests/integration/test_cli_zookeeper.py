@@ -27,7 +27,7 @@ from headgate.store import open_store
 
 main_doctor = load("doctor")
 
-pytestmark = pytest.mark.kafka3
+pytestmark = [pytest.mark.kafka3, pytest.mark.short]
 
 WARNING = [
     "Warning: --zookeeper is deprecated and will be removed in a future version of Kafka.",

@@ -201,9 +201,9 @@ async def _shut(upstream: Upstream) -> None:
 def test_who_hangs_up_while_the_broker_reads_nothing_is_let_go(
     start: Start, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headgate.gateway.connection import hangup
+    from headgate.gateway.connection import link
 
-    monkeypatch.setattr(hangup, "FULL_SWEEPS", 1)
+    monkeypatch.setattr(link, "FULL_SWEEPS", 1)
     gateway = start()
     hangs = threading.Event()
     try:

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from headgate.gateway import GatewayThread
-from headgate.gateway import http as http_listener
-from headgate.gateway.http import MOST_CONNECTIONS
+from headgate.gateway import health_and_metrics as http_listener
+from headgate.gateway.health_and_metrics import MOST_CONNECTIONS
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONNECTION, PRODUCER
 

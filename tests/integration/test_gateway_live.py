@@ -21,7 +21,7 @@ from headgate.clock import now_ms
 from headgate.config.listeners import HostPort
 from headgate.errors import InvalidQuota, KafkaError, StoreError
 from headgate.gateway import GatewayThread
-from headgate.gateway.own_answers import live as own_live
+from headgate.gateway.answered_here import live as own_live
 from headgate.live.past import Past
 from headgate.live.picture import EffectiveQuotaOf, Picture, decode
 from headgate.live.why import why

@@ -331,6 +331,7 @@ def sessions_held(kafka: EmbeddedKafka, name: str) -> int:
     return held
 
 
+@pytest.mark.short
 def test_a_throttled_consumers_fetch_sessions_stay_flat_at_the_broker(
     make_gateway: Callable[..., GatewayThread],
     kafka: EmbeddedKafka,
@@ -357,6 +358,7 @@ def test_a_throttled_consumers_fetch_sessions_stay_flat_at_the_broker(
         assert sessions_held(kafka, name) <= 2  # one for each that fetches, as without quotas
 
 
+@pytest.mark.short
 def test_a_throttled_share_group_gets_each_record_at_its_first_delivery(
     make_gateway: Callable[..., GatewayThread],
     kafka: EmbeddedKafka,

@@ -440,7 +440,7 @@ def test_the_store_may_go_away_and_the_last_quotas_stay(
     client = unique("lasting")
     set_quota(gateway, QuotaEntity.of(client_id=client), {PRODUCER: 50_000.0})
     wait_for((tmp_path / "snapshot.json").exists, "the snapshot")
-    from headgate.gateway.kept.snapshot import load_snapshot
+    from headgate.gateway.store_link.guard import load_snapshot
 
     def kept() -> bool:
         snapshot = load_snapshot(gateway.gateway.settings)

@@ -33,6 +33,7 @@ __all__ = ["make_gateway"]
 pytestmark = pytest.mark.kafka4
 
 
+@pytest.mark.short
 def test_records_pass_whole_and_in_order_through_two_brokers(
     make_gateway: Callable[..., GatewayThread], unique: Callable[[str], str]
 ) -> None:
@@ -60,6 +61,7 @@ def test_no_client_learns_a_brokers_own_address(
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@pytest.mark.short
 def test_a_quota_of_a_sasl_user_is_enforced_and_told(
     make_gateway: Callable[..., GatewayThread],
     unique: Callable[[str], str],
@@ -89,6 +91,7 @@ def test_a_quota_of_a_sasl_user_is_enforced_and_told(
     assert send(bootstrap, name, 600, 1_000, **others) == []
 
 
+@pytest.mark.short
 def test_kafka_configs_through_the_gateway_sets_what_it_enforces(
     make_gateway: Callable[..., GatewayThread], unique: Callable[[str], str]
 ) -> None:
@@ -135,6 +138,7 @@ def test_a_stranger_may_not_alter_quotas_and_leaves_an_audit_line(
     ) in events
 
 
+@pytest.mark.short
 def test_a_consumer_over_quota_loses_nothing(
     make_gateway: Callable[..., GatewayThread], unique: Callable[[str], str]
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from headgate.clock import now_ms
 from headgate.config import Settings
-from headgate.gateway import Gateway, GatewayError, GatewayThread, following
+from headgate.gateway import Gateway, GatewayError, GatewayThread, periodic_work
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, QuotaKey
 from headgate.store import open_store
@@ -105,7 +105,7 @@ def test_idle_connections_are_closed(start: Start) -> None:
 def test_setting_the_clock_closes_nobody_and_keeps_nobody(
     start: Start, monkeypatch: pytest.MonkeyPatch, set_by_ms: int
 ) -> None:
-    monkeypatch.setattr(following, "_SWEEP_S", 3_600)  # the looks are the test's own
+    monkeypatch.setattr(periodic_work, "_SWEEP_S", 3_600)  # the looks are the test's own
     gateway = start(connections__max__idle__ms="600000")
 
     def look(passed_ms: int, skew_ms: int) -> list[str]:
@@ -227,7 +227,7 @@ def test_without_its_store_a_gateway_serves_the_snapshot_until_the_store_answers
     tmp_path: Path, upstream: Upstream
 ) -> None:
     from headgate.errors import StoreError
-    from headgate.gateway.kept.snapshot import Snapshot, save_snapshot
+    from headgate.gateway.store_link.guard import Snapshot, save_snapshot
     from headgate.quota.alteration import Op, QuotaAlteration
 
     settings = Settings.from_properties(

@@ -17,7 +17,7 @@ from headgate.cli.serve.serve import open_own_store
 from headgate.config import Settings
 from headgate.errors import ApiError, KafkaError, StoreError
 from headgate.gateway import Gateway, GatewayThread
-from headgate.gateway.kept.snapshot import load_snapshot
+from headgate.gateway.store_link.guard import load_snapshot
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
@@ -130,7 +130,7 @@ def refusal(gateway: GatewayThread) -> str:
 
 def refused(gateway: GatewayThread) -> ApiError:
     """Alter through the gateway and return the error."""
-    work = gateway.gateway.answers.alter(
+    work = gateway.gateway.answers.support.alter(
         [QuotaAlteration(BOB, (Op(PRODUCER, 5.0),))], validate_only=False, who="ops", tool="test"
     )
     loop = gateway._loop

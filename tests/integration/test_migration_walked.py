@@ -105,7 +105,7 @@ def test_a_migration_loses_no_quota(
             cluster.start_controller()
             cluster.let_the_broker_migrate()
             assert cluster.registered()["kraftControllerEpoch"] >= 0
-            wait_for(lambda: gateway.call(gateway.gateway.shown.note), "a note")
+            wait_for(lambda: gateway.call(gateway.gateway.health.note), "a note")
             until_ready(gateway)
             assert "--bootstrap-server" in refusal(gateway)
             capsys.readouterr()
@@ -139,7 +139,7 @@ def test_a_migration_loses_no_quota(
         until_ready(gateway)
         assert in_force(gateway) == {PRODUCER: 2_500.0, PRODUCER_IDS: 60.0}
         assert limits(gateway) == {"": {"max.connections": "200"}}
-        assert gateway.call(gateway.gateway.shown.note) is None
+        assert gateway.call(gateway.gateway.health.note) is None
     cluster.finish()
     with contextlib.closing(open_store(new)) as store:
         assert [r.error for r in store.alter([set_key(ALICE, PRODUCER, 4_000.0)])] == [None]

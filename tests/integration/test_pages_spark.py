@@ -131,7 +131,7 @@ def test_figures_that_look_odd(spark: SparkSession, folder: Path) -> None:
     def rows(block: str, table: str) -> list[Row]:
         """Run a command of the page; return a table that it wrote."""
         assert main(shlex.split(page.block(block))[1:]) == 0
-        found: list[Row] = spark.read.parquet(*hp.paths(folder / "tables", table)).collect()
+        found: list[Row] = hp.read_table(spark, folder / "tables", table).collect()
         return found
 
     assert {row["plan"] for row in rows("headgate what-if", "what_if")} == {"logged", "quotas"}

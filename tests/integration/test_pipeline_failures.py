@@ -62,7 +62,7 @@ def test_a_worker_that_cant_read_a_file_fails_the_run_and_the_tables_stay(
     assert line.startswith(f"headgate usage: {tmp_path}/elsewhere/b.log can't be read: ")
     assert line.endswith("; no table was changed")
     assert counts(out) == before
-    assert len(list(out.glob("run=*"))) == 1
+    assert len(list(out.glob("run-*"))) == 1
 
 
 def test_a_log_without_a_request_is_an_error_unless_told_otherwise(
@@ -111,7 +111,7 @@ def test_tables_of_a_uri_are_replaced_together_as_well(spark: SparkSession, tmp_
         assert len(set(counts(out))) == 1
         (out / "notes.txt").write_text("mine")
     assert (out / "notes.txt").exists()
-    assert sorted(len(list(run.glob("usage*"))) for run in out.glob("run=*")) == [3, 3]
+    assert sorted(len(list(run.glob("usage*"))) for run in out.glob("run-*")) == [3, 3]
 
 
 @pytest.mark.slow
@@ -147,4 +147,4 @@ def test_a_killed_run_leaves_one_runs_tables(tmp_path: Path) -> None:
         assert counts(out) in (one, [2 * n for n in one])
     subprocess.run(argv, env=env, check=True, capture_output=True)
     assert counts(out) == [2 * n for n in one]
-    assert len(list(out.glob("run=*"))) == 2  # the last, and the one before for its readers
+    assert len(list(out.glob("run-*"))) == 2  # the last, and the one before for its readers

@@ -108,7 +108,7 @@ class Followed:
 
     def versions(self) -> int:
         """Return the time of the newest tables begun to be made, whole or not."""
-        made = self.out.glob(f"run=*/{self._made}")
+        made = self.out.glob(f"run-*/{self._made}")
         return max((p.stat().st_ctime_ns for p in made), default=0)
 
     @contextmanager

@@ -94,7 +94,7 @@ def test_tables_of_an_earlier_version_are_read_and_not_written_beside(
     log.write_bytes(gzip.decompress((DATA / "precise.log.gz").read_bytes()))
     argv = ["usage", "--requests", str(log), "--out"]
     assert main([*argv, str(out)]) == 0
-    [run] = out.glob("run=*")
+    [run] = out.glob("run-*")
     run.rename(old)  # as an earlier version left its tables
     page = tmp_path / "page.html"
     assert main(["report", "--tables", str(old), "--out", str(page)]) == 0
@@ -102,4 +102,4 @@ def test_tables_of_an_earlier_version_are_read_and_not_written_beside(
     assert main([*argv, str(old)]) == 1
     said = capfd.readouterr().err
     assert "bad_lines, summary, usage, usage_day, usage_hour lie there without a run" in said
-    assert not list(old.glob("run=*"))
+    assert not list(old.glob("run-*"))

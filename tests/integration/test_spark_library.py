@@ -111,7 +111,7 @@ def test_usage_and_replay_give_the_rows_that_workers_write(
     for name, ours in found.items():
         table: Table = schema.TABLES[name].timed
         assert same_schema(ours, table)
-        written = spark.read.parquet(*hp.paths(tmp_path, name)).select(*table.names)
+        written = hp.read_table(spark, tmp_path, name).select(*table.names)
         assert rounded(ours) == rounded(written) != []
 
 

@@ -57,7 +57,7 @@ def test_tables_in_object_storage_are_those_of_a_folder(
     for table in TABLES:
         assert rows(out, table) == rows(here, table), table
     assert len({Path(path).parent for path in paths(out, "usage")}) == 1
-    assert len({name.split("/")[1] for name in bucket.objects() if "/run=" in name}) == 2
+    assert len({name.split("/")[1] for name in bucket.objects() if "/run-" in name}) == 2
     for name, value in bucket.environment.items():
         monkeypatch.setenv(name, value)
     page = tmp_path / "report.html"

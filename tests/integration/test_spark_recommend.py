@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.pipeline import frames, schema
-from headgate.pipeline.answers import recommend
+from headgate.pipeline.answers import recommend, replay
 from headgate.pipeline.answers.advice import Advice
 from headgate.pipeline.emitted import ACTIVITY
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replaying import replay
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.file import QuotaEvent
 from headgate.quota.key import PRODUCER, QuotaType

@@ -44,6 +44,7 @@ def conf(spark: SparkSession, name: str, value: str) -> Iterator[None]:
         spark.conf.set(name, before or "")
 
 
+@pytest.mark.short
 def test_it_registers_itself_and_reads_what_the_function_reads(
     spark: SparkSession, folder: Path
 ) -> None:

@@ -115,11 +115,18 @@ def test_an_id_whose_name_nothing_tells_stays_an_id(spark: SparkSession) -> None
         )
 
 
-def test_a_written_table_and_rows_of_ones_own_give_the_same(
+def test_files_the_data_source_tables_and_rows_of_ones_own_give_the_same(
     spark: SparkSession, bundled: DataFrame, tmp_path: Path
 ) -> None:
     hp.write(bundled, tmp_path / "requests", by_day=False)
+    source = spark.read.format("kafka-request-log").option("brokerId", BUNDLED_BROKER_ID)
+    table = str(tmp_path / "by the command" / "requests")
+    given = ["--requests", str(bundled_log()), "--broker-id", str(BUNDLED_BROKER_ID)]
+    assert main(["requests", *given, "--by-topic", "--out", str(Path(table).parent)]) == 0
     again = {
+        "of the data source": source.option("topics", "true").load(str(bundled_log())),
+        "written by the command": hp.read_table(spark, Path(table).parent, "requests"),
+        "of the data source, of that table": source.load(table),
         "read by Spark": spark.read.parquet(str(tmp_path / "requests")),
         "read by workers": hp.requests(spark, str(tmp_path / "requests")),
         "made of rows": spark.createDataFrame(bundled.collect(), bundled.schema),
@@ -174,7 +181,10 @@ def test_the_command_writes_what_the_library_gives(
     assert told["unknown_topic_bytes"] == 0
 
 
-def test_a_growing_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("command", ["usage", "requests"])
+def test_a_growing_input_is_refused(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     given = ["--requests", str(bundled_log()), "--out", str(tmp_path)]
-    assert main(["usage", *given, "--by-topic", "--incremental"]) == 2
+    assert main([command, *given, "--by-topic", "--incremental"]) == 2
     assert "--by-topic reads whole logs" in capsys.readouterr().err

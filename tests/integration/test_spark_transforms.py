@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.pipeline import frames, schema
-from headgate.pipeline.answers import chargeback, effective, recommend, storms, usage
+from headgate.pipeline.answers import chargeback, effective, recommend, replay, storms, usage
 from headgate.pipeline.answers.advice import Advice
 from headgate.pipeline.answers.usage import DAY_MS, HOUR_MS
 from headgate.pipeline.answers.what_if import options_of, what_if_packed
 from headgate.pipeline.emitted import ACTIVITY
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replaying import replay
 from headgate.pipeline.replaying.packed_format import PackOptions
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (

@@ -23,7 +23,7 @@ from pipeline_rows import S, asked, did, frame, rows_of, same_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.short]
 P = "producer_byte_rate"
 DATA = Path(__file__).parents[1] / "data" / "pipeline"
 NOBODY = Quotas.of(QuotaTable())

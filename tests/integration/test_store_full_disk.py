@@ -13,7 +13,7 @@ FILL = """
 import json, os, resource, signal, sqlite3, sys, time
 from pathlib import Path
 from headgate.errors import StoreError
-from headgate.gateway.kept.snapshot import Snapshot, load_snapshot, save_snapshot
+from headgate.gateway.store_link.guard import Snapshot, load_snapshot, save_snapshot
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER

@@ -73,6 +73,7 @@ def test_a_quota_set_by_headgate_throttles_a_client_of_that_broker(
     assert throttled(kafka3.sasl_config("bob"), "throttled-by-zookeeper", 100) == []
 
 
+@pytest.mark.short
 def test_a_quota_set_by_kafka_s_tool_is_seen_and_special_principals_survive_both_ways(
     kafka3: EmbeddedKafka, store: QuotaStore
 ) -> None:

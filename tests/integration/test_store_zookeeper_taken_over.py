@@ -189,10 +189,10 @@ def test_a_gateway_and_doctor_say_it(
     store.alter([set_key(ALICE, PRODUCER, 1_000.0)])
     with Host(tmp_path, upstream, cluster.url).gateway() as gateway:
         until_ready(gateway)
-        assert gateway.call(gateway.gateway.shown.note) is None
+        assert gateway.call(gateway.gateway.health.note) is None
         cluster.take_over()
-        wait_for(lambda: gateway.call(gateway.gateway.shown.note) is not None, "a note")
-        assert "KRaft controller 3000" in gateway.call(gateway.gateway.shown.note)
+        wait_for(lambda: gateway.call(gateway.gateway.health.note) is not None, "a note")
+        assert "KRaft controller 3000" in gateway.call(gateway.gateway.health.note)
         until_ready(gateway)
         assert "KRaft controller 3000" in refusal(gateway)
     assert main_doctor(["--store", cluster.url]) == 3

@@ -17,7 +17,9 @@ One seed decides all that happens. In the order in which things are built:
 - ``story``: a life as data, drawn from its seed.
 - ``watch``: what passes a gateway, read off its wires.
 - ``oracle``: Kafka's own decisions, transcribed once more.
-- ``laws``, ``laws_turns``, ``laws_waiting``, ``laws_tls``: what must hold in every life.
+- ``forms``: which laws are held to their final form, and what breaks it today.
+- ``laws``, ``laws_turns``, ``laws_waiting``, ``laws_passing``, ``laws_tls``: what must hold in
+  every life.
 - ``life``: a story lived through under the laws.
 - ``shrink``: makes a failing story short.
 - ``trace``: what the laws saw of one connection.
@@ -25,6 +27,7 @@ One seed decides all that happens. In the order in which things are built:
 - ``stores``: what keeps quotas, in one home that any number of stores have open.
 - ``fibers``: threads that run until they wait.
 - ``control``: several gateways with their stores, leases, snapshots and journals.
-- ``plants``: faults planted in the product, which the laws must find.
+- ``plants``, ``plants_passing``: faults planted in the product, which the laws must find.
+- ``prototype``: today's core, patched so that it keeps the laws' final form.
 - ``run``: many lives, and what they came to (`make simulate`).
 """

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from simulation import forms
 from simulation import speech as say
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class Charges:
     def _choose(self, view: View, size: int, uncharged: list[Asked]) -> Asked | None:
         """Return the one of this size that is charged now; None: it hasn't been passed on yet."""
         same = [one for one in uncharged if one.size == size]
+        if forms.PRODUCE in forms.FINAL:
+            return same[0] if same else None
         for one in same:
             if self._is_due(one):
                 return one
@@ -85,3 +88,69 @@ class Charges:
         ends = (view.client_end, view.broker_end)
         gone = any(one is not None and (one.ended or one.error is not None) for one in ends)
         return gone or not self._life.orderly
+
+
+class Owners:
+    """
+    Finds the request that a charge is of, whatever kind it is.
+
+    A Produce is found by ``Charges``. Anything else is charged as its answer is told: the oldest
+    one that is answered and not told. One that no broker is asked about is the oldest that waits.
+    """
+
+    def __init__(self, life: Life) -> None:
+        self._charges = Charges(life)
+        self._rows: dict[int, list[Row]] = defaultdict(list)  # by correlation id
+        self._ahead: dict[int, list[Row]] = defaultdict(list)  # by connection
+
+    def passing(self, view: View, asked: Asked) -> None:
+        """A request is passed on."""
+        self._charges.passing(view, asked)
+        ahead = self._ahead.get(view.number)
+        if ahead and asked.key == say.PRODUCE:
+            own = [row for row in ahead if row.size == asked.size]
+            if own:
+                first = {row.quota_type: row for row in reversed(own)}.values()
+                self._rows[asked.correlation] += first
+                for row in first:
+                    ahead.remove(row)
+
+    def rows(self, asked: Asked) -> list[Row]:
+        """Return the charges of a request so far."""
+        return self._rows.get(asked.correlation, [])
+
+    def ahead(self, row: Row) -> int:
+        """Return how many that look like this charge are of requests that are to pass yet."""
+        assert row.view is not None
+        same = (row.api, row.quota_type, row.size)
+        rows = self._ahead.get(row.view.number, ())
+        return sum((one.api, one.quota_type, one.size) == same for one in rows)
+
+    def is_charged(self, asked: Asked) -> bool:
+        """Whether a Produce is charged."""
+        return any(row.quota_type == BY_SIZE for row in self.rows(asked))
+
+    def of(self, row: Row) -> Asked | None:
+        """Return the request that a charge is of; None: one that is charged as it is passed on."""
+        view = row.view
+        assert view is not None
+        if row.api == say.PRODUCE:
+            found = self._charges.of(row)
+            if found is None:
+                self._ahead[view.number].append(row)
+        else:
+            found = self._by_kind(view, row)
+        if found is not None:
+            self._rows[found.correlation].append(row)
+        return found
+
+    def _by_kind(self, view: View, row: Row) -> Asked | None:
+        by_answer = row.quota_type.startswith("consumer_")
+        answered = [*view.unwritten.values(), *view.flying.values()]
+        answered.sort(key=lambda one: one.answer_begun_ns < 0)
+        for one in (*answered, *view.waiting.values()):
+            size = one.answer_bytes if by_answer else one.size
+            charged = any(before.quota_type == row.quota_type for before in self.rows(one))
+            if one.key == row.api and one.told_ns < 0 and size == row.size and not charged:
+                return one
+        return None

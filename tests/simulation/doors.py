@@ -39,7 +39,7 @@ from simulation.transports import SimEpoll
 PRODUCT: Final = ("headgate",)
 NEEDED: Final = (
     "headgate.gateway.server",
-    "headgate.gateway.usage.usage_journal",
+    "headgate.gateway.usage_journal",
     "headgate.store",
 )
 """Modules that are loaded first, so that what is found doesn't depend on what ran before."""
@@ -198,10 +198,12 @@ CALLS: Final[dict[tuple[str, str], Any]] = {
     ("headgate.gateway.connection.acceptor", "pending"): lambda sock: sock,
     ("headgate.gateway.broker.broker", "listen"): _listen,
     ("headgate.gateway.broker.broker", "size_buffers"): lambda sock, settings: None,
-    ("headgate.gateway.server", "Instance"): HeldName,
-    ("headgate.gateway.reloads", "load_settings"): _load,
-    ("headgate.gateway.cluster.ways", "server_context"): server_context,
-    ("headgate.gateway.cluster.ways", "client_context"): functools.cache(client_context),
+    ("headgate.gateway.server", "WorkerName"): HeldName,
+    ("headgate.gateway.server", "load_settings"): _load,
+    ("headgate.gateway.cluster.listener_security", "server_context"): server_context,
+    ("headgate.gateway.cluster.listener_security", "client_context"): functools.cache(
+        client_context
+    ),
     ("headgate.client.tls", "client_context"): functools.cache(client_context),
     ("headgate.gateway.broker.clients", "WeakSet"): _WeakOnes,
 }

@@ -9,14 +9,14 @@ from typing import Any
 
 from headgate.config import Settings
 from headgate.gateway import server
-from headgate.gateway.usage.usage_journal import UsageJournal
+from headgate.gateway.usage_journal import UsageJournal
 from headgate.quota.table import QuotaTable, TableDelta
 from simulation.loop import Host, Process, SimLoop
 
 
 class HeldName:
     """
-    Stands in for ``fleet.instance.Instance``: a worker's name on a host without a disk.
+    Stands in for ``fleet.worker_name.WorkerName``: a worker's name on a host without a disk.
 
     A process's name is free when the process has ended, as a lock on a file is.
     """

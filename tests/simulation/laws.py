@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation import speech as say
-from simulation.charges import Charges
+from simulation.charges import Charges, Owners
 from simulation.loop import NS_PER_MS
 from simulation.oracle import KafkaRate, resolve
 
@@ -50,6 +50,8 @@ class Row:
     bound: float
     throttle_ms: int
     told_ms: int
+    size: int
+    """Of the request; of a fetch under a quota on bytes, of its answer."""
 
 
 class Law:
@@ -227,14 +229,13 @@ def _list(sizes: Counter[int]) -> str:
 
 
 class Decisions(Law):
-    """Every decision is Kafka's to the bit, by the quota that applies; and it is what is told."""
+    """Every decision is Kafka's to the bit, by the quota that applies."""
 
     name = "Kafka's decisions"
 
     def __init__(self, life: Life) -> None:
         super().__init__(life)
         self._rates: dict[tuple[int, str, tuple[str, str]], KafkaRate] = {}
-        self._told: dict[int, list[tuple[int, int]]] = defaultdict(list)
 
     def charged(self, row: Row) -> None:
         if row.quota_type not in (PRODUCED, CONSUMED) or row.kind not in ("record", "unrecord"):
@@ -262,41 +263,56 @@ class Decisions(Law):
         if kafkas != row.throttle_ms:
             self.broken(f"{row.principal}/{row.client} was throttled by {row.quota_type} for "
                         f"{row.throttle_ms} ms, by Kafka for {kafkas} ms")  # fmt: skip
-        if row.quota_type == PRODUCED:
-            self._told[row.view.number].append((int(row.amount), row.throttle_ms))
-
-    def answered(self, line: Conversation, sent: Sent, data: bytes) -> None:
-        if not self.life.story.plain or sent.key != say.PRODUCE:
-            return
-        found = (sent.size, sent.told_ms)
-        told = self._told[line.number]
-        if found in told:
-            told.remove(found)
-        elif any(size == sent.size for size, _ in told):
-            self.broken(f"{line.client.name} was told {sent.told_ms} ms for {sent.size} bytes; "
-                        f"decided were {told[:3]}")  # fmt: skip
 
     def crashed(self) -> None:
         self._rates.clear()
 
 
 class Mutes(Law):
-    """Who was told to wait, waits: nothing of a muted connection passes."""
+    """
+    Who was told to wait, waits: nothing of a muted connection passes.
+
+    The mute counts from the charge. What is charged as it passes may itself pass in that moment,
+    and nothing behind it.
+    """
 
     name = "mutes"
 
+    def __init__(self, life: Life) -> None:
+        super().__init__(life)
+        self._owners = Owners(life)
+        self._own: dict[int, tuple[int, set[int]]] = {}
+        """By connection: when it was muted last, and what may pass in that moment."""
+
     def charged(self, row: Row) -> None:
         view = row.view
-        if view is not None and row.told_ms > 0 and row.kind == "record":
-            view.told_ns, view.told_api = row.now_ns, row.api
+        if view is None or row.kind not in ("record", "norecord"):
+            return
+        asked = self._owners.of(row)
+        if row.told_ms > 0 and row.kind == "record":
             view.muted_ns = max(view.muted_ns, row.now_ns + row.told_ms * NS_PER_MS)
+            self._own[view.number] = row.now_ns, self._passing_now(view, row, asked)
+
+    def _passing_now(self, view: View, row: Row, asked: Asked | None) -> set[int]:
+        """Return what passes with the request that is charged, before it and itself."""
+        own: set[int] = set()
+        if asked is not None and asked.begun_ns >= 0:
+            return own
+        left = self._owners.ahead(row)
+        for one in view.asked.values():
+            if one.told_ns < 0 and one.passed_ns < 0:
+                own.add(one.correlation)
+                left -= (one.key, one.size) == (row.api, row.size)
+                if one is asked or not left:
+                    break
+        return own
 
     def passing(self, view: View, asked: Asked) -> None:
-        early_ns = view.muted_ns - self.life.loop.now_ns
-        # One without an answer is charged as it passes, in the same callback; so is one of a client
-        # that doesn't take its answers, by its bytes or its time.
-        own = asked.key == view.told_api and view.told_ns == self.life.loop.now_ns
-        if early_ns > EARLY_NS and not own:
+        self._owners.passing(view, asked)
+        now_ns = self.life.loop.now_ns
+        early_ns = view.muted_ns - now_ns
+        muted_ns, own = self._own.get(view.number, (-1, set()))
+        if early_ns > EARLY_NS and not (muted_ns == now_ns and asked.correlation in own):
             self.broken(f"a request of {self.life.whose(view.number)} passed "
                         f"{early_ns / 1e6:.1f} ms before its mute was over")  # fmt: skip
 

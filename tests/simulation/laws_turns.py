@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 SHARE_HOLD_NS: Final = 4_400 * NS_PER_MS
 """After this, and a little, a ShareFetch goes on asking for next to nothing: it may bring
 acknowledgements."""
+FETCH_HOLD_NS: Final = 9_900 * NS_PER_MS
+"""Likewise of a Fetch (``headgate.fetch.hold.max.ms``)."""
 EMPTY_BYTES: Final = 40
 """An answer up to this size names no partition: it is empty, or an error."""
 
@@ -28,9 +30,10 @@ class Gates(Law):
     """
     Where fetches over quota are delivered, none is before its quota-id's throttle is over.
 
-    A ShareFetch isn't passed on before, in either mode. The throttle is the one that the last
-    delivery got, on whatever connection. It is over when the wall clock says so, or when as much
-    time has passed: the wall clock may be set.
+    Nor is one passed on before, for the time that it may be held; where fetches are emptied, that
+    is so of a ShareFetch. The throttle is the one that the last delivery got, on whatever
+    connection. It is over when the wall clock says so, or when as much time has passed: the wall
+    clock may be set.
     """
 
     name = "gates"
@@ -41,6 +44,8 @@ class Gates(Law):
         self._before: dict[tuple[int, str], tuple[Any, tuple[int, int]]] = {}
         # By connection and quota type: when a fetch was charged, and how long before its turn.
         self._turns: dict[int, dict[str, tuple[int, int]]] = {}
+        keys = (key for _, key, _ in life.story.quotas)
+        self._types = sorted({CONSUMED, *(key for key in keys if key.startswith(CONSUMED))})
         self._alone: dict[int, Asked] = {}  # by connection: what the next request waited behind
 
     def charged(self, row: Row) -> None:
@@ -74,22 +79,30 @@ class Gates(Law):
                 )
 
     def passing(self, view: View, asked: Asked) -> None:
-        if asked.key != say.SHARE_FETCH:
-            return
         life, now_ns = self.life, self.life.loop.now_ns
-        tags, _ = resolve(life.quotas, life.principals[view.number], asked.client, CONSUMED)
-        end_ns, end_ms = self._ends.get((CONSUMED, life.broker_of(view.number), tags), (0, 0))
-        since_ns = max(asked.read_ns, view.broker_ready_ns, view.muted_ns)
+        is_share = asked.key == say.SHARE_FETCH
+        if asked.key not in FETCHES or not (is_share or life.story.delivers):
+            return
+        came_ns = asked.read_ns if is_share else asked.head_ns
+        since_ns = max(came_ns, view.broker_ready_ns, view.muted_ns)
         alone = self._alone.get(view.number)
         if alone is not None:  # behind any other request it may be held before that is answered
             since_ns = max(since_ns, alone.written_ns)
-        if (
-            now_ns < end_ns - EARLY_NS
-            and life.host.wall_ns() // NS_PER_MS < end_ms - 2
-            and now_ns - since_ns < SHARE_HOLD_NS
-        ):
-            self.broken(f"{life.whose(view.number)} had a ShareFetch passed on "
-                        f"{(end_ns - now_ns) / 1e6:.1f} ms before its turn")  # fmt: skip
+        if now_ns - since_ns >= (SHARE_HOLD_NS if is_share else FETCH_HOLD_NS):
+            return
+        who = life.principals[view.number], asked.client
+        early_ns = []
+        for quota_type in self._types:
+            tags, bound = resolve(life.quotas, *who, quota_type)
+            if bound < math.inf:
+                key = quota_type, life.broker_of(view.number), tags
+                end_ns, end_ms = self._ends.get(key, (0, 0))
+                early = end_ns - now_ns if life.host.wall_ns() // NS_PER_MS < end_ms - 2 else 0
+                early_ns.append(early)
+        # One that had its turn under a quota isn't asked there again (``fetch_hold``).
+        if early_ns and min(early_ns) > EARLY_NS:
+            self.broken(f"{life.whose(view.number)} had {asked.correlation} (API {asked.key}) "
+                        f"passed on {min(early_ns) / 1e6:.1f} ms before its turn")  # fmt: skip
 
     def telling(self, view: View, asked: Asked, head: bytes, size: int) -> None:
         if asked.key in FETCHES and asked.begun_ns > self.life.requoted_ns:

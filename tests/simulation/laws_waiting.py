@@ -60,6 +60,8 @@ class Owed:
         self.tokens = min(self.tokens, self.bound)
         if row.kind != "bound":
             self.tokens -= row.amount if row.kind == "record" else -row.amount
+        if self.bound == math.inf:
+            self.tokens = math.inf  # what comes into force later owes nothing
 
     def refill(self, now_ns: int) -> None:
         if self.bound < math.inf:

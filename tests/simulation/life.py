@@ -15,7 +15,7 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable, table_delta
 from simulation import laws as law
-from simulation import laws_tls, laws_turns, laws_waiting
+from simulation import laws_passing, laws_tls, laws_turns, laws_waiting
 from simulation.brokers import Cluster
 from simulation.certificates import authority, keystore
 from simulation.clients import Client
@@ -51,6 +51,7 @@ LAWS: Final[tuple[type[law.Law], ...]] = (
     law.Mutes,
     law.Answers,
     law.NoGain,
+    *laws_passing.LAWS_OF_PASSING,
     laws_turns.Gates,
     laws_turns.Alone,
     laws_tls.Certificates,
@@ -195,7 +196,7 @@ class Life:
         self.gateway.requoted(after, table_delta(before, after))
 
     def _charged(self, event: tuple[Any, ...]) -> None:
-        origin, t_ms, amount, bound, throttle_ms, told_ms, *_ = event
+        origin, t_ms, amount, bound, throttle_ms, told_ms, _, size, *_ = event
         if origin.kind == "bound":
             bound = origin.value
         number = 0
@@ -217,6 +218,7 @@ class Life:
             bound if bound is not None else float("inf"),
             throttle_ms or 0,
             told_ms or 0,
+            size or 0,
         )
         self.digest(origin.kind, origin.quota_type, number, t_ms, amount, throttle_ms, told_ms)
         for one in self.laws:

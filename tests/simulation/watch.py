@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from simulation.transports import SimTransport
 
 _SIZE: Final = struct.Struct(">i").unpack_from
+ANSWER_HEAD: Final = 24
+"""Bytes of an answer that tell all that a fetch is charged by."""
 CLIENTS: Final = 64
 """Clients' connections come from 10.64.0.0 on: each from an address of its own."""
 
@@ -97,6 +99,7 @@ class Asked:
     answer_bytes: int = 0
     answer_begun_ns: int = -1
     answer_ns: int = -1
+    told_ns: int = -1
     written_ns: int = -1
     told_ms: int = 0
     error: int = 0
@@ -128,13 +131,11 @@ class View:
         self.opened_ns = self.life.loop.now_ns
         self.closed_ns = -1
         self.client_closed_ns = -1
-        self.told_ns = -1  # when a throttle was told last
-        self.told_api: int | None = None  # to which kind of request
         self.last_asked: dict[int, Asked] = {}  # by kind
         self.muted_ns = 0  # until when it was told to be muted
         self.from_client = Stream(self._request, self._request_whole, 32)
         self.to_broker = Stream(self._passing, self._passed, 12)
-        self.from_broker = Stream(self._answer, self._answer_whole, 8)
+        self.from_broker = Stream(self._answer, self._answer_whole, ANSWER_HEAD)
         self.to_client = Stream(self._telling, self._told, 8)
         self.client_end: Any = None
         self.client_side: Any = None
@@ -215,6 +216,7 @@ class View:
     def _telling(self, data: bytes, size: int) -> None:
         asked = self._leaving = self.asked.get(say.correlation_of(data))
         if asked is not None:
+            asked.told_ns = self.life.loop.now_ns
             for law in self.life.laws:
                 law.telling(self, asked, data, size)
 

@@ -19,8 +19,8 @@ from headgate.config import Settings
 from headgate.console.access.roles import read_roles
 from headgate.console.access.tenants import read_tenants
 from headgate.errors import HeadgateError, InvalidQuota, StoreError
-from headgate.gateway.fleet.instance import Instance
-from headgate.gateway.kept.snapshot import load_snapshot
+from headgate.gateway.fleet.worker_name import WorkerName
+from headgate.gateway.store_link.guard import load_snapshot
 from headgate.pipeline.answers.chargeback import load_prices
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
@@ -253,7 +253,7 @@ def test_a_snapshot_with_an_impossible_revision_is_refused(tmp_path: Path) -> No
 
 def test_a_worker_whose_name_was_spoilt_takes_a_new_one(tmp_path: Path) -> None:
     (tmp_path / "0.json").write_bytes(b'{"owner":"\xff","pid":1,"boot":"b"}')
-    instance = Instance(tmp_path, "w", "b")
+    instance = WorkerName(tmp_path, "w", "b")
     assert instance.owner.startswith("w/")
     instance.close()
 

@@ -22,7 +22,7 @@ def pinned(name: str) -> set[str]:
     return {found.replace("_", "-").lower() for found in re.findall(r"(?m)^([\w.-]+)==", text)}
 
 
-@pytest.mark.parametrize("module", ["headgate.gateway.worker", "headgate.cli.serve.serve"])
+@pytest.mark.parametrize("module", ["headgate.gateway.running", "headgate.cli.serve.serve"])
 def test_a_process_that_serves_loads_no_library_of_the_tests(module: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", LOADED.format(module)], capture_output=True, text=True, check=True

@@ -1,8 +1,10 @@
 """
 The gateway: discovers brokers, opens their ports and watches quotas, until it is stopped.
 
-``Gateway`` runs on a running (uvloop) event loop; ``thread.GatewayThread`` brings a loop and a
+``Gateway`` runs on a running (uvloop) event loop; ``running.GatewayThread`` brings a loop and a
 thread of its own. A gateway makes the objects that do its work, and gives each what it uses.
+A reload reads files on a thread, which lets the event loop go on within a millisecond; the loop
+only puts finished parts in force.
 """
 
 from __future__ import annotations
@@ -14,37 +16,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.clock import now_ms, skew_ms
+from headgate.config import load_settings
+from headgate.config.reloading import take_over
+from headgate.errors import ConfigError
+from headgate.gateway.answered_here.answers import Answers
+from headgate.gateway.answered_here.live import LiveAnswers
+from headgate.gateway.answered_here.mutations import Topics
+from headgate.gateway.answered_here.support import AnswerSupport
+from headgate.gateway.answered_here.token_owners import TokenOwners
+from headgate.gateway.background import BackgroundWork, Threads
 from headgate.gateway.broker.broker import Broker
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.cluster.answering import Answering
-from headgate.gateway.cluster.discovery import Discovery, GatewayError
+from headgate.gateway.cluster.discovery import Answering, Discovery, GatewayError
+from headgate.gateway.cluster.listener_security import ListenerSecurity
 from headgate.gateway.cluster.ports import Ports
-from headgate.gateway.cluster.quota_changes import in_steps
-from headgate.gateway.cluster.quotas import QuotasInForce
+from headgate.gateway.cluster.quotas import QuotasInForce, in_steps
 from headgate.gateway.cluster.shared_listeners import SharedListeners
-from headgate.gateway.cluster.splits import GatewaySplits
-from headgate.gateway.cluster.ways import Ways
-from headgate.gateway.connection.hangup import HangupWatch
 from headgate.gateway.connection.hosts import BrokerHosts
-from headgate.gateway.connection.transports import ReadBuffer
-from headgate.gateway.fleet.instance import Instance
+from headgate.gateway.connection.link import HangupWatch
+from headgate.gateway.connection.pool import ReadBuffer
 from headgate.gateway.fleet.leases import Leases
-from headgate.gateway.following import PeriodicWork
-from headgate.gateway.http import HttpListener
-from headgate.gateway.kept.current import Current
-from headgate.gateway.kept.store import KeptStore
+from headgate.gateway.fleet.worker_name import WorkerName
+from headgate.gateway.health_and_metrics import HealthAndMetrics, HttpListener
 from headgate.gateway.log import get_logger
-from headgate.gateway.loop.tasks import OwnWork, Threads
-from headgate.gateway.own_answers.answers import Answers
-from headgate.gateway.own_answers.live import LiveAnswers
-from headgate.gateway.own_answers.token_owners import TokenOwners
-from headgate.gateway.own_answers.topics import Topics
-from headgate.gateway.reloads import Reloads
+from headgate.gateway.periodic_work import PeriodicWork
 from headgate.gateway.session.commands import Ask
-from headgate.gateway.shown import Shown
-from headgate.gateway.usage.usage_journal import open_journal
+from headgate.gateway.splits.gateway_splits import GatewaySplits
+from headgate.gateway.store_link.in_force import InForce
+from headgate.gateway.store_link.link import StoreLink
+from headgate.gateway.usage_journal import open_journal
 from headgate.metrics.meters import Meters
 from headgate.quota.table import QuotaTable, comparing
 from headgate.steps import finish
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from headgate.config.listeners import HostPort
     from headgate.config.security import ClientSecurity
     from headgate.config.settings import Settings
+    from headgate.gateway.background import TimeSlices
+    from headgate.gateway.broker.dialing import ListenerParts
     from headgate.gateway.connection.link import Link
     from headgate.gateway.session.rewrite import Rewrite
     from headgate.store.watched import QuotaStore
@@ -81,13 +85,13 @@ class Gateway:
         in_force: settings, quotas and brokers' settings in force now.
         brokers: the brokers fronted now, by id.
         discovery: which brokers the cluster has.
-        ways: how each listener leads to the brokers.
+        security: how each listener leads to the brokers.
         ports: the brokers' ports.
         shared: the admin listener and bootstrap listeners.
         quotas: puts quotas in force.
         splits: of cluster-wide quotas.
         answers: what the gateway answers itself.
-        shown: health and metrics.
+        health: health and metrics.
         http: where they are served; None: nowhere.
         fronting_changed: called when the fronted brokers may have changed.
     """
@@ -110,63 +114,63 @@ class Gateway:
         self._own_http, self._reopen, self._only = http, reopen, only_brokers
         self._journal_given = journal is not None
         self.journal = journal or Journal()
-        self.in_force = now = Current(settings, QuotaTable() if table is None else table, store)
+        self.in_force = now = InForce(settings, QuotaTable() if table is None else table, store)
         self.brokers: dict[int, Broker] = {}
         self.http: HttpListener | None = None
-        self.instance, self.name = Instance(None, ""), ""
+        self.instance, self.name = WorkerName(None, ""), ""
         self.fronting_changed: Callable[[], None] = lambda: None
         self._stopping = False
 
-        self.work = work = OwnWork()
+        self.work = work = BackgroundWork()
         # Clients' questions may keep the store's threads busy: leases must be renewed meanwhile,
         # and quotas kept on disk.
         self._store_threads = Threads(2, "headgate-store")
         self._kept_threads = Threads(2, "headgate-kept")
         self._lease_threads = Threads(2, "headgate-lease")
-        self._buffer = ReadBuffer(settings.queued_max_request_bytes, work.watcher)
+        self._buffer = ReadBuffer(settings.queued_max_request_bytes, work.stall_meter)
         self._hangup: HangupWatch | None = None
         self._plans = build_plans(pass_unknown=settings.unknown_apis == "pass")
         self._broker_hosts = BrokerHosts()
 
-        self.kept = KeptStore(now, work.tasks, self._kept_threads, self.store_trouble)
-        self.quotas = QuotasInForce(now, self.brokers, work, self.kept.save_soon)
-        self.kept.quotas, self.kept.brokers = self.quotas.changed, self.quotas.brokers_changed
-        token_owners = TokenOwners(lambda listener: self.ways.own(listener), work.tasks.spawn)
-        self.ways = Ways(now, dict(upstreams or {}), admin, token_owners.owner_of)
-        self.discovery = Discovery(now, self.ways)
-        self.following = PeriodicWork(now, work)
-        self.reloads = Reloads(now, self.ways, self.brokers, self.quotas, work.slices)
-        self.shared = SharedListeners(now, self.brokers, self.discovery, self.ways)
+        self.store_link = StoreLink(now, work.tasks, self._kept_threads, self.store_trouble)
+        self.quotas = QuotasInForce(now, self.brokers, work, self.store_link.save_soon)
+        self.store_link.quotas, self.store_link.brokers = (
+            self.quotas.changed,
+            self.quotas.brokers_changed,
+        )
+        token_owners = TokenOwners(lambda listener: self.security.own(listener), work.tasks.spawn)
+        self.security = ListenerSecurity(now, dict(upstreams or {}), admin, token_owners.owner_of)
+        self.discovery = Discovery(now, self.security)
+        self.periodic = PeriodicWork(now, work)
+        self.reloads = Reloads(now, self.security, self.brokers, self.quotas, work.slices)
+        self.shared = SharedListeners(now, self.brokers, self.discovery, self.security)
         self.ports = Ports(
             now,
             self.brokers,
             self.discovery,
-            self.ways,
+            self.security,
             self.shared,
             self._front,
             work,
             only_brokers,
-            self.following.look_soon.set,
+            self.periodic.look_soon.set,
             lambda: self.fronting_changed(),
         )
         known = self.discovery.broker_ids
         self.splits = GatewaySplits(now, self.brokers, known, work, supervised=supervised)
         self.answers = Answers(
-            now,
-            work.slices,
-            self._store_threads,
-            Topics(self.ways.own, self.discovery.clusters),
+            AnswerSupport(now, work.slices, self._store_threads, self.store_trouble),
+            Topics(self.security.own, self.discovery.clusters),
             token_owners,
-            self.store_trouble,
             LiveAnswers(self.brokers, self.not_ready, self.splits.expired, lambda: self.name),
         )
-        self.shown = Shown(
+        self.health = HealthAndMetrics(
             now,
             self.brokers,
             self.ports,
             self.splits,
-            self.kept,
-            self.following,
+            self.store_link,
+            self.periodic,
             self._buffer.pool,
             work,
             self.journal,
@@ -196,7 +200,7 @@ class Gateway:
     @property
     def ready(self) -> bool:
         """Whether the gateway has started, and isn't draining."""
-        return self.shown.started
+        return self.health.started
 
     # --- start and end ----------------------------------------------------------------------
 
@@ -214,10 +218,10 @@ class Gateway:
         try:
             self._take_name()
             if not self._journal_given:
-                self.journal = self.shown.journal = open_journal(self.settings, self.name)
+                self.journal = self.health.journal = open_journal(self.settings, self.name)
             await self.find_brokers()
-            self.kept.let_in = self._let_in
-            await self.kept.begin(self.in_force.store, self._reopen)
+            self.store_link.let_in = self._let_in
+            await self.store_link.begin(self.in_force.store, self._reopen)
             if self.in_force.store is not None:
                 self.ports.leases = self._leases(self.in_force.store)
             await self.ports.open_new()
@@ -227,19 +231,19 @@ class Gateway:
             await self.stop(0)
             raise
         self.ports.start()
-        self.shown.started = True
+        self.health.started = True
         if self.http is not None:
             self.http.start()
             log.info("health and metrics", at=f"{self.http.address[0]}:{self.http.address[1]}")
-        following, spawn = self.following, self.work.tasks.spawn
-        spawn(following.refresh(self.discovery, self.ports))
-        spawn(following.sweep(self.brokers, self.answers, self._buffer.pool, self.splits))
+        periodic, spawn = self.periodic, self.work.tasks.spawn
+        spawn(periodic.refresh(self.discovery, self.ports))
+        spawn(periodic.sweep(self.brokers, self.answers, self._buffer.pool, self.splits))
         spawn(self.splits.run())
-        answering = Answering(self.in_force, self.brokers, self.ways)
+        answering = Answering(self.in_force, self.brokers, self.security)
         spawn(answering.keep(self.work.tasks))
-        spawn(following.forget_producer_ids(self.brokers))
+        spawn(periodic.forget_producer_ids(self.brokers))
         if self.settings.usage.kind == "files" and not self._journal_given:
-            spawn(following.tidy())
+            spawn(periodic.tidy())
         if self.ports.leases is not None:
             spawn(self.ports.leases.keep())
 
@@ -250,8 +254,8 @@ class Gateway:
         if named and self._only is not None:
             named += "".join(f"-{broker}" for broker in sorted(self._only))
         host = socket.gethostname()
-        self.instance = Instance(Path(settings.data_dir) / "workers", named or host)
-        self.name = self.shown.worker = named or f"{host}-{self.instance.number}"
+        self.instance = WorkerName(Path(settings.data_dir) / "workers", named or host)
+        self.name = self.health.worker = named or f"{host}-{self.instance.number}"
 
     def _leases(self, store: QuotaStore) -> Leases:
         """Return leases of this store, by which only one worker fronts each broker."""
@@ -289,7 +293,7 @@ class Gateway:
                 return
         if where is not None:
             try:
-                self.http = HttpListener(where, self.shown)
+                self.http = HttpListener(where, self.health)
             except OSError as error:
                 raise GatewayError(
                     f"{given} can't listen on {where}: {error.strerror or error}. Choose another "
@@ -323,7 +327,7 @@ class Gateway:
         if self._stopping:
             return
         self._stopping = True
-        self.shown.started = False
+        self.health.started = False
         self.work.tasks.cancel()
         self.ports.end()
         timeout = self.settings.drain_timeout_ms if drain_ms is None else drain_ms
@@ -334,13 +338,13 @@ class Gateway:
         await asyncio.gather(*drains)
         if self.ports.leases is not None:
             await self._end("leases", self.ports.leases.close())
-        await self._end("the store", self.kept.close())
+        await self._end("the store", self.store_link.close())
         if self._hangup is not None:
             self._hangup.close()
         await self._end("splits", asyncio.to_thread(self.splits.close))
         await self._end("the usage journal", asyncio.to_thread(self.journal.close))
         self._lease_threads.close()
-        self.answers.denials.close()
+        self.answers.support.denials.close()
         self.instance.close()
 
     async def _end(self, what: str, work: Awaitable[Any]) -> None:
@@ -360,8 +364,8 @@ class Gateway:
             ConfigError: a certificate, the credentials file or the principal builder can't be used,
                 or the gateway's own user is missing.
         """
-        self.ways.take(self.settings, self.ways.all_parts(self.settings))
-        self.ways.check_user()
+        self.security.take(self.settings, self.security.all_parts(self.settings))
+        self.security.check_user()
 
     async def find_brokers(self) -> list[int]:
         """
@@ -413,18 +417,18 @@ class Gateway:
             work = self.answers.answer(broker.rules, link, ask)
         else:
             work = self.answers.rewrite(link, ask)
-        link.task = asyncio.get_running_loop().create_task(self.work.watcher.watched(work))
+        link.task = asyncio.get_running_loop().create_task(self.work.stall_meter.watched(work))
 
     # --- what others ask of a gateway -------------------------------------------------------
 
     def store_trouble(self) -> str | None:
         """Return why quotas can't be read or changed now, while the last known stay in force."""
         leases = self.ports.leases
-        return self.kept.trouble() or (None if leases is None else leases.trouble)
+        return self.store_link.trouble() or (None if leases is None else leases.trouble)
 
     def not_ready(self) -> str | None:
         """Return why the gateway isn't ready to serve, or None."""
-        return self.shown.why_not_ready()
+        return self.health.why_not_ready()
 
     def bootstrap(self, listener: str) -> str:
         """Return the brokers' ``host:port,…`` as clients are told, whichever workers front them."""
@@ -439,3 +443,76 @@ class Gateway:
     def addresses(self, listener: str) -> dict[int, tuple[str, int]]:
         """Return the addresses that clients of a listener are told, by broker id."""
         return dict(self.ports.books[listener.upper()])
+
+
+class Reloads:
+    """
+    Reads the settings again, one time after the other.
+
+    Args:
+        in_force: the settings; changed here.
+        security: makes the parts of listeners.
+        brokers: those fronted now.
+        quotas: puts limits of connections in force.
+        slices: of the loop.
+    """
+
+    def __init__(
+        self,
+        in_force: InForce,
+        security: ListenerSecurity,
+        brokers: Mapping[int, Broker],
+        quotas: QuotasInForce,
+        slices: TimeSlices,
+    ) -> None:
+        self._in_force = in_force
+        self._security = security
+        self._brokers = brokers
+        self._quotas = quotas
+        self._slices = slices
+        self._turn = asyncio.Lock()
+        self._asked = 0
+        self._served = 0  # how many had asked when the last reading began
+
+    async def reload(self, config: Path) -> None:
+        """
+        Put in force what the file says now, or log why not and change nothing.
+
+        Several who ask while a file is read are served by one more reading, which begins after all
+        of them asked. So the latest file is in force in the end.
+        """
+        self._asked += 1
+        mine = self._asked
+        async with self._turn:
+            if self._served >= mine:
+                return
+            self._served = self._asked
+            found = await asyncio.to_thread(self._read, config, self._in_force.settings)
+            if isinstance(found, str):
+                log.error("settings not reloaded", error=found)
+                return
+            settings, needs_restart, parts = found
+            for name in needs_restart:
+                log.warning("changed; that needs a restart", setting=name)
+            self._in_force.settings = settings
+            unused = self._security.take(settings, parts)
+            for broker in self._brokers.values():
+                # A listener may have been added meanwhile.
+                broker.reload(
+                    settings, {name: self._security.parts(name) for name in broker.listeners}
+                )
+            self._quotas.limit_connections()
+            log.info("settings reloaded")
+            for lending in unused:
+                await self._slices.run(lending.freeing())
+
+    def _read(
+        self, config: Path, before: Settings
+    ) -> tuple[Settings, tuple[str, ...], dict[str, ListenerParts]] | str:
+        """Return settings, those that need a restart, and parts; or what is wrong with them."""
+        try:
+            settings, needs_restart = take_over(before, load_settings(config))
+            return settings, needs_restart, self._security.all_parts(settings)
+        except (ConfigError, OSError) as error:
+            # Not the error itself: its frames hold all that was read, and the loop would free that.
+            return str(error)

@@ -65,7 +65,7 @@ MOST_ASKED: Final = 250
 write the question and take in the answer, which describes every partition."""
 
 Run = Callable[[Work[Any]], Awaitable[Any]]
-"""Does work and returns what that returns, as ``Slices.run`` does."""
+"""Does work and returns what that returns, as ``TimeSlices.run`` does."""
 
 
 async def at_once(work: Work[Any]) -> Any:

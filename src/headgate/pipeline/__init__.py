@@ -24,7 +24,7 @@ Layers, the lowest first: a module imports only from lines above its own.
 - ``run``: a command's run: progress, tables, figures of the closing table.
 - ``library``: the answers as functions on DataFrames; the data source of requests.
 - ``growing``: the same answers of an input that grows.
-- ``class_data``, ``session``: what makes Spark's start quicker, and the start.
+- ``session``: Spark's start, and what makes it quicker.
 - ``sail``: the start of Sail, which runs the same queries without a JVM.
 - ``bundled``: a small log and quotas that come with the package.
 """
@@ -46,7 +46,13 @@ if TYPE_CHECKING:
         usage,
         what_if,
     )
-    from headgate.pipeline.library.reading import activity, bad_lines, by_second, requests
+    from headgate.pipeline.library.reading import (
+        activity,
+        bad_lines,
+        by_second,
+        read_table,
+        requests,
+    )
     from headgate.pipeline.library.request_log import HeadgateJournal, KafkaRequestLog
     from headgate.pipeline.library.writing import paths, write
 
@@ -61,6 +67,7 @@ __all__ = [
     "effective",
     "focus",
     "paths",
+    "read_table",
     "recommend",
     "replay",
     "requests",
@@ -77,6 +84,7 @@ _MODULES: Final = {
     "bad_lines": "reading",
     "by_second": "reading",
     "paths": "writing",
+    "read_table": "reading",
     "requests": "reading",
     "write": "writing",
 }

@@ -83,7 +83,7 @@ def emit_activity(spark: SparkSession, options: ReadOptions) -> DataFrame:
     return spread(spark, options.pieces).mapInArrow(EmitActivity(options), EMITTED_ACTIVITY.struct)
 
 
-def together(rows: DataFrame, keys: Sequence[str], order: Sequence[str]) -> DataFrame:
+def sorted_by_key(rows: DataFrame, keys: Sequence[str], order: Sequence[str]) -> DataFrame:
     """
     Bring rows of the same keys together, in order, for a ``mapInArrow`` function.
 
@@ -159,7 +159,11 @@ def activity(requests: DataFrame, table: Table = ACTIVITY) -> DataFrame:
         table: as ``by_second`` takes it.
     """
     recorded = F.col("recorded")
-    limit = recorded["quota"]
+    # Sail (0.7.2) gives a field of a struct that is null as the field's empty value: 0 or ''.
+    limit, user, client_id = (
+        F.when(recorded.isNotNull(), recorded[name])
+        for name in ("quota", "quota_user", "quota_client_id")
+    )
     given = ("producer_id",)  # counts what storms look for
     no_sum = [event for event in EVENTS if event not in given]
     is_move = F.coalesce(F.col("event").isin(*no_sum), F.lit(False))
@@ -184,8 +188,8 @@ def activity(requests: DataFrame, table: Table = ACTIVITY) -> DataFrame:
         "throttled_requests": F.when(told > 0, 1).otherwise(0),
         "max_throttle_time_ms": told,
         "quota_id": F.lit(None),
-        "quota_user": recorded["quota_user"],
-        "quota_client_id": recorded["quota_client_id"],
+        "quota_user": user,
+        "quota_client_id": client_id,
         "quota": F.when(limit < UNLIMITED, limit),
     }
     added = by_second(table.select(requests.where(~is_move).withColumns(columns)), table)

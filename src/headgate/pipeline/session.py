@@ -4,18 +4,27 @@ Open the Spark session of the pipeline's commands: a local one, or the one of sp
 Locally: all cores, no UI, loopback only, few shuffle partitions (the workers hand over little).
 Under ``spark-submit`` (or with ``--master``) nothing of the cluster's own settings is touched but
 what the results depend on: the session's time zone.
+
+A local JVM maps Spark's classes from an archive instead of parsing jars: loading and verifying some
+ten thousand classes is half of what starting Spark costs. The JVM's own remedy (class data sharing,
+JDK 13 and newer) is an archive that one run writes and later ones map. ``make setup`` has it
+written; without it Spark only starts more slowly.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headgate.pipeline import class_data
+from headgate.embedded.cache import cache_dir
+from headgate.embedded.java import options_to_use_classes
+from headgate.pipeline.spark_versions import spark_home
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -54,7 +63,8 @@ _JAVA: Final = (
     "-XX:MetaspaceSize=256m",
 )
 
-
+# The first JDK with -XX:ArchiveClassesAtExit.
+_MIN_JAVA: Final = 13
 PARALLELISM: Final = "spark.sql.leafNodeDefaultParallelism"
 
 
@@ -113,7 +123,7 @@ def open_session(
         master: as spark-submit's --master; None = local on all cores, or what was submitted to.
         config: further Spark settings, by name.
         log: file that takes what the driver's JVM writes to stderr; None: to this process's stderr.
-        java_options: of a local JVM, in place of the archive of classes (``class_data``).
+        java_options: of a local JVM, in place of the archive of classes.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
@@ -134,7 +144,7 @@ def open_session(
             os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(_JAVA[:2]))
             options = [*_JAVA, *java_options]
             if not java_options:
-                options += class_data.options()
+                options += class_options()
             settings["spark.driver.extraJavaOptions"] = " ".join(options)
             settings["spark.sql.shuffle.partitions"] = str(max(2, os.cpu_count() or 2))
     settings |= config or {}
@@ -147,6 +157,44 @@ def open_session(
     for name, value in (_ALWAYS | (config or {})).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def class_archive() -> Path | None:
+    """
+    Return where the archive for this Java and this Spark lies, or would lie.
+
+    Returns:
+        None where the Java isn't known (no JAVA_HOME) or too old, or there's no folder for it.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if not home:
+        return None
+    program = Path(home) / "bin" / "java"
+    release = program.resolve().parents[1] / "release"
+    try:
+        text = release.read_text() if release.is_file() else program.read_text(errors="replace")
+        jars, folder = _jars(), cache_dir()
+    except OSError:
+        return None
+    version = re.search(r'^JAVA_VERSION="(\d+)', text, re.MULTILINE)
+    if version and int(version[1]) < _MIN_JAVA:
+        return None
+    key = hashlib.sha256(repr((text, jars)).encode()).hexdigest()[:16]
+    return folder / f"spark-classes-{key}.jsa"
+
+
+def _jars() -> list[tuple[str, int, int]]:
+    """Return name, size and time of Spark's jars: the JVM takes an archive for the same only."""
+    home = spark_home()
+    folder = Path() if home is None else home / "jars"
+    found = ((p.name, p.stat()) for p in folder.glob("*.jar"))
+    return sorted((name, stat.st_size, int(stat.st_mtime)) for name, stat in found)
+
+
+def class_options() -> list[str]:
+    """Return the JVM's options to use the archive; none where there isn't one."""
+    path = class_archive()
+    return [] if path is None else options_to_use_classes(path)
 
 
 @contextmanager

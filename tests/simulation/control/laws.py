@@ -250,7 +250,7 @@ class Snapshots:
             or machine.disk_failed
             or machine.slow_disk_ms
             or run.gateway is None
-            or run.gateway.kept.trouble() is not None
+            or run.gateway.store_link.trouble() is not None
             or not run.started
         ):
             return None

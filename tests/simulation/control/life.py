@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from headgate.clock import now_ms
 from headgate.errors import StoreError
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.kept.guard import accept_store
+from headgate.gateway.store_link.guard import accept_store
 from headgate.wire import apis
 from simulation import doors, fibers
 from simulation.control.journals import Journals

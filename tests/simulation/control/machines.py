@@ -16,11 +16,10 @@ from headgate.clock import now_ms
 from headgate.config import Settings, load_settings
 from headgate.config.listeners import HostPort
 from headgate.errors import StoreError
-from headgate.gateway import reloads, server
+from headgate.gateway import periodic_work, server
 from headgate.gateway import upstream as up
-from headgate.gateway.fleet import instance
+from headgate.gateway.fleet import worker_name
 from headgate.gateway.splits import streamed
-from headgate.gateway.usage import upkeep
 from headgate.usage import reader
 from simulation import fibers
 from simulation.control.stream import Stream
@@ -390,10 +389,10 @@ def _compact(directory: Path) -> tuple[int, str | None]:
 def _led(fleet: Fleet) -> Iterator[None]:
     """Lead threads, files' owners, the store and the cluster into a life."""
     places: list[tuple[Any, str, Any]] = [
-        (server, "Instance", instance.Instance),
-        (reloads, "load_settings", load_settings),
-        (instance, "boot_id", lambda: str(PROCESS.get().host.boot_ns)),
-        (upkeep, "_compact_beside", _compact),
+        (server, "Instance", worker_name.Instance),
+        (server, "load_settings", load_settings),
+        (worker_name, "boot_id", lambda: str(PROCESS.get().host.boot_ns)),
+        (periodic_work, "_compact_beside", _compact),
         (up, "discover", fleet.discover),
         (up, "answers", fleet.answers),
         (__import__("headgate.store", fromlist=["x"]), "open_store", fleet.open_store),

@@ -12,11 +12,10 @@ from unittest import mock
 from headgate import files
 from headgate.clock import now_ms
 from headgate.gateway.fleet.leases import Leases
-from headgate.gateway.kept.guard import StoreGuard
-from headgate.gateway.kept.snapshot import Snapshot, save_snapshot
-from headgate.gateway.kept.store import KeptStore
 from headgate.gateway.splits import streamed
-from headgate.gateway.splits.supervised import FleetSplitter
+from headgate.gateway.splits.dividing import Splitter
+from headgate.gateway.store_link.guard import Snapshot, StoreGuard, save_snapshot
+from headgate.gateway.store_link.link import StoreLink
 from headgate.store import leases
 from headgate.store.hub import Hub
 from headgate.store.identity import StoreIdentity
@@ -108,7 +107,7 @@ def renewals_unseen() -> Iterator[None]:
 
 @plant("a gateway that got its store late takes no leases", 10, "are fronted by")
 def no_late_leases() -> Iterator[None]:
-    with _instead(KeptStore, "_until_admitted", _quietly(KeptStore._until_admitted)):
+    with _instead(StoreLink, "_until_admitted", _quietly(StoreLink._until_admitted)):
         yield
 
 
@@ -147,7 +146,7 @@ def snapshot_without_fsync() -> Iterator[None]:
 
 @plant("the snapshot of a gateway that ends is older than the store", 80, "snapshot: gw")
 def older_at_the_end() -> Iterator[None]:
-    with _instead(KeptStore, "_save_last", lambda self, store: None):
+    with _instead(StoreLink, "_save_last", lambda self, store: None):
         yield
 
 
@@ -159,7 +158,7 @@ def renewed_though_somebody_waits() -> Iterator[None]:
 
 @plant("a supervisor keeps nothing back for a worker that doesn't answer", 61, "splits of")
 def nothing_kept_back() -> Iterator[None]:
-    with _instead(FleetSplitter, "_budget", lambda self, kind, tags, quota, *more: quota):
+    with _instead(Splitter, "_budget", lambda self, kind, tags, quota, *more: quota):
         yield
 
 
@@ -178,7 +177,7 @@ def never_again() -> Iterator[None]:
 
         self._tasks.spawn(once())
 
-    with _instead(KeptStore, "save_soon", save_soon):
+    with _instead(StoreLink, "save_soon", save_soon):
         yield
 
 

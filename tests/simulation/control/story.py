@@ -136,7 +136,7 @@ class Doing:
     async def _through(self, run: Any, tag: str, wanted: Any) -> None:
         """Ask a gateway, as an administrator's tool does."""
         change = self.life.histories.asked(tag, _dictionary(wanted))
-        results = await run.gateway.answers.alter(
+        results = await run.gateway.answers.support.alter(
             _alterations(wanted), validate_only=False, who="User:ops", tool=tag
         )
         done = {result.entity for result in results if result.error is None}

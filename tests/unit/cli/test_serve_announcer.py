@@ -35,7 +35,7 @@ class FakeGateway:
         self.brokers: dict[int, object] = {}
         listeners = [SimpleNamespace(name="A"), SimpleNamespace(name="B")]
         self.settings = SimpleNamespace(listener_list=listeners)
-        self.shown = SimpleNamespace(unready=lambda: self.why)
+        self.health = SimpleNamespace(unready=lambda: self.why)
 
     def fronted_at(self, listener: str) -> str:
         return "host:1" if listener == "A" else ""

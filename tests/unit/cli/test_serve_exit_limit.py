@@ -41,7 +41,7 @@ HANGS = """
 import threading
 from headgate.cli.serve.exit_limit import end_process
 from headgate.gateway.log import set_up
-from headgate.gateway.fleet.watchdog import ExitGuard
+from headgate.gateway.fleet.fleet import ExitGuard
 set_up("json")
 def drain_that_never_ends():
     threading.Event().wait()

@@ -270,11 +270,11 @@ def test_versions_and_suites_hold_for_every_connection_that_the_gateway_opens(
         headgate__store__kafka__ssl__cipher__suites=SUITE,
     )
     gateway = Gateway(read)
-    relayed = gateway.ways.upstream_tls("TLS")
+    relayed = gateway.security.upstream_tls("TLS")
     assert relayed.maximum_version is ssl.TLSVersion.TLSv1_2
     assert kept(relayed) == [NAMED]
     # Without trust stores of their own, our own requests trust what the clients' connections trust.
-    own = asyncio.run(gateway.ways.own("TLS"))[1]
+    own = asyncio.run(gateway.security.own("TLS"))[1]
     assert own.maximum_version is ssl.TLSVersion.TLSv1_3
     assert kept(own) == ["ECDHE-RSA-AES256-GCM-SHA384"]
     assert own.get_ca_certs(binary_form=True) == relayed.get_ca_certs(binary_form=True)
@@ -400,17 +400,17 @@ def test_the_gateways_own_questions_share_a_context_until_its_files_change(
         headgate__upstream__ssl__truststore__location="ca.pem",
     )
     gateway = Gateway(read)
-    used = [asyncio.run(gateway.ways.own("TLS"))[1] for _ in range(5)]
+    used = [asyncio.run(gateway.security.own("TLS"))[1] for _ in range(5)]
     assert used == [made[0]] * 5
     assert len(made) == 1
     path = stores.folder / "ca.pem"
     path.write_bytes(path.read_bytes() + trustme.CA().cert_pem.bytes())
-    again = asyncio.run(gateway.ways.own("TLS"))[1]
+    again = asyncio.run(gateway.security.own("TLS"))[1]
     assert again is made[1]
     assert again.cert_store_stats()["x509_ca"] == 2
     path.write_bytes(b"half-writ")
     with pytest.raises(ConfigError, match=r"ssl\.truststore\.location"):
-        asyncio.run(gateway.ways.own("TLS"))
+        asyncio.run(gateway.security.own("TLS"))
 
 
 def test_a_mistake_in_a_store_of_the_gateways_own_questions_names_its_setting(
@@ -427,4 +427,4 @@ def test_a_mistake_in_a_store_of_the_gateways_own_questions_names_its_setting(
     (stores.folder / "ca.pem").write_bytes(b"half-writ")
     name = r"listener TLS: headgate\.upstream\.admin\.ssl\.truststore\.location"
     with pytest.raises(ConfigError, match=name):
-        asyncio.run(Gateway(read).ways.own("TLS"))
+        asyncio.run(Gateway(read).security.own("TLS"))

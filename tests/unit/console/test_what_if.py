@@ -22,7 +22,7 @@ from headgate.pipeline.answers.what_if import options_of
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.replaying import replay
 from headgate.pipeline.replaying.packed_format import ORDER
-from headgate.pipeline.replaying.packer import PackLogs
+from headgate.pipeline.replaying.packer import PackRequests
 from headgate.pipeline.replaying.replay import ReplayPacked
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import pieces_of
@@ -90,7 +90,7 @@ def test_the_pipeline_says_the_same(tmp_path: Path) -> None:
     options = options_of([Quotas.of(tried.current, "before"), Quotas.of(tried.desired, "after")])
     pieces = tuple(pieces_of(find_files([str(tmp_path)])))
     ids = pa.RecordBatch.from_pydict({"id": list(range(len(pieces)))})
-    packed = pa.Table.from_batches(PackLogs(ReadOptions(pieces), options)(iter([ids])))
+    packed = pa.Table.from_batches(PackRequests(options, ReadOptions(pieces))(iter([ids])))
     packed = packed.filter(pc.equal(packed["kind"], "chunk"))
     packed = packed.sort_by([(name, "ascending") for name in ORDER]).combine_chunks()
     sums = pa.Table.from_batches(ReplayPacked(options)(iter(packed.to_batches()))).to_pylist()

@@ -5,38 +5,32 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headgate.config import Settings
+from headgate.gateway.answered_here.support import AnswerSupport
+from headgate.gateway.background import Threads, TimeSlices
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.journal import NO_JOURNAL, Journal
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.kept.current import Current
-from headgate.gateway.loop.log_limit import LogLimit
-from headgate.gateway.loop.slices import Slices
-from headgate.gateway.loop.tasks import Threads
-from headgate.gateway.own_answers.answers import Answers
 from headgate.gateway.session.commands import Continue
 from headgate.gateway.session.rewrite import AddressBook
 from headgate.gateway.session.session import Session
 from headgate.gateway.session.state import SessionState
+from headgate.gateway.store_link.in_force import InForce
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable
 from kit.playbook import START_MS, Playbook
 
 
-def answers_of(
-    store: Any, settings: Any = None, topics: Any = None, table: QuotaTable | None = None
-) -> Answers:
-    """A gateway's own answers, without a gateway."""
-    nobody: Any = SimpleNamespace(failures=LogLimit("made up"))
-    in_force = Current(settings, table or QuotaTable(), store)
+def support_of(store: Any, settings: Any = None, table: QuotaTable | None = None) -> AnswerSupport:
+    """What a gateway's own answers need, without a gateway."""
+    in_force = InForce(settings, table or QuotaTable(), store)
     threads = Threads(2, "headgate-store")
-    return Answers(in_force, Slices(), threads, topics or nobody, nobody, lambda: None, nobody)
+    return AnswerSupport(in_force, TimeSlices(), threads, lambda: None)
 
 
 def frame(*parts: bytes) -> bytes:

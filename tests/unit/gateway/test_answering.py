@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headgate.config import HostPort, Settings
-from headgate.gateway.cluster.answering import Answering, silent_lines
-from headgate.gateway.shown import Shown
+from headgate.gateway.cluster.discovery import Answering, silent_lines
+from headgate.gateway.health_and_metrics import HealthAndMetrics
 from headgate.live.picture import BrokerPicture, Picture
 from headgate.live.seen import as_seen_by
 from headgate.live.why import why
@@ -87,7 +87,7 @@ async def test_one_that_answers_again_is_forgotten(hangs: HostPort) -> None:
 
 @pytest.mark.parametrize("others", [{}, {2: ""}], ids=["alone", "one of two"])
 def test_readiness_names_it_and_is_503_where_no_broker_answers(others: dict[int, str]) -> None:
-    shown: Any = Shown.__new__(Shown)
+    shown: Any = HealthAndMetrics.__new__(HealthAndMetrics)
     shown.started = True
     why_silent = {1: "it hangs", **others}
     shown._brokers = {
@@ -95,7 +95,7 @@ def test_readiness_names_it_and_is_503_where_no_broker_answers(others: dict[int,
         for broker_id, text in why_silent.items()
     }
     shown._ports = SimpleNamespace(books={})
-    shown._kept = SimpleNamespace(does_without=False, refuses=lambda: None)
+    shown._store_link = SimpleNamespace(does_without=False, refuses=lambda: None)
     shown._trouble = lambda: None
     shown._splits = SimpleNamespace(note=lambda: "splits have expired")
     line = "broker 1 doesn't answer: it hangs"

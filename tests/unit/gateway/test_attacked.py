@@ -9,7 +9,7 @@ import pytest
 
 from headgate.gateway.connection.pool import MINIMUM_BYTES, STUCK_MS, Account, ConnectionKind, Pool
 from headgate.gateway.session.rewrite import Addresses, rewriting
-from headgate.gateway.usage.usage_journal import UsageJournal
+from headgate.gateway.usage_journal import UsageJournal
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import REQUEST
 from headgate.steps import finish

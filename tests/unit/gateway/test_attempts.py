@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.gateway.answered_here.admin_listener import admin_plans
+from headgate.gateway.answered_here.denials import attempted
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.own_answers.admin_plans import admin_plans
-from headgate.gateway.own_answers.attempts import attempted
 from headgate.gateway.session.commands import Ask
 from headgate.wire.header import parse_request_header
 from headgate.wire.messages import configs, draft, encode_request, quotas

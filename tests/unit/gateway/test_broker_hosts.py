@@ -13,10 +13,10 @@ import pytest
 from headgate.config import HostPort
 from headgate.gateway.broker.dialing import Dialer
 from headgate.gateway.connection.hosts import KEPT_S, BrokerHosts, Hosts
-from headgate.gateway.loop.log_limit import PER_MINUTE
+from headgate.gateway.log import PER_MINUTE
 from headgate.metrics.meters import Meters
 
-from .conftest import answers_of
+from .conftest import support_of
 
 
 class Names:
@@ -82,14 +82,14 @@ async def test_a_host_whose_first_address_refuses_is_reached_at_the_next(
             upstream_tls=None,
             settings=SimpleNamespace(upstream_connect_timeout_ms=60_000),
         )
-        await Dialer(1, Meters(), BrokerHosts()).way(listener, link)
+        await Dialer(1, Meters(), BrokerHosts()).connect(listener, link)
     assert ready == [True]
 
 
 async def test_failed_answers_are_logged_a_few_times_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    answers = answers_of(None)
+    answers = support_of(None)
     link: Any = SimpleNamespace(close=lambda reason, detail: None)
     ask: Any = SimpleNamespace(plan=SimpleNamespace(name="AlterClientQuotas"))
     with caplog.at_level(logging.ERROR, "headgate.gateway"):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headgate.errors import KafkaError, StoreError
-from headgate.gateway.own_answers.broker_settings import split
+from headgate.gateway.answered_here.broker_settings import split
 from headgate.gateway.session.commands import Ask, WakeAt
 from headgate.gateway.session.mute import MuteState
 from headgate.quota.entity import QuotaEntity
@@ -27,7 +27,7 @@ from headgate.wire.messages import (
 )
 from kit.playbook import START_MS
 
-from .conftest import Setup, answers_of, beaten, heartbeat
+from .conftest import Setup, beaten, heartbeat, support_of
 
 SET, DELETE = configs.OP_SET, configs.OP_DELETE
 VERSIONS = {ALTER_CONFIGS: 1, INCREMENTAL_ALTER_CONFIGS: 0}
@@ -39,7 +39,7 @@ class Talk:
     def __init__(self, setup: Setup, folder: Path, principal: str = "alice") -> None:
         self.session = setup.session
         self.store = open_store(f"sqlite:{folder}/quotas.db")
-        self.answers = answers_of(self.store, setup.settings)
+        self.answers = support_of(self.store, setup.settings)
         self.closed: list[tuple[str, str]] = []
         self.link: Any = SimpleNamespace(
             answer=lambda ask, frame: self.session.answer(ask, frame, START_MS),

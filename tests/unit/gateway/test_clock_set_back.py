@@ -11,7 +11,7 @@ from headgate.gateway.charging.fetch_gate import SET_BACK_MS
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.connection.link import Link
-from headgate.gateway.connection.transports import ReadBuffer
+from headgate.gateway.connection.pool import ReadBuffer
 from headgate.gateway.session.commands import WakeAt
 from headgate.gateway.session.session import Session
 from headgate.gateway.session.state import SessionState

@@ -14,12 +14,13 @@ import pytest
 
 from headgate.config import Settings
 from headgate.errors import KafkaError, RemoteProtocolError
+from headgate.gateway.answered_here import denials
+from headgate.gateway.answered_here.admin_listener import admin_plans
+from headgate.gateway.answered_here.answers import Answers
+from headgate.gateway.answered_here.denials import MOST_WAITING, SMALL_BYTES
+from headgate.gateway.background import TimeSlices
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.loop.log_limit import PER_MINUTE
-from headgate.gateway.loop.slices import Slices
-from headgate.gateway.own_answers import denials
-from headgate.gateway.own_answers.admin_plans import admin_plans
-from headgate.gateway.own_answers.denials import MOST_WAITING, SMALL_BYTES
+from headgate.gateway.log import PER_MINUTE
 from headgate.gateway.session.commands import Ask
 from headgate.quota.alteration import AlterResult
 from headgate.quota.table import QuotaTable
@@ -30,7 +31,7 @@ from headgate.wire.header import parse_request_header
 from headgate.wire.messages import configs, decode_response, draft, encode_request, quotas
 from headgate.wire.messages.denied import DRAFT, MOST_ANSWER_BYTES, RELEASED, denied
 
-from .conftest import answers_of
+from .conftest import support_of
 
 DENIED = int(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 LARGE = 6_000
@@ -124,7 +125,9 @@ class Desk:
                 "super.users": "User:root",
             }
         )
-        self.answers = answers_of(store, settings)
+        self.support = support_of(store, settings)
+        nobody: Any = None
+        self.answers = Answers(self.support, nobody, nobody, nobody)
         self.link: Any = SimpleNamespace(
             answer=lambda ask, frame: self.answered.append(bytes(frame)),
             forward=lambda ask, frame, merge=None: self.forwarded.append(frame),
@@ -145,7 +148,7 @@ class Desk:
 def desk() -> Iterator[Desk]:
     made = Desk()
     yield made
-    made.answers.denials.close()
+    made.support.denials.close()
 
 
 @pytest.fixture
@@ -301,7 +304,7 @@ async def test_large_refusals_are_made_one_at_a_time_and_few_wait(
 async def test_an_administrators_large_request_is_done_in_slices(desk: Desk, drafted: bool) -> None:
     # Each look at the clock is a nanosecond, and a slice takes a hundred, thus as many steps.
     ticks = itertools.count()
-    desk.answers.slices = Slices(100, lambda: next(ticks))
+    desk.support.slices = TimeSlices(100, lambda: next(ticks))
     turns = 0
     loop = asyncio.get_running_loop()
 
@@ -317,8 +320,8 @@ async def test_an_administrators_large_request_is_done_in_slices(desk: Desk, dra
     told = draft.decode_response(50, answer) if drafted else decode_response(49, 1, answer)
     assert [e.error_code for e in told.entries] == [0] * LARGE
     # Read, understood, told and written: each in steps of an entity at most, others in between.
-    assert desk.answers.slices.count > 4 * LARGE / 100
-    assert turns >= desk.answers.slices.count
+    assert desk.support.slices.count > 4 * LARGE / 100
+    assert turns >= desk.support.slices.count
 
 
 async def test_refusals_are_logged_and_audited_ten_a_minute_and_the_rest_are_counted(
@@ -326,7 +329,7 @@ async def test_refusals_are_logged_and_audited_ten_a_minute_and_the_rest_are_cou
 ) -> None:
     caplog.set_level(logging.WARNING, "headgate.gateway")
     now = 100.0
-    monkeypatch.setattr(desk.answers.refusals, "_clock", lambda: now)
+    monkeypatch.setattr(desk.support.refusals, "_clock", lambda: now)
     for _ in range(200):
         await desk.ask(describe_quotas(1))
     await desk.ask(describe_quotas(1), "eve")
@@ -334,10 +337,10 @@ async def test_refusals_are_logged_and_audited_ten_a_minute_and_the_rest_are_cou
     assert len([m for m in caplog.messages if "User:mallory" in m]) == PER_MINUTE
     assert len([m for m in caplog.messages if "User:eve" in m]) == 1
     assert [e.who for e in desk.audited] == ["User:mallory"] * PER_MINUTE + ["User:eve"]
-    desk.answers.refusals.tell()
+    desk.support.refusals.tell()
     assert "left_out" not in caplog.text  # its minute isn't over
     now += 60.0
-    desk.answers.refusals.tell()
+    desk.support.refusals.tell()
     told = [m for m in caplog.messages if "left_out" in m]
     assert told == [
         "refused; not every one is logged  left_out=190 api=DescribeClientQuotas "

@@ -34,7 +34,7 @@ class Way:
 
     async def go(self) -> None:
         self.link.task = asyncio.current_task()
-        await Dialer(1, self.meters, BrokerHosts()).way(self.listener, self.link)
+        await Dialer(1, self.meters, BrokerHosts()).connect(self.listener, self.link)
 
 
 @pytest.fixture

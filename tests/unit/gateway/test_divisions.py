@@ -12,7 +12,7 @@ import pytest
 
 from headgate.config import Settings
 from headgate.gateway.charging.managers import Managers
-from headgate.gateway.splits.local import LocalSplits, share_out
+from headgate.gateway.splits.dividing import LocalSplits, share_out
 from headgate.gateway.splits.streamed import put_in_force
 from headgate.gateway.splits.supervised import WorkersPart
 from headgate.quota.entity import DEFAULT, QuotaEntity
@@ -59,7 +59,7 @@ def test_splits_and_shares_of_many_quota_ids_are_divided_a_few_at_a_time(how: st
             for each in (managers, other):
                 each.produce_bps.set_brokers(2, NOW)
             written.clear()
-            yield from LocalSplits(5_000).round({1: managers, 2: other}, clock)
+            yield from LocalSplits(5_000).round({1: managers, 2: other}, [1, 2], clock)
         elif how == "shares":
             yield from share_out(managers, clock)
         elif how == "brokers":
@@ -103,8 +103,10 @@ def test_a_division_of_many_is_as_one_in_a_single_piece_and_its_steps_are_many()
 
 async def test_a_quota_that_changes_while_it_is_divided_keeps_what_it_was_scaled_to() -> None:
     managers = buckets(CLIENTS, [])
-    work = LocalSplits(5_000).round({1: managers}, lambda: NOW + 5_000)
-    steps = sum(1 for _ in LocalSplits(5_000).round({1: buckets(CLIENTS, [])}, lambda: NOW + 5_000))
+    work = LocalSplits(5_000).round({1: managers}, [1], lambda: NOW + 5_000)
+    steps = sum(
+        1 for _ in LocalSplits(5_000).round({1: buckets(CLIENTS, [])}, [1], lambda: NOW + 5_000)
+    )
     for _ in range(steps - 20):  # all are computed, and some are in force
         next(work)
     managers.produce_bps.update_quota(QuotaEntity.of(user="u0"), 1.0, NOW + 5_000)

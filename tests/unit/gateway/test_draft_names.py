@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from headgate.gateway.answered_here.admin_listener import admin_plans
 from headgate.gateway.charging.plans import RequestKind, build_plans
-from headgate.gateway.own_answers.admin_plans import admin_plans
 from headgate.gateway.session.commands import Ask
 from headgate.store.base import AuditEvent
 
-from .conftest import answers_of
+from .conftest import support_of
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ async def test_546_audit_and_log_lines_name_the_draft_on_the_admin_listener_only
     key: int, draft: str, kafka: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     audited: list[AuditEvent] = []
-    answers = answers_of(SimpleNamespace(audit=audited.append, silent=lambda: None))
+    answers = support_of(SimpleNamespace(audit=audited.append, silent=lambda: None))
     for plans in (admin_plans(), build_plans()):
         await answers.refused(Ask(plans[key << 16], 1, "tool", 8, b"", "mallory"), "tool")
     assert [event.action for event in audited] == [draft, kafka]

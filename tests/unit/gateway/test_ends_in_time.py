@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.connection.hangup import FULL_SWEEPS, HangupWatch
-from headgate.gateway.connection.transports import LINGER_S, ClientSide, ReadBuffer
+from headgate.gateway.connection.link import FULL_SWEEPS, HangupWatch
+from headgate.gateway.connection.pool import ReadBuffer
+from headgate.gateway.connection.transports import LINGER_S, ClientSide
 
 
 class Transport:

@@ -10,7 +10,7 @@ import pytest
 from headgate.config import Settings
 from headgate.errors import ApiError, KafkaError
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.usage.usage_journal import UsageJournal
+from headgate.gateway.usage_journal import UsageJournal
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import (
     CONSUMER,

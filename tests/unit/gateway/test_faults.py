@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from headgate.config import HostPort, Settings
-from headgate.gateway import Gateway, GatewayThread, following, http
+from headgate.gateway import Gateway, GatewayThread, health_and_metrics, periodic_work
 from headgate.gateway.charging.journal import Journal
-from headgate.gateway.http import HttpListener
+from headgate.gateway.health_and_metrics import HttpListener
 from headgate.store import open_store
 from upstream_kit import Upstream
 
@@ -189,7 +189,7 @@ async def test_a_scraper_that_reads_nothing_keeps_no_gateway_from_ending() -> No
 
 
 async def test_connections_that_ask_for_nothing_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(health_and_metrics, "MOST_CONNECTIONS", 3)
     listener = HttpListener(HostPort("127.0.0.1", 0), Quiet())
     listener.start()
     idle = [await asyncio.open_connection(*listener.address) for _ in range(4)]
@@ -349,7 +349,7 @@ async def test_a_lease_that_is_lost_while_the_quotas_are_taken_fronts_nothing() 
 def test_a_sweep_that_fails_is_made_again(
     gateway: GatewayThread, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(following, "_SWEEP_S", 0.01)
+    monkeypatch.setattr(periodic_work, "_SWEEP_S", 0.01)
     swept: list[int] = []
 
     def fails(now_ms: int, skew_ms: int) -> None:

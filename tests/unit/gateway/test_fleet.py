@@ -11,10 +11,9 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.gateway.fleet import questions
+from headgate.gateway.fleet import pipe as questions
 from headgate.gateway.fleet.fleet import Fleet
-from headgate.gateway.fleet.pipe import LineLost, Pipe, socket_pair
-from headgate.gateway.fleet.questions import Status
+from headgate.gateway.fleet.pipe import LineLost, Pipe, Status, socket_pair
 from headgate.metrics.expose import draw, page
 from headgate.metrics.samples import Sample
 from headgate.steps import finish

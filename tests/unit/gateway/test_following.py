@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway import following as following_module
-from headgate.gateway.following import PeriodicWork
-from headgate.gateway.loop.tasks import OwnWork
+from headgate.gateway import periodic_work as following_module
+from headgate.gateway.background import BackgroundWork
+from headgate.gateway.periodic_work import PeriodicWork
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def following(monkeypatch: pytest.MonkeyPatch) -> PeriodicWork:
     for name in ("_SWEEP_S", "_LOOK_AGAIN_S"):
         monkeypatch.setattr(following_module, name, 0.0)
     in_force: Any = SimpleNamespace(settings=None)
-    return PeriodicWork(in_force, OwnWork())
+    return PeriodicWork(in_force, BackgroundWork())
 
 
 async def ends(work: Any, enough: asyncio.Event) -> None:

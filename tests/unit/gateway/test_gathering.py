@@ -15,7 +15,8 @@ from headgate.gateway.connection.gathering import (
     Gathering,
 )
 from headgate.gateway.connection.link import Link
-from headgate.gateway.connection.transports import BrokerSide, ReadBuffer
+from headgate.gateway.connection.pool import ReadBuffer
+from headgate.gateway.connection.transports import BrokerSide
 from headgate.gateway.session.session import Session
 from kit.playbook import START_MS
 

@@ -286,7 +286,7 @@ def test_what_comes_meanwhile_keeps_its_place(gateway: Make) -> None:
     assert b"".join(map(bytes, session.to_broker)) == b"".join(said)
 
 
-def test_answers_of_one_read_are_passed_on_a_few_at_a_time(gateway: Make) -> None:
+def test_support_of_one_read_are_passed_on_a_few_at_a_time(gateway: Make) -> None:
     session = gateway({QuotaEntity.of(user="alice"): {PRODUCER: 1e12}}).session
     session.upstream_ready(START_MS)
     count = 3 * BUDGET

@@ -14,7 +14,7 @@ import pytest
 
 from headgate.config import Settings
 from headgate.gateway import Gateway
-from headgate.gateway.fleet.instance import Instance
+from headgate.gateway.fleet.worker_name import WorkerName
 from headgate.store import open_store
 from headgate.store.leases import Lease
 from headgate.store.watched import QuotaStore
@@ -23,10 +23,10 @@ AN_HOUR_MS = 3_600_000
 WORKER = """
 import sys, signal
 from pathlib import Path
-from headgate.gateway.fleet.instance import Instance
+from headgate.gateway.fleet.worker_name import WorkerName
 from headgate.store import open_store
 folder = Path(sys.argv[1])
-instance = Instance(folder / "workers", "worker")
+instance = WorkerName(folder / "workers", "worker")
 store = open_store(f"sqlite:{folder / 'quotas.db'}")
 leases = [
     instance.take(lambda owner: store.lease(f"broker/{n}", owner, 3_600_000)) for n in (1, 2)
@@ -63,7 +63,7 @@ def store(tmp_path: Path) -> Iterator[QuotaStore]:
         yield opened
 
 
-def lease(store: QuotaStore, instance: Instance, broker: int = 1) -> Lease | None:
+def lease(store: QuotaStore, instance: WorkerName, broker: int = 1) -> Lease | None:
     return instance.take(lambda owner: store.lease(f"broker/{broker}", owner, AN_HOUR_MS))
 
 
@@ -83,7 +83,7 @@ def test_a_standby_inherits_every_lease_of_a_dead_worker_and_fences_it(
 ) -> None:
     active, said = start()
     assert said == "1 1"
-    standby = Instance(tmp_path / "workers", "standby")
+    standby = WorkerName(tmp_path / "workers", "standby")
     assert [lease(store, standby, n) for n in (1, 2)] == [None, None]
     active.send_signal(signal.SIGKILL)
     active.wait()
@@ -92,7 +92,7 @@ def test_a_standby_inherits_every_lease_of_a_dead_worker_and_fences_it(
         assert taken is not None
         assert taken.epoch == 2
     # What it has inherited, a third one can't.
-    third = Instance(tmp_path / "workers", "third")
+    third = WorkerName(tmp_path / "workers", "third")
     assert [lease(store, third, n) for n in (1, 2)] == [None, None]
     standby.close()
     third.close()
@@ -103,7 +103,7 @@ def test_a_worker_that_hangs_keeps_its_lease(
 ) -> None:
     hung, _ = start()
     os.kill(hung.pid, signal.SIGSTOP)
-    other = Instance(tmp_path / "workers", "other")
+    other = WorkerName(tmp_path / "workers", "other")
     assert lease(store, other) is None
     _, said = start()
     assert said == "None None"
@@ -111,9 +111,9 @@ def test_a_worker_that_hangs_keeps_its_lease(
 
 
 def test_two_workers_named_alike_never_hold_one_lease(store: QuotaStore, tmp_path: Path) -> None:
-    one = Instance(tmp_path / "workers", "gateway")
-    two = Instance(tmp_path / "workers", "gateway")
-    nameless = Instance(None, "gateway")
+    one = WorkerName(tmp_path / "workers", "gateway")
+    two = WorkerName(tmp_path / "workers", "gateway")
+    nameless = WorkerName(None, "gateway")
     assert len({one.owner, two.owner, nameless.owner}) == 3
     assert lease(store, one) is not None
     assert lease(store, two) is None
@@ -126,15 +126,15 @@ def test_of_many_that_race_for_a_dead_workers_lease_one_gets_it(
     store: QuotaStore, tmp_path: Path
 ) -> None:
     for _ in range(10):
-        dead = Instance(tmp_path / "workers", "dead")
+        dead = WorkerName(tmp_path / "workers", "dead")
         before = lease(store, dead)
         assert before is not None
-        rivals = [Instance(tmp_path / "workers", f"rival-{n}") for n in range(8)]
+        rivals = [WorkerName(tmp_path / "workers", f"rival-{n}") for n in range(8)]
         dead.close()  # what the kernel does when it ends
         barrier = threading.Barrier(len(rivals))
         taken: list[Lease] = []
 
-        def race(rival: Instance, barrier: threading.Barrier = barrier) -> None:
+        def race(rival: WorkerName, barrier: threading.Barrier = barrier) -> None:
             barrier.wait()
             found = lease(store, rival)
             if found is not None:
@@ -155,14 +155,14 @@ def test_of_many_that_race_for_a_dead_workers_lease_one_gets_it(
 
 def test_a_name_of_another_boot_or_host_proves_nothing(store: QuotaStore, tmp_path: Path) -> None:
     folder = tmp_path / "workers"
-    elsewhere = Instance(folder, "gateway", boot="another-kernel")
+    elsewhere = WorkerName(folder, "gateway", boot="another-kernel")
     assert lease(store, elsewhere) is not None
     elsewhere.close()  # as seen through a network file system that doesn't share locks
-    here = Instance(folder, "gateway")
+    here = WorkerName(folder, "gateway")
     assert here.owner != elsewhere.owner
     assert lease(store, here) is None
     here.close()
-    unknown = Instance(folder, "gateway", boot="")
+    unknown = WorkerName(folder, "gateway", boot="")
     assert lease(store, unknown) is None
 
 
@@ -172,11 +172,11 @@ def test_a_file_that_was_cut_short_or_a_folder_that_cant_be_made_costs_only_time
     folder = tmp_path / "workers"
     folder.mkdir()
     (folder / "0.json").write_bytes(b'{"own')
-    one = Instance(folder, "gateway")
+    one = WorkerName(folder, "gateway")
     assert lease(store, one) is not None
     one.close()
     (tmp_path / "file").write_text("x")
-    two = Instance(tmp_path / "file" / "workers", "gateway")
+    two = WorkerName(tmp_path / "file" / "workers", "gateway")
     assert lease(store, two) is None
     assert lease(store, two, 2) is not None
 
@@ -220,12 +220,12 @@ async def test_processes_that_read_one_file_dont_share_a_journals_name(tmp_path:
 def test_what_was_had_in_a_dead_name_is_kept_though_the_name_cant_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dead = Instance(tmp_path, "dead", "boot")
+    dead = WorkerName(tmp_path, "dead", "boot")
     owner = dead.owner
     dead.close()
-    other = Instance(tmp_path, "other", "boot")  # takes the dead one's name
+    other = WorkerName(tmp_path, "other", "boot")  # takes the dead one's name
     assert other.owner == owner
-    third = Instance(tmp_path, "third", "boot")
+    third = WorkerName(tmp_path, "third", "boot")
     other.close()
 
     def full(path: Path, owner: str) -> None:

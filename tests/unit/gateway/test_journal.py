@@ -12,7 +12,7 @@ import pytest
 
 from headgate.gateway.charging.managers import Managers
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.usage.usage_journal import UsageJournal
+from headgate.gateway.usage_journal import UsageJournal
 from headgate.quota.entity import QuotaEntity, entity_from_path
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST, QuotaKey
 from headgate.quota.table import QuotaTable, table_delta

@@ -12,14 +12,14 @@ import pytest
 from headgate.client.quota_messages import draft_entity_steps, entity_steps
 from headgate.config import MOST_ADDRESSES, Settings
 from headgate.errors import ApiError, ConfigError, KafkaError
+from headgate.gateway.answered_here import broker_settings
+from headgate.gateway.answered_here.admin_listener import MOST_FILTERS, describe
+from headgate.gateway.answered_here.broker_alteration import Alteration, _some, is_ours
+from headgate.gateway.answered_here.broker_settings import MOST_BROKERS
+from headgate.gateway.background import BackgroundWork
 from headgate.gateway.cluster.quotas import QuotasInForce
-from headgate.gateway.kept.current import Current
-from headgate.gateway.loop.tasks import OwnWork
-from headgate.gateway.own_answers import broker_settings
-from headgate.gateway.own_answers.broker_alteration import Alteration, _some, is_ours
-from headgate.gateway.own_answers.broker_settings import MOST_BROKERS
-from headgate.gateway.own_answers.draft_answers import MOST_FILTERS, describe
 from headgate.gateway.session.commands import Ask
+from headgate.gateway.store_link.in_force import InForce
 from headgate.quota.alteration import entity_error
 from headgate.quota.entity import KNOWN_TYPES, QuotaEntity
 from headgate.quota.key import PRODUCER
@@ -34,7 +34,7 @@ from headgate.store.broker_rules import (
 from headgate.wire.apis import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from headgate.wire.messages import configs, decode_response, draft, encode_request, quotas
 
-from .conftest import answers_of
+from .conftest import support_of
 
 OVERRIDES = "max.connections.per.ip.overrides"
 BASE = {"headgate.upstream": "kafka:9092", "headgate.broker.id.min": "1"}
@@ -56,7 +56,7 @@ class Asked:
         settings = Settings.from_properties(
             {**BASE, "headgate.broker.id.max": "1", "super.users": "User:alice"}
         )
-        self.answers = answers_of(None, settings)
+        self.answers = support_of(None, settings)
         self.answered: bytes | None = None
         self.forwarded: bytes | None = None
 
@@ -126,7 +126,7 @@ async def test_settings_of_a_broker_are_looked_at_in_slices(
                 return end.value
             await asyncio.sleep(0)
 
-    monkeypatch.setattr("headgate.gateway.own_answers.broker_alteration.is_ours", counted)
+    monkeypatch.setattr("headgate.gateway.answered_here.broker_alteration.is_ours", counted)
     monkeypatch.setattr(asked.answers.slices, "run", run)
     changes = tuple(configs.AlterConfig(f"x{n}", "1") for n in range(MANY))
     resource = configs.AlterResource(configs.BROKER, "1", changes)
@@ -202,7 +202,7 @@ async def test_limits_of_many_brokers_change_one_after_the_other() -> None:
         return SimpleNamespace(limits_changed=lambda limits: limited.append(number))
 
     settings = Settings.from_properties({**BASE, "headgate.broker.id.max": "40"})
-    now, work = Current(settings, QuotaTable(), None), OwnWork()
+    now, work = InForce(settings, QuotaTable(), None), BackgroundWork()
     fronted: Any = {n: broker(n) for n in range(40)}
     made = QuotasInForce(now, fronted, work, lambda: None)
     made.limit_connections()

@@ -15,15 +15,14 @@ import pytest
 
 from headgate.config import Settings
 from headgate.errors import StoreError, StoreReplaced
+from headgate.gateway.background import BackgroundWork, StallMeter, Tasks, Threads
 from headgate.gateway.cluster.ports import Ports
 from headgate.gateway.cluster.shared_listeners import SharedListeners
-from headgate.gateway.kept import guard
-from headgate.gateway.kept import store as kept_store
-from headgate.gateway.kept.current import Current
-from headgate.gateway.kept.guard import StoreGuard, accept_store
-from headgate.gateway.kept.store import KeptStore
-from headgate.gateway.loop.tasks import OwnWork, Tasks, Threads
-from headgate.gateway.loop.watcher import Watcher
+from headgate.gateway.store_link import guard
+from headgate.gateway.store_link import link as kept_store
+from headgate.gateway.store_link.guard import StoreGuard, accept_store
+from headgate.gateway.store_link.in_force import InForce
+from headgate.gateway.store_link.link import StoreLink
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
@@ -71,7 +70,7 @@ class SomeLeases:
         return f"broker/{broker_id}"
 
 
-def ports_of(brokers: dict[int, Any], work: OwnWork, closed: list[str]) -> Ports:
+def ports_of(brokers: dict[int, Any], work: BackgroundWork, closed: list[str]) -> Ports:
     """Ports of two brokers, without listeners."""
     anything: Any = SimpleNamespace(
         settings=SimpleNamespace(listener_list=()),
@@ -85,7 +84,7 @@ def ports_of(brokers: dict[int, Any], work: OwnWork, closed: list[str]) -> Ports
 async def test_a_worker_that_stops_stands_by_for_no_broker_whose_lease_it_loses_meanwhile() -> None:
     """While it drains its leases aren't renewed; it mustn't take them again, and front again."""
     brokers: dict[int, Any] = {1: Fronted(), 2: Fronted()}
-    first, closed, work = brokers[1], list[str](), OwnWork()
+    first, closed, work = brokers[1], list[str](), BackgroundWork()
     ports = ports_of(brokers, work, closed)
     leases: Any = SomeLeases()
     leases.epochs[1] = 1
@@ -112,7 +111,7 @@ def test_listeners_that_lead_to_any_broker_are_closed_once() -> None:
 async def test_with_the_store_back_a_broker_whose_lease_another_has_is_fronted_no_more() -> None:
     brokers: dict[int, Any] = {1: Fronted(), 2: Fronted()}
     second = brokers[2]
-    work = OwnWork()
+    work = BackgroundWork()
     ports = ports_of(brokers, work, [])
     leases: Any = SomeLeases()
     await ports.take_leases(leases)
@@ -199,7 +198,7 @@ def test_quotas_of_one_store_are_never_kept_as_those_of_another(tmp_path: Path) 
 _KILLED = """
 import os, signal, sys
 from headgate.config import Settings
-from headgate.gateway.kept.guard import StoreGuard
+from headgate.gateway.store_link.guard import StoreGuard
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
@@ -256,14 +255,14 @@ def test_what_changed_between_two_readings_is_of_a_later_revision(tmp_path: Path
         assert kept.last().table.get(ALICE, PRODUCER) == 1.0
 
 
-def kept_in(folder: Path, store: Any, why: str | None = None) -> tuple[KeptStore, Tasks, Threads]:
+def kept_in(folder: Path, store: Any, why: str | None = None) -> tuple[StoreLink, Tasks, Threads]:
     """What a gateway keeps of its store, without a gateway; ``why`` it can't be read now."""
     settings = Settings.from_properties(
         {"headgate.upstream": "embedded", "headgate.data.dir": str(folder)}
     )
-    tasks, threads = Tasks(Watcher()), Threads(1, "test")
+    tasks, threads = Tasks(StallMeter()), Threads(1, "test")
     return (
-        KeptStore(Current(settings, QuotaTable(), store), tasks, threads, lambda: why),
+        StoreLink(InForce(settings, QuotaTable(), store), tasks, threads, lambda: why),
         tasks,
         threads,
     )

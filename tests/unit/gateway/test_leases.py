@@ -11,8 +11,8 @@ import pytest
 
 from headgate.errors import StoreError
 from headgate.gateway.fleet import leases
-from headgate.gateway.fleet.instance import Instance
 from headgate.gateway.fleet.leases import Leases
+from headgate.gateway.fleet.worker_name import WorkerName
 
 
 @dataclass
@@ -76,7 +76,7 @@ async def at_once(function: Callable[[], Any]) -> Any:
 
 
 def worker(store: FakeStore, name: str, lost: list[int]) -> Leases:
-    instance = Instance(None, name)
+    instance = WorkerName(None, name)
     return Leases(store, "gateway/c", instance, 9_000, at_once, lost.append, store.clock)  # type: ignore[arg-type]
 
 
@@ -187,7 +187,7 @@ class Stuck:
 
 
 def hanging(store: FakeStore, lost: list[int], ttl_ms: int) -> tuple[Leases, Stuck]:
-    stuck, instance = Stuck(), Instance(None, "one")
+    stuck, instance = Stuck(), WorkerName(None, "one")
     leases = Leases(store, "gateway/c", instance, ttl_ms, stuck, lost.append, store.clock)  # type: ignore[arg-type]
     return leases, stuck
 
@@ -284,7 +284,7 @@ async def test_a_lease_that_comes_too_late_isnt_trusted() -> None:
         store.clock.now_s += 9  # such as in a machine that sleeps
         return answer
 
-    instance = Instance(None, "one")
+    instance = WorkerName(None, "one")
     one = Leases(store, "gateway/c", instance, 9_000, slowly, [].append, store.clock)  # type: ignore[arg-type]
     assert not await one.take(1)
     assert one.epochs == {}
@@ -302,7 +302,7 @@ async def test_a_lease_counts_from_when_it_was_asked_for_not_from_its_answer(slo
         return answer
 
     lost: list[int] = []
-    instance = Instance(None, "one")
+    instance = WorkerName(None, "one")
     one = Leases(store, "gateway/c", instance, 9_000, answered, lost.append, store.clock)  # type: ignore[arg-type]
     two = worker(store, "two", [])
     await two._stand_by()  # somebody waits
@@ -353,7 +353,7 @@ async def test_an_answer_that_a_standby_waits_counts_though_it_comes_late() -> N
         await late.wait()
         return function()
 
-    instance = Instance(None, "one")
+    instance = WorkerName(None, "one")
     one = Leases(store, "gateway/c", instance, 100, slowly, lost.append, store.clock)  # type: ignore[arg-type]
     two = worker(store, "two", [])
     assert await one.take(1)
@@ -424,7 +424,7 @@ async def test_word_that_a_lease_is_lost_counts_though_it_comes_late() -> None:
             await late.wait()
         return function()
 
-    instance = Instance(None, "one")
+    instance = WorkerName(None, "one")
     one = Leases(store, "gateway/c", instance, 100, slowly, lose, store.clock)  # type: ignore[arg-type]
     two = worker(store, "two", [])
     assert await one.take(1)  # nobody waits: it goes on without its store
@@ -454,7 +454,7 @@ async def test_a_lease_isnt_kept_beyond_its_end_while_another_ones_renewal_hangs
         return function()
 
     asked: list[int] = []
-    instance = Instance(None, "one")
+    instance = WorkerName(None, "one")
     one = Leases(store, "gateway/c", instance, 9_000, slowly, lost.append, store.clock)  # type: ignore[arg-type]
     two = worker(store, "two", [])
     assert await one.take(1)

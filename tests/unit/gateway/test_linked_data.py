@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.fleet.instance import Instance
-from headgate.gateway.kept.snapshot import Snapshot, load_snapshot, save_snapshot
+from headgate.gateway.fleet.worker_name import WorkerName
+from headgate.gateway.store_link.guard import Snapshot, load_snapshot, save_snapshot
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.quota.table import QuotaTable
@@ -36,7 +36,7 @@ def test_a_workers_name_is_kept_beside_a_link(tmp_path: Path, victim: Path) -> N
     folder.mkdir()
     (folder / "0.json").symlink_to(victim)
     (folder / "1.json").symlink_to(tmp_path / "nowhere")
-    instance = Instance(folder, "host")
+    instance = WorkerName(folder, "host")
     assert victim.read_bytes() == KEPT
     assert not (tmp_path / "nowhere").exists()
     assert instance.owner in (folder / "2.json").read_text()
@@ -91,6 +91,6 @@ def test_a_data_folder_that_is_a_link_is_as_good(tmp_path: Path) -> None:
     settings: Any = SimpleNamespace(store_snapshot=str(path))
     save_snapshot(settings, KEPT_QUOTAS)
     assert (tmp_path / "real" / "snapshot.json").exists()
-    instance = Instance(tmp_path / "data" / "workers", "host")
+    instance = WorkerName(tmp_path / "data" / "workers", "host")
     assert (tmp_path / "real" / "workers" / "0.json").exists()
     instance.close()

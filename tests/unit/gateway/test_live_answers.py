@@ -10,9 +10,9 @@ import pytest
 
 from headgate.config import Settings
 from headgate.errors import KafkaError
+from headgate.gateway.answered_here.live import LiveAnswers
 from headgate.gateway.charging.plans import RequestKind
 from headgate.gateway.identity.identity import ANONYMOUS
-from headgate.gateway.own_answers.live import LiveAnswers
 from headgate.gateway.session.commands import Ask
 from headgate.live.picture import decode
 from headgate.quota.entity import QuotaEntity
@@ -38,7 +38,7 @@ class _Answers:
     def __init__(self) -> None:
         self.denied: list[str] = []
         settings = Settings.from_properties({"headgate.upstream": "embedded"})
-        self.current = SimpleNamespace(table=QUOTAS, settings=settings)
+        self.in_force = SimpleNamespace(table=QUOTAS, settings=settings)
         self.slices = SimpleNamespace(run=self._run)
 
     async def _run(self, steps: Any) -> Any:

@@ -14,7 +14,7 @@ import pytest
 from headgate.config import Settings
 from headgate.config.kinds import Password
 from headgate.gateway.log import HIDDEN, LIBRDKAFKA, get_logger, set_up
-from headgate.gateway.usage.usage_journal import topic_config
+from headgate.gateway.usage_journal import topic_config
 
 log = get_logger("headgate.test")
 

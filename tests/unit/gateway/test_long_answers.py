@@ -11,7 +11,8 @@ import pytest
 
 from headgate.errors import RemoteProtocolError
 from headgate.gateway.connection import transports
-from headgate.gateway.connection.transports import ClientSide, ReadBuffer
+from headgate.gateway.connection.pool import ReadBuffer
+from headgate.gateway.connection.transports import ClientSide
 from headgate.gateway.session.commands import PauseBroker, ResumeBroker
 from headgate.gateway.session.rewrite import STEPS_AT_ONCE, Rewrite, rewriting
 from headgate.gateway.session.session import Session
@@ -340,4 +341,4 @@ def test_large_reads_are_watched(
         session=session, bytes_in=0, settle=lambda: None, weigh=lambda: None
     )
     ClientSide(link, buffer).buffer_updated(size)
-    assert buffer.watcher.slow == slow
+    assert buffer.stall_meter.slow == slow

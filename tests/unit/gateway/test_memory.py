@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.gateway.loop.memory import MOST_OLD, YOUNG, Memory
+from headgate.gateway.background import MOST_OLD, YOUNG, GarbageBounds
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def noted() -> Iterator[list[int]]:
     """How long each look took, ns, while a collector like a gateway's is at work."""
     before = gc.get_threshold()
     took: list[int] = []
-    memory = Memory(took.append)
+    memory = GarbageBounds(took.append)
     memory.settle()
     yield took
     memory.end()

@@ -12,7 +12,7 @@ from headgate.gateway.charging.journal import NO_JOURNAL
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.session import Session
 from headgate.gateway.session.state import SessionState
-from headgate.gateway.splits.local import LocalSplits, share_out
+from headgate.gateway.splits.dividing import LocalSplits, share_out
 from headgate.metrics import BrokerView
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_SHARES
@@ -121,7 +121,7 @@ def test_a_cluster_wide_quota_follows_demand_and_is_never_exceeded(gateway: Make
 
     def each(now_ms: int) -> None:
         if (now_ms - START_MS) // 1000 % period_s == 0:
-            finish(splits.round({b: r.managers for b, r in rules.items()}, lambda: now_ms))
+            finish(splits.round({b: r.managers for b, r in rules.items()}, rules, lambda: now_ms))
 
     run(busy, seconds=60, each=each)  # all demand is at one broker
     late = busy.per_second(30, since=30)

@@ -9,10 +9,16 @@ from typing import Any
 import pytest
 
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.connection import transports as sides
 from headgate.gateway.connection.link import Link
-from headgate.gateway.connection.pool import MINIMUM_BYTES, STUCK_MS, Account, ConnectionKind, Pool
-from headgate.gateway.connection.transports import ReadBuffer
+from headgate.gateway.connection.pool import (
+    MINIMUM_BYTES,
+    READ_BUFFER_BYTES,
+    STUCK_MS,
+    Account,
+    ConnectionKind,
+    Pool,
+    ReadBuffer,
+)
 from headgate.gateway.session.session import Session
 from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import QuotaEntity
@@ -127,7 +133,7 @@ class House:
         self.most = max(self.most, self.pool.used)
 
     def bound(self) -> int:
-        return self.pool.limit + sides.READ_BUFFER_BYTES + 2 * MINIMUM_BYTES * len(self.peers)
+        return self.pool.limit + READ_BUFFER_BYTES + 2 * MINIMUM_BYTES * len(self.peers)
 
     def wait(self, ms: int) -> None:
         for _ in range(ms // 1_000):
@@ -270,7 +276,7 @@ def test_clients_that_never_read_take_what_the_pool_has(gateway: Make, house: Ho
     assert house.most <= house.bound()
     house.wait(STUCK_MS + 2_000)
     assert house.pool.used <= LIMIT
-    assert len(house.buffer.memory) in (MINIMUM_BYTES, sides.READ_BUFFER_BYTES)
+    assert len(house.buffer.memory) in (MINIMUM_BYTES, READ_BUFFER_BYTES)
 
 
 def test_who_reads_again_gives_back_what_was_lent(gateway: Make, house: House) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headgate.gateway.charging.plans import RequestPlan, build_plans
-from headgate.gateway.usage.usage_journal import UsageJournal
+from headgate.gateway.usage_journal import UsageJournal
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.journal import activity_batches
 from headgate.pipeline.sources.pieces import pieces_of

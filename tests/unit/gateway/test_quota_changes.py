@@ -14,13 +14,13 @@ import pytest
 
 from headgate.config import Settings
 from headgate.gateway import Gateway
+from headgate.gateway.background import TimeSlices
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.fetch_gate import Gate, GateKey
 from headgate.gateway.charging.headroom import Allowance
 from headgate.gateway.charging.journal import Journal
-from headgate.gateway.cluster.quota_changes import AT_ONCE, QuotaChanges
-from headgate.gateway.connection.hangup import HangupWatch
-from headgate.gateway.loop.slices import Slices
+from headgate.gateway.cluster.quotas import AT_ONCE, QuotaChanges
+from headgate.gateway.connection.link import HangupWatch
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS
@@ -70,7 +70,7 @@ class Here:
         self.in_force: list[QuotaTable] = []
         ticks = itertools.count()
         self.brokers: list[Any] = [SimpleNamespace(rules=self.rules)]
-        self.slices = Slices(2, lambda: next(ticks))  # a step or two to each slice
+        self.slices = TimeSlices(2, lambda: next(ticks))  # a step or two to each slice
         self.quota_changes = QuotaChanges(
             self.slices,
             lambda: self.brokers,

@@ -16,8 +16,8 @@ import pytest
 from headgate.config import Settings
 from headgate.gateway import Gateway, GatewayThread
 from headgate.gateway.connection.link import Link
+from headgate.gateway.connection.pool import ReadBuffer
 from headgate.gateway.connection.refusals import DELAYED, Refusals
-from headgate.gateway.connection.transports import ReadBuffer
 from headgate.gateway.identity import sasl
 from headgate.gateway.identity.identity import (
     AuthenticationContext,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from headgate.config import Settings, load_settings
-from headgate.gateway import Gateway, reloads
-from headgate.gateway.cluster import ways
+from headgate.gateway import Gateway, server
+from headgate.gateway.cluster import listener_security
 
 BASE = """\
 headgate.upstream=127.0.0.1:9092
@@ -86,7 +86,7 @@ async def test_info_says_what_is_enforced_now(tmp_path: Path) -> None:
     gateway = Gateway(load_settings(config))
     config.write_text(BASE + "headgate.enforce=observe\n")
     await gateway.reload(config)
-    assert gateway.shown.info()["enforce"] == "observe"
+    assert gateway.health.info()["enforce"] == "observe"
 
 
 class Paused:
@@ -96,7 +96,7 @@ class Paused:
         self.threads: list[int] = []
         self.going = threading.Event()
         self.begun = threading.Event()
-        monkeypatch.setattr(reloads, "load_settings", self._load)
+        monkeypatch.setattr(server, "load_settings", self._load)
 
     def _load(self, config: Path) -> Settings:
         self.threads.append(threading.get_ident())
@@ -158,16 +158,18 @@ async def test_credentials_are_read_once_for_all_listeners_and_brokers(
         f"headgate.upstream.credentials.file={tmp_path}/lent.yaml\n"
     )
     read: list[Path] = []
-    found = ways.rows_of
-    monkeypatch.setattr(ways, "rows_of", lambda path: (read.append(path), found(path))[1])
+    found = listener_security.rows_of
+    monkeypatch.setattr(
+        listener_security, "rows_of", lambda path: (read.append(path), found(path))[1]
+    )
     gateway = Gateway(load_settings(config))
     gateway.check()
-    before = gateway.ways.parts("A").lending
+    before = gateway.security.parts("A").lending
     assert before is not None
-    assert before is gateway.ways.parts("A").lending
+    assert before is gateway.security.parts("A").lending
     assert before.lend("alice") is not None
     await gateway.reload(config)
-    lending = gateway.ways.parts("B").lending
+    lending = gateway.security.parts("B").lending
     assert lending is not None
     assert lending.lend("alice") is not None
     assert before.lend("alice") is None  # what is lent no more is freed, in steps

@@ -195,7 +195,7 @@ def test_a_second_handshake_after_bare_tokens_closes(gateway: Make) -> None:
     play >> FromClient(handshake(version=1)) << Closed("sasl-state")
 
 
-def test_a_refusal_comes_after_the_answers_of_earlier_requests(gateway: Make) -> None:
+def test_a_refusal_comes_after_the_support_of_earlier_requests(gateway: Make) -> None:
     refusal = frame(struct.pack(">i", 2) + b"refused")
 
     class Refusing(StillIdentity):

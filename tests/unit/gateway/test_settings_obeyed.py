@@ -14,7 +14,7 @@ from headgate.errors import ConfigError
 from headgate.gateway.charging.managers import Managers
 from headgate.gateway.identity.lending import Lending
 from headgate.gateway.identity.sasl import jwt_claim
-from headgate.gateway.usage.usage_journal import topic_config
+from headgate.gateway.usage_journal import topic_config
 from headgate.store import open_store
 from headgate.store.base import AuditEvent
 

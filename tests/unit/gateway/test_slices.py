@@ -9,14 +9,14 @@ from collections.abc import Generator
 
 import pytest
 
-from headgate.gateway.loop.slices import Slices
+from headgate.gateway.background import TimeSlices
 from headgate.steps import look_at_young
 
 
-def ticking() -> Slices:
-    """Slices of ten steps: each look at the clock takes a tenth of a slice."""
+def ticking() -> TimeSlices:
+    """TimeSlices of ten steps: each look at the clock takes a tenth of a slice."""
     ticks = itertools.count()
-    return Slices(10, lambda: next(ticks))
+    return TimeSlices(10, lambda: next(ticks))
 
 
 def steps(count: int, seen: list[str], name: str = "") -> Generator[None, None, str]:
@@ -52,7 +52,7 @@ async def test_others_are_served_between_slices() -> None:
 async def test_a_slice_takes_a_quarter_of_what_others_took_within_bounds() -> None:
     """Who is alone with long work waits a little for it; on a busy loop it ends all the same."""
     now, took = 0, 0
-    slices = Slices(250_000, lambda: now)
+    slices = TimeSlices(250_000, lambda: now)
     loop = asyncio.get_running_loop()
 
     def other() -> None:
@@ -142,7 +142,7 @@ async def test_objects_that_replace_others_are_looked_at_a_few_at_a_time() -> No
             yield
 
     now = 0
-    slices = Slices(250_000, lambda: now, look=look)
+    slices = TimeSlices(250_000, lambda: now, look=look)
     before = gc.get_threshold()
     gc.collect()
     gc.set_threshold(100_000)

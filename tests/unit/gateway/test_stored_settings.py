@@ -15,7 +15,7 @@ import pytest
 from headgate.config import Settings
 from headgate.errors import ApiError
 from headgate.gateway import Gateway, GatewayThread
-from headgate.gateway.own_answers.answers import describe
+from headgate.gateway.answered_here.answers import describe
 from headgate.quota.table import QuotaTable
 from headgate.steps import finish
 from headgate.store import open_store

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from headgate.gateway.splits.local import share_out
+from headgate.gateway.splits.dividing import share_out
 from headgate.gateway.splits.streamed import StreamedSplits, put_in_force
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_BPS, PRODUCER_SHARES

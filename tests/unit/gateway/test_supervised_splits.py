@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from headgate.config import Settings
 from headgate.gateway.charging.managers import Managers
-from headgate.gateway.splits.local import PERIODS_VALID, LocalSplits
-from headgate.gateway.splits.supervised import (
+from headgate.gateway.splits.dividing import (
     LEAST,
-    FleetSplitter,
+    PERIODS_VALID,
+    LocalSplits,
     QuotaIdPeriod,
-    SupervisedSplits,
+    Splitter,
     WorkerObservation,
-    WorkersPart,
 )
+from headgate.gateway.splits.supervised import SupervisedSplits, WorkersPart
 from headgate.quota.entity import QuotaEntity
 from headgate.steps import finish
 from headgate.throttle.observation import Observation
@@ -166,7 +166,9 @@ def test_a_process_with_some_of_the_brokers_divides_their_part_alone() -> None:
         for each in (worker, other):
             each.run(now)
         now += PERIOD_MS
-        finish(local.round({1: worker.managers, 2: other.managers}, lambda at=now: at))
+        finish(
+            local.round({1: worker.managers, 2: other.managers}, worker.brokers, lambda at=now: at)
+        )
     assert worker.split + other.split == pytest.approx(QUOTA / 2)
     assert worker.split > other.split
 
@@ -189,7 +191,7 @@ seconds = st.floats(0, 1e6)
 def test_whatever_was_seen_and_whoever_was_away_together_they_hold_the_quota(
     rounds: list[dict[int, tuple[bool, float, float, bool]]], chance: random.Random
 ) -> None:
-    splitter = FleetSplitter(PERIOD_MS)
+    splitter = Splitter(PERIOD_MS, may_hang=True)
     now = T0
     force: dict[int, tuple[float, int]] = {}
     for answers in rounds:
@@ -203,7 +205,7 @@ def test_whatever_was_seen_and_whoever_was_away_together_they_hold_the_quota(
             )
             for broker, (fronted, used, waited, throttled) in answers.items()
         }  # fmt: skip
-        assigned = splitter.round(observed, now)
+        assigned = finish(splitter.round(observed, now))
         assert set(assigned) == {b for b, (fronted, *_) in answers.items() if fronted}
         for broker, its in assigned.items():
             for part in its.parts:
@@ -218,7 +220,7 @@ def test_whatever_was_seen_and_whoever_was_away_together_they_hold_the_quota(
 
 
 def test_splits_that_come_after_their_end_are_not_put_in_force() -> None:
-    splitter, worker = FleetSplitter(PERIOD_MS), WorkersPart()
+    splitter, worker = Splitter(PERIOD_MS, may_hang=True), WorkersPart()
     managers = Managers(SETTINGS, T0)
     managers.produce_bps.update_quota(QuotaEntity.of(user="alice"), QUOTA, T0)
     managers.produce_bps.set_brokers(2, T0)
@@ -227,9 +229,8 @@ def test_splits_that_come_after_their_end_are_not_put_in_force() -> None:
             "producer_byte_rate", "alice", "", QUOTA, Observation(9e5, 1.0, True, 10, 0.0)
         )
     ]
-    its = splitter.round(
-        {1: WorkerObservation([1, 2], True, seen), 2: WorkerObservation([1, 2], True, [])}, T0
-    )[1]
+    both = {1: WorkerObservation([1, 2], True, seen), 2: WorkerObservation([1, 2], True, [])}
+    its = finish(splitter.round(both, T0))[1]
     body = msgspec.msgpack.encode(its)
     late = its.valid_until_ms
     finish(worker.assign(managers, body, lambda: late))
@@ -260,7 +261,7 @@ async def test_a_quota_that_changes_while_it_is_divided_is_divided_as_it_is_now(
 
 
 def test_for_a_worker_that_hangs_as_much_is_kept_as_it_was_given_last_or_before() -> None:
-    splitter = FleetSplitter(PERIOD_MS)
+    splitter = Splitter(PERIOD_MS, may_hang=True)
 
     def seen(used: float) -> list[QuotaIdPeriod]:
         hungry = Observation(used, 1.0, used > 1, 10, 0.0)
@@ -273,13 +274,13 @@ def test_for_a_worker_that_hangs_as_much_is_kept_as_it_was_given_last_or_before(
             1: WorkerObservation([1, 2], True, seen(QUOTA)),
             2: WorkerObservation([1, 2], True, seen(0.0)),
         }
-        large = splitter.round(both, now)[1].parts[0].split
+        large = finish(splitter.round(both, now))[1].parts[0].split
     both = {
         1: WorkerObservation([1, 2], True, seen(0.0)),
         2: WorkerObservation([1, 2], True, seen(QUOTA)),
     }
-    small = splitter.round(both, now + PERIOD_MS)[1].parts[0].split
+    small = finish(splitter.round(both, now + PERIOD_MS))[1].parts[0].split
     assert small < large
     # It hung before that one came: what it has is the large one, until that ends.
-    left = splitter.round({2: both[2]}, now + 2 * PERIOD_MS)[2].parts[0].split
+    left = finish(splitter.round({2: both[2]}, now + 2 * PERIOD_MS))[2].parts[0].split
     assert left <= max(QUOTA - large, LEAST * QUOTA / 2) * (1 + 1e-9)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headgate.config.listeners import HostPort
-from headgate.gateway.own_answers.token_owners import TokenOwners
+from headgate.gateway.answered_here.token_owners import TokenOwners
 from headgate.gateway.upstream import UpstreamError
 from headgate.wire.messages.delegation import DescribedToken
 

@@ -21,10 +21,10 @@ from kio.serial import entity_reader, entity_writer
 from headgate.config import HostPort, SecurityProtocol
 from headgate.config.security import ClientSecurity
 from headgate.config.settings import Settings
+from headgate.gateway.answered_here import mutations
+from headgate.gateway.answered_here.mutations import Topics
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.own_answers import mutations
-from headgate.gateway.own_answers.topics import Topics
 from headgate.gateway.session.commands import Ask
 from headgate.gateway.upstream import MOST_ASKED, Cluster, TopicRef
 from headgate.quota.entity import QuotaEntity
@@ -35,7 +35,7 @@ from headgate.wire.header import parse_request_header
 from headgate.wire.messages import configs, mutation
 from upstream_kit import Upstream
 
-from .conftest import answers_of
+from .conftest import support_of
 
 LOGS, GONE = uuid.UUID(int=7), uuid.UUID(int=8)
 HAS = {"logs": (LOGS, 6), "clicks": (uuid.UUID(int=9), 3)}
@@ -294,7 +294,7 @@ async def charge(here: Here, gateway: Gateway, key: int, version: int, request: 
     ask = Ask(build_plans()[key << 16 | version], 1, "app", parse_request_header(frame)[4], frame,
               "alice")  # fmt: skip
     link = Link(setup.session, here.listener)
-    await mutations.charge(answers_of(None, topics=here.topics), setup.rules, link, ask)  # type: ignore[arg-type]
+    await mutations.charge(support_of(None), here.topics, setup.rules, link, ask)  # type: ignore[arg-type]
     assert link.forwarded == frame
     return setup.rules, charged, link
 
@@ -371,8 +371,8 @@ async def test_many_refusals_are_put_into_a_short_answer_in_slices(
     frame = messages.encode_request(19, 6, 1, "app", mutation.CreateTopicsRequest(topics))
     ask = Ask(build_plans()[19 << 16 | 6], 1, "app", parse_request_header(frame)[4], frame, "alice")
     link: Any = Kept(setup.session, None)
-    answers = answers_of(None, topics=Here.__new__(Here))
-    await mutations.charge(answers, setup.rules, link, ask)
+    answers, topics_here = support_of(None), Here.__new__(Here)
+    await mutations.charge(answers, topics_here, setup.rules, link, ask)  # type: ignore[arg-type]
     made = mutation.CreateTopicsResponse((mutation.CreatedTopic("t0"),))
     told = link.merge(messages.encode_response(19, 6, 1, made))
     assert (told is ask) is later

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from headgate.gateway import periodic_work
+from headgate.gateway.periodic_work import tidy
 from headgate.gateway.splits.streamed import put_in_force
-from headgate.gateway.usage import upkeep
-from headgate.gateway.usage.upkeep import tidy
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_BPS
 from headgate.steps import finish
@@ -27,8 +27,8 @@ from .conftest import Setup
 def ordinary_priority(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compact at the tests' own priority: at the lowest it waits until all other tests wait."""
     lowest = "os.nice(19)"
-    assert lowest in upkeep._COMPACT
-    monkeypatch.setattr(upkeep, "_COMPACT", upkeep._COMPACT.replace(lowest, ""))
+    assert lowest in periodic_work._COMPACT
+    monkeypatch.setattr(periodic_work, "_COMPACT", periodic_work._COMPACT.replace(lowest, ""))
 
 
 def write(folder: Path, worker: str, count: int) -> None:

@@ -155,8 +155,8 @@ def test_own_questions_are_asked_in_the_protocol_that_is_set_for_them(
         }
     )
     gateway = Gateway(settings)
-    security, _ = asyncio.run(gateway.ways.own("PLAINTEXT"))
+    security, _ = asyncio.run(gateway.security.own("PLAINTEXT"))
     assert security.security_protocol == protocol
-    assert gateway.ways.own_setting("PLAINTEXT") == setting
+    assert gateway.security.own_setting("PLAINTEXT") == setting
     told = [w for w in settings.warnings if w.startswith(OWN)]
     assert bool(told) == (properties == {OWN: "SASL_SSL"})

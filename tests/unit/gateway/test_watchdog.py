@@ -7,17 +7,17 @@ import queue
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.gateway.fleet import questions
-from headgate.gateway.fleet.fleet import Fleet
-from headgate.gateway.fleet.pipe import Pipe, socket_pair
-from headgate.gateway.fleet.watchdog import (
+from headgate.gateway.fleet import pipe as questions
+from headgate.gateway.fleet.fleet import (
     EXITING,
     HUNG,
     STEPS,
     ExitGuard,
+    Fleet,
     until_hung,
     until_stuck,
 )
+from headgate.gateway.fleet.pipe import Pipe, socket_pair
 from headgate.metrics.expose import page
 
 
@@ -122,7 +122,7 @@ async def test_a_fleet_counts_what_it_lost_and_why() -> None:
     ours, theirs = socket_pair()
     await fleet.start(1, ours)
     await one.pipe.open(theirs)
-    watch = asyncio.ensure_future(fleet.until_hung(1, 0.1))
+    watch = asyncio.ensure_future(until_hung(fleet._pipes[1], 0.1))
     await one.heard(2)
     one.late = None
     assert await watch

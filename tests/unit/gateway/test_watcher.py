@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from headgate.gateway.loop.slices import Slices
-from headgate.gateway.loop.watcher import SLOW_NS, WINDOW_S, Watcher
+from headgate.gateway.background import SLOW_NS, WINDOW_S, StallMeter, TimeSlices
 
 
 class Cpu:
@@ -17,8 +16,8 @@ class Cpu:
         self.ns = 0
         self.s = 1_000.0
 
-    def watcher(self) -> Watcher:
-        return Watcher(lambda: self.ns, lambda: self.s)
+    def watcher(self) -> StallMeter:
+        return StallMeter(lambda: self.ns, lambda: self.s)
 
 
 async def test_each_step_of_a_task_counts_for_itself_and_waiting_doesnt() -> None:
@@ -86,7 +85,7 @@ async def test_a_cancelled_task_ends_as_it_would_otherwise() -> None:
         finally:
             ended.append("ended")
 
-    task = asyncio.get_running_loop().create_task(Watcher().watched(work()))
+    task = asyncio.get_running_loop().create_task(StallMeter().watched(work()))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -103,7 +102,7 @@ async def test_slices_are_watched() -> None:
             cpu.ns += 400_000
             yield
 
-    slices = Slices(1_000_000, lambda: cpu.ns, watcher)
+    slices = TimeSlices(1_000_000, lambda: cpu.ns, watcher)
     await slices.run(steps())
     assert slices.count == 11
     assert watcher.longest_ms == pytest.approx(0.4)

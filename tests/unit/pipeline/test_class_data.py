@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.pipeline import class_data
+from headgate.pipeline import session
 
 
 @pytest.fixture
@@ -22,26 +22,26 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_archive_is_used_once_it_is_there(java: Path) -> None:
-    path = class_data.archive()
+    path = session.class_archive()
     assert path is not None
-    assert class_data.options() == []
+    assert session.class_options() == []
     path.parent.mkdir(exist_ok=True)
     path.touch()
-    assert class_data.options()[:2] == [f"-XX:SharedArchiveFile={path}", "-Xshare:auto"]
+    assert session.class_options()[:2] == [f"-XX:SharedArchiveFile={path}", "-Xshare:auto"]
 
 
 def test_another_java_takes_another_archive(java: Path) -> None:
-    before = class_data.archive()
+    before = session.class_archive()
     (java / "release").write_text('JAVA_VERSION="21.0.1"\n')
-    assert class_data.archive() not in (before, None)
+    assert session.class_archive() not in (before, None)
 
 
 def test_a_java_that_is_too_old_or_unknown_takes_none(
     java: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (java / "release").write_text('JAVA_VERSION="11.0.1"\n')
-    assert class_data.archive() is None
+    assert session.class_archive() is None
     monkeypatch.setenv("JAVA_HOME", str(java / "nowhere"))
-    assert class_data.archive() is None
+    assert session.class_archive() is None
     monkeypatch.delenv("JAVA_HOME")
-    assert class_data.options() == []
+    assert session.class_options() == []

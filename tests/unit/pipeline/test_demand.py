@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headgate.demand.forecast import forecast, infer
 from headgate.demand.rhythm import Charge
-from headgate.pipeline.answers.demand import Assign, EmitCharged, Foretell
+from headgate.pipeline.answers.demand import CHARGED, Assign, Foretell, TakeCharged
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import pieces_of
@@ -48,15 +48,15 @@ def rows_of(seen: list[Charge], **more: Any) -> pa.RecordBatch:
             "seq": n,
             "connection": charge.connection,
             "amount": float(charge.amount),
-            "decided": int(charge.throttle_ms),
-            "told": int(charge.told_ms),
+            "throttle_ms": int(charge.throttle_ms),
+            "told_ms": int(charge.told_ms),
             "is_exact": True,
             "end_ms": END,
             **more,
         }
         for n, charge in enumerate(seen)
     ]
-    return pa.RecordBatch.from_pylist(rows)
+    return pa.RecordBatch.from_pylist(rows, schema=CHARGED.arrow)
 
 
 def told(batch: pa.RecordBatch, *plans: Quotas) -> list[dict[str, Any]]:
@@ -106,17 +106,17 @@ def test_of_files_only_charges_for_bytes_are_handed_over_and_each_brokers_end(
     options = ReadOptions(tuple(pieces_of(find_files([str(log)]), broker_id=7)), "UTC")
     numbers = pa.RecordBatch.from_pydict({"id": list(range(len(options.pieces)))})
     every = pa.Table.from_batches(list(EmitRequests(options)(iter([numbers])))).to_pylist()
-    found = pa.Table.from_batches(list(EmitCharged(options)(iter([numbers])))).to_pylist()
+    found = pa.Table.from_batches(list(TakeCharged(options)(iter([numbers])))).to_pylist()
     wanted = [
         (r["seq"], r["principal"], r["amount"], r["throttle_time_ms"])
         for r in every
         if r["kind"] == "request" and r["is_charged"] and r["quota_type"].endswith("_byte_rate")
     ]
     charged = [r for r in found if r["quota_type"] is not None]
-    assert [(r["seq"], r["principal"], r["amount"], r["told"]) for r in charged] == wanted
+    assert [(r["seq"], r["principal"], r["amount"], r["told_ms"]) for r in charged] == wanted
     assert len(wanted) > 100
-    assert all(r["decided"] == r["told"] and r["connection"] for r in charged)
+    assert all(r["throttle_ms"] == r["told_ms"] and r["connection"] for r in charged)
     ends = [r for r in found if r["quota_type"] is None]
     assert {r["broker_id"] for r in ends} == {7}
-    assert max(r["record_ms"] for r in ends) == max(r["record_ms"] or 0 for r in every)
+    assert max(r["end_ms"] for r in ends) == max(r["record_ms"] or 0 for r in every)
     assert len(ends) < 10

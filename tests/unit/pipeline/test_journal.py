@@ -16,16 +16,15 @@ import pytest
 from headgate.pipeline.emitted import EMITTED_REQUESTS
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.replaying.packed_format import ORDER, PackOptions
-from headgate.pipeline.replaying.packer import PackLogs, PackRequests
+from headgate.pipeline.replaying.packer import PackRequests
 from headgate.pipeline.replaying.replay import ReplayPacked
 from headgate.pipeline.schema import REQUESTS
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.journal import starts_in
 from headgate.pipeline.sources.pieces import FilePiece, pieces_of
 from headgate.pipeline.sources.rotation import Input, RolledFiles
-from headgate.pipeline.workers.emit import EmitActivity, EmitRequests
+from headgate.pipeline.workers.emit import EmitActivity, EmitRequests, RequestsOfMessages
 from headgate.pipeline.workers.log_reader import ReadOptions
-from headgate.pipeline.workers.messages import RequestsOfMessages
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.quota.table import QuotaTable
@@ -153,7 +152,7 @@ def run(task: Any, n: int) -> pa.Table:
 def replayed(pieces: tuple[Any, ...]) -> pa.Table:
     """Each charge with the decision that was written down and the one that replaying comes to."""
     options = PackOptions((Quotas.of(QuotaTable()),))
-    packed = run(PackLogs(ReadOptions(pieces), options), len(pieces))
+    packed = run(PackRequests(options, ReadOptions(pieces)), len(pieces))
     packed = packed.filter(pc.is_in(packed["kind"], pa.array(["chunk", "plain"])))
     keys = [(name, "ascending") for name in ORDER]
     batches = packed.sort_by(keys).combine_chunks().to_batches(max_chunksize=2)
@@ -293,7 +292,7 @@ def test_requests_kept_in_a_table_are_packed_as_they_were_read(
         pa.array(["bound" if n % 50 == 0 else k for n, k in enumerate(kept["event"].to_pylist())]),
     )
     pq.write_table(kept.select(REQUESTS.names), path)
-    table = PackLogs(ReadOptions((FilePiece(str(path), 0, 1, "requests"),)), options)
+    table = PackRequests(options, ReadOptions((FilePiece(str(path), 0, 1, "requests"),)))
     one_way = run(table, 1)
     other = pa.Table.from_batches(PackRequests(options)(iter(kept.to_batches())))
     same = ["kind", "key", "first", "last", "n", "t_from", "t", "amount", "op", "pos"]
@@ -413,7 +412,7 @@ def test_what_was_taken_back_and_what_had_no_decision_keep_the_sensor_right(tmp_
     write(tmp_path, events, 1)
     pieces = tuple(pieces_of(find_files([str(tmp_path)])))
     options = PackOptions((Quotas.of(QuotaTable()),))
-    packed = run(PackLogs(ReadOptions(pieces), options), 1)
+    packed = run(PackRequests(options, ReadOptions(pieces)), 1)
     packed = packed.filter(pc.equal(packed["kind"], "chunk")).sort_by("key")
     table = pa.Table.from_batches(
         ReplayPacked(options)(iter(packed.combine_chunks().to_batches()))

@@ -13,7 +13,7 @@ import pytest
 
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.replaying.packed_format import ORDER, PackOptions
-from headgate.pipeline.replaying.packer import PackLogs
+from headgate.pipeline.replaying.packer import PackRequests
 from headgate.pipeline.replaying.replay import ReplayPacked
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import pieces_of
@@ -37,7 +37,7 @@ def talk(request: pytest.FixtureRequest, tmp_path: Path) -> Talk:
 
 def replayed(pieces: list[Any]) -> pa.Table:
     options = PackOptions((Quotas.of(QuotaTable()),))
-    packed = run(PackLogs(ReadOptions(tuple(pieces)), options), len(pieces))
+    packed = run(PackRequests(options, ReadOptions(tuple(pieces))), len(pieces))
     packed = packed.filter(pc.is_in(packed["kind"], pa.array(["chunk", "plain"])))
     keys = [(name, "ascending") for name in ORDER]
     batches = packed.sort_by(keys).combine_chunks().to_batches(max_chunksize=3)

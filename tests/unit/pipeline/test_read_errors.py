@@ -16,7 +16,7 @@ import pytest
 from headgate.errors import ConfigError
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.replaying.packed_format import PackOptions
-from headgate.pipeline.replaying.packer import PackLogs
+from headgate.pipeline.replaying.packer import PackRequests
 from headgate.pipeline.sources import compressed
 from headgate.pipeline.sources.chunks import read_lines
 from headgate.pipeline.sources.compressed import Damaged, ReadError, decompressed
@@ -33,8 +33,8 @@ LOG = gzip.decompress((DATA / "public.log.gz").read_bytes())
 WORKERS: list[Callable[[ReadOptions], Any]] = [
     EmitRequests,
     EmitActivity,
-    lambda plan: PackLogs(plan, PackOptions((Quotas.of(QuotaTable()),), False)),
-    lambda plan: PackLogs(plan, PackOptions((Quotas.of(QuotaTable()),), True)),
+    lambda plan: PackRequests(PackOptions((Quotas.of(QuotaTable()),), False), plan),
+    lambda plan: PackRequests(PackOptions((Quotas.of(QuotaTable()),), True), plan),
 ]
 TABLE = pa.table({"record_ms": pa.array([1.0])})
 

@@ -16,7 +16,7 @@ from headgate.pipeline.answers.advice import (
     round_up,
 )
 from headgate.pipeline.answers.proposals import propose
-from headgate.pipeline.answers.recommend import rows_of, scaffold
+from headgate.pipeline.answers.recommend import scaffold
 from headgate.pipeline.answers.trial import Tried, plans_of
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.schema import RECOMMEND
@@ -112,7 +112,7 @@ def test_single_values_are_tried_together_and_other_actions_by_themselves() -> N
     }
     sharers = {(P, "a", c): [("a", c, 100.0)] for c in "xy"}
     tried = Tried([current, recommended, merge], throttled, sharers)
-    rows = rows_of(found, tried, BARE)
+    rows = [tuple(row.values()) for row in tried.rows(found, BARE)]
     assert rows[0][:9] == (P, "{user=a, client-id=x}", "a", "x", False, False, "set", 9e4, 1200.0)
     assert [row[13:17] for row in rows] == [
         (5, 700, 1, 20),
@@ -134,7 +134,7 @@ def test_what_cant_be_replayed_is_said_to_be_unknown() -> None:
     )
     current = Quotas.of(QuotaTable(), "current")
     tried = Tried([current, *plans_of(found, current)], {("current", P, "a", ""): (1, 1)}, {})
-    assert rows_of(found, tried, BARE)[0][13:17] == (None, None, None, None)
+    assert tuple(tried.rows(found, BARE)[0].values())[13:17] == (None, None, None, None)
 
 
 @pytest.mark.parametrize(("share", "unseen"), [(0.5, False), (0.98, True)])
@@ -147,7 +147,7 @@ def test_what_a_client_held_most_of_the_time_would_have_sent_isnt_seen(
         found = propose(use, current.tables[0], {}, [], BARE)
         sums = {("current", P, "a", ""): (9, 800), ("recommended", P, "a", ""): (0, 0)}
         tried = Tried([current, *plans_of(found, current)], sums, {})
-        (row,) = rows_of(found, tried, BARE)
+        (row,) = (tuple(row.values()) for row in tried.rows(found, BARE))
         told = dict(zip(RECOMMEND.names, row, strict=True))
         assert (told["action"], told["held_share"]) == (action, share)
         assert ("told to wait 98% of the time" in told["reason"]) == unseen
@@ -169,7 +169,7 @@ def test_what_a_throttled_client_wants_counts_in_place_of_what_it_was_let() -> N
     assert told.recommended == 1200.0
     assert "saturated: it wants at least 1,000 B/s, not known better because" in told.reason
     tried = Tried([Quotas.of(QuotaTable(), name) for name in ("current", "recommended")], {}, {})
-    row = dict(zip(RECOMMEND.names, rows_of([told], tried, BARE)[0], strict=True))
+    row = tried.rows([told], BARE)[0]
     assert (row["demand"], row["wanted_per_s"], row["wanted_least_per_s"]) == (
         "saturated",
         None,

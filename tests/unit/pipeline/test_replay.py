@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from headgate.pipeline.answers.what_if import NamePlans
 from headgate.pipeline.quotas import Quotas, load
+from headgate.pipeline.replaying.charge_index import ChargeIndex
 from headgate.pipeline.replaying.packed_format import ORDER, PackOptions
-from headgate.pipeline.replaying.packer import PackLogs, PackRequests
+from headgate.pipeline.replaying.packer import Packer, PackRequests
 from headgate.pipeline.replaying.replay import ReplayPacked
 from headgate.pipeline.schema import REPLAY, REQUESTS
 from headgate.pipeline.sources.files import find_files
@@ -256,7 +257,7 @@ def test_replay_of_a_real_log_is_as_near_as_kafkas_own_classes(
     pieces = pieces_of(find_files([str(DATA / f"{sample}.log.gz")]), broker_id=1)
     options = PackOptions((load(str(DATA / f"{sample}.quotas.json")),))
     ids = pa.RecordBatch.from_pydict({"id": [0]})
-    packed = list(PackLogs(ReadOptions(tuple(pieces)), options)(iter([ids])))
+    packed = list(PackRequests(options, ReadOptions(tuple(pieces)))(iter([ids])))
     table = pa.Table.from_batches(ReplayPacked(options)(iter(shuffled(packed, 5))))
     assert table.num_rows == {"public": 31356, "precise": 2401}[sample]
     rows = [
@@ -317,3 +318,20 @@ def test_55_3_replay_and_what_if_name_server_properties_as_the_last_resort() -> 
     assert resolver.source(tags, "producer_byte_rate", 0) == "server.properties"
     assert resolver.source(("alice", ""), "producer_byte_rate", 0) == "{user=alice}"
     assert resolver.source(tags, "consumer_byte_rate", 0) is None
+
+
+def test_tasks_at_once_have_indexes_of_their_own_and_leave_one_to_the_next() -> None:
+    # Sail runs tasks as threads of one process.
+    options = PackOptions((Quotas.of(TABLE),), True)
+    first, second = ChargeIndex.take(options), ChargeIndex.take(options)
+    assert first is not second
+    first.leave()
+    second.leave()
+    assert ChargeIndex.take(options) is second
+    kept = Packer(options)
+    list(kept.add(pa.Table.from_pylist(traffic(1, 50), schema=REQUESTS.arrow)))
+    other = Packer(options)
+    list(other.add(pa.Table.from_pylist(traffic(2, 50), schema=REQUESTS.arrow)))
+    assert kept._index is not other._index
+    list(kept.end())
+    assert Packer(options)._index is kept._index

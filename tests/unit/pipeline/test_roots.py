@@ -5,17 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replaying.packed_format import (
-    BOTH,
-    CLIENT,
-    NOBODY,
-    ROOT,
-    USER,
-    Root,
-    layer_of,
-    root_of,
-    tags_of,
-)
+from headgate.pipeline.replaying.charge_index import Root, layer_of, root_of
+from headgate.pipeline.replaying.packed_format import BOTH, CLIENT, NOBODY, ROOT, USER, tags_of
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.file import QuotaEvent
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_IDS

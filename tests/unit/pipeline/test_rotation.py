@@ -31,6 +31,7 @@ class Folder:
         self.root = root
         self.given = [str(root / path) for path in given] or [str(root)]
         self.killed = killed
+        self.most = 64
         self.rolled = RolledFiles()
         self.inputs: list[Input] = []
         self.told: list[tuple[str, str]] = []
@@ -46,7 +47,7 @@ class Folder:
     def round(self) -> list[int]:
         """Return the numbers of the lines that a round reads, in order."""
         if self.killed:  # nothing is known but what is written down
-            self.rolled = RolledFiles()
+            self.rolled = RolledFiles(files_per_round=self.most)
             self.rolled.remember(self.inputs)
         self.now += 1
         found = self.rolled.take(GrowingPaths(self.given).files(self.rolled.places), self.now)
@@ -58,7 +59,8 @@ class Folder:
             if piece.unread:
                 self.told.append((Path(piece.path).name, piece.unread))
                 continue
-            lines += [one for _, several in read_lines(piece) for one in several if one]
+            if piece.kind == "log":
+                lines += [one for _, several in read_lines(piece) for one in several if one]
         return sorted(int(one.rpartition(b":")[2].rstrip(b"}")) for one in lines)
 
 
@@ -222,3 +224,36 @@ def test_a_journals_file_counts_when_it_is_closed_once(folder: Folder) -> None:
     assert pieces() == [".arrow"]
     name.with_suffix(".arrow").rename(name.with_suffix(".parquet.not"))
     assert pieces() == []
+
+
+def write_journal(path: Path) -> None:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, SCHEMA):
+        pass
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_logs_that_always_grow_let_others_have_their_turns(folder: Folder, most: int) -> None:
+    folder.most = most
+    folder.rolled = RolledFiles(files_per_round=most)
+    names = ["a.log", "b.log", "c.log"]
+    number = 0
+    read: list[set[str]] = []
+    came = 0
+    for at in range(14):
+        for name in names:  # the last of them is always the latest changed
+            number += 1
+            folder.now += 0.01
+            folder.append(name, number)
+        if at == 6:
+            write_journal(folder.root / "w-1-0000000000000001.arrow")
+            folder.append("new.log", 10_000)
+        before = len(folder.inputs)
+        folder.round()
+        rows = folder.inputs[before:]
+        assert len(rows) <= most
+        read.append({row.worker_id for row in rows})
+        if at >= 6 and came == 0 and {"w-1", "new.log"} <= set().union(*read):
+            came = at
+    assert 6 <= came <= 7  # what was never read goes first
+    for rounds in (read[:6], read[8:]):
+        assert set(names) <= set().union(*rounds)

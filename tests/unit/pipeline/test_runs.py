@@ -14,6 +14,7 @@ from headgate.pipeline.tables.folders import LocalFolder
 from headgate.pipeline.tables.pointer import POINTER
 from headgate.pipeline.tables.runs import Staged, refuse_earlier, refuse_other_layout
 
+RUN = "run-20261127T100000-usage-1f2e3d4c"
 TABLES = ("usage", "usage_hour", "bad_lines")
 
 
@@ -72,7 +73,7 @@ def a_run(
 
 
 def runs(out: Path) -> int:
-    return len(list(out.glob("run=*")))
+    return len(list(out.glob("run-*")))
 
 
 def test_older_tables_stay_till_all_the_new_ones_are_whole(tmp_path: Path) -> None:
@@ -129,10 +130,12 @@ def test_whenever_a_run_is_killed_readers_see_one_runs_tables(tmp_path: Path) ->
 def test_a_run_under_way_is_left_alone_and_a_dead_ones_rest_is_removed(tmp_path: Path) -> None:
     living = Staged(LocalFolder(str(tmp_path)), "replay")
     make(living, "living", "usage")
-    dead = tmp_path / "run=20200101T000000-usage-dead"
+    dead = tmp_path / "run-20200101T000000-what-if-0000dead"
     (dead / "usage").mkdir(parents=True)
+    (tmp_path / "run-tests").mkdir()  # somebody's own folder
     a_run(tmp_path, "other")
     assert not dead.exists()
+    assert (tmp_path / "run-tests").exists()
     living.publish()
     assert texts(tmp_path, "usage") == {"living"}
 
@@ -188,7 +191,7 @@ def test_days_are_replaced_or_added_to_whenever_the_run_is_killed(
         for _ in range(2):
             days(out, run="c", mode=mode, of=(), folder=LocalFolder(str(out)))
         assert mode == "overwrite" or files(out) == held
-        on_disk = {str(p) for p in out.glob("run=*/usage/day=*/part-*")}
+        on_disk = {str(p) for p in out.glob("run-*/usage/day=*/part-*")}
         assert mode == "overwrite" or on_disk == set(paths(out, "usage"))
     assert not seen[0]
     assert seen[-1]
@@ -203,6 +206,15 @@ def test_rows_are_not_added_to_a_table_that_is_divided_otherwise(tmp_path: Path)
     days(tmp_path, run="a", mode="overwrite", of=("1",), folder=folder)
     with pytest.raises(ConfigError, match="usage is divided by day"):
         refuse_other_layout(folder, ("usage", "bad_lines"), by_day=False)
+    a_run(tmp_path, "two")
+    assert texts(tmp_path, "usage") == {"two"}
+    refuse_other_layout(folder, TABLES, by_day=False)
+    # A run by day without rows makes no day, and leaves no folder that isn't divided.
+    days(tmp_path, run="b", mode="overwrite", of=(), folder=folder)
+    with pytest.raises(ConfigError, match="a table usage there, or only one by day without rows"):
+        paths(tmp_path, "usage")
+    days(tmp_path, run="c", mode="append", of=("1",), folder=folder)
+    assert files(tmp_path) == ["day=1/part-c.parquet"]
 
 
 @pytest.mark.parametrize("file", ["part-0.parquet", "day=2026-01-01", "_delta_log", "metadata"])
@@ -238,12 +250,14 @@ def test_readers_of_a_table_a_directory_or_one_above_see_what_counts(tmp_path: P
         a_run(out, run, None, "requests")
     Staged(LocalFolder(str(out)), "usage")  # under way, nothing of it counts
     (tmp_path / "lake" / "a.log").write_text("two")
+    (out / "run-tests").mkdir()  # somebody's own folder
+    (out / "run-tests" / "b.log").write_text("two")
     wanted = paths(out, "requests")
     assert [path for path, _ in find_files([f"{out}/requests"])] == wanted
     assert [path for path, _ in find_files([f"file://{out}/requests"])] == wanted
     for place in (out, tmp_path / "lake"):
         found = [path for path, _ in find_files([str(place)])]
-        assert set(wanted) < set(found)
+        assert {*wanted, str(out / "run-tests" / "b.log")} < set(found)
         assert {Path(path).read_text() for path in found} == {"two"}
     with pytest.raises(ConfigError, match="there is no such file"):
         find_files([f"{out}/storms"])
@@ -257,8 +271,9 @@ def test_readers_of_a_table_a_directory_or_one_above_see_what_counts(tmp_path: P
         "{}",
         "nothing",
         json.dumps({"tables": {"usage": ["../usage"]}, "before": []}),
-        json.dumps({"tables": {"usage": ["run=1/../../usage"]}, "before": []}),
+        json.dumps({"tables": {"usage": [f"{RUN}/../../usage"]}, "before": []}),
         json.dumps({"tables": {}, "before": ["/etc"]}),
+        json.dumps({"tables": {}, "before": ["run-tests/usage"]}),
     ],
 )
 def test_a_pointer_that_cant_be_is_refused(text: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from made_tables import T0, usage_row, write
 
 from headgate.pipeline.report import Report, build_report, charts, read_tables
-from headgate.pipeline.report.demand import Demand, demand_of
+from headgate.pipeline.report.sections import Demand, demand_of
 from headgate.pipeline.report.what_to_do import what_to_do
 from headgate.pipeline.schema import TABLES
 

@@ -194,7 +194,7 @@ def test_every_unreadable_table_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("uri", [False, True])
 def test_the_tables_that_the_pointer_names_are_read(tmp_path: Path, uri: bool) -> None:
-    old, new = (f"run=2026-usage-{number}" for number in (1, 2))
+    old, new = (f"run-20261127T100000-usage-0000000{number}" for number in (1, 2))
     for run, amount in ((old, 1), (new, 5)):
         write(tmp_path / run, usage=[usage_row(0, amount=amount)])
     (tmp_path / old / "storms").mkdir()

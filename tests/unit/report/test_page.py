@@ -186,7 +186,7 @@ def test_the_page_is_drawn_anew_when_a_round_has_made_a_table(tmp_path: Path) ->
     stop = threading.Event()
 
     def version(name: str) -> None:
-        pointer = Pointer({"usage": [f"run={name}/usage"]})
+        pointer = Pointer({"usage": [f"run-20261127T100000-usage-0000000{name}/usage"]})
         (tmp_path / POINTER).write_bytes(pointer.written())
 
     class Stop(threading.Event):
@@ -202,7 +202,7 @@ def test_the_page_is_drawn_anew_when_a_round_has_made_a_table(tmp_path: Path) ->
 
     version("1")
     follow(tmp_path, lambda: drawn.append((tmp_path / POINTER).read_text()), 1, Stop())
-    assert [text.count("run=2") for text in drawn] == [0, 1, 0]
+    assert [text.count("-00000002/") for text in drawn] == [0, 1, 0]
 
 
 def test_the_command_names_what_is_wrong(

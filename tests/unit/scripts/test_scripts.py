@@ -25,11 +25,14 @@ def run_tests(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_every_test_is_in_exactly_one_group_whatever_its_markers(run_tests: ModuleType) -> None:
-    marks = ("alone", "kafka4", "kafka3", "spark", "browser", "slow")
+    kinds = ("alone", "kafka4", "kafka3", "spark", "browser", "simulated")
+    marks = (*kinds, "short", "slow")
     for slow in (False, True):
         expressions = {g: run_tests.expression(g, slow=slow) for g in run_tests.GROUPS}
         for worn in itertools.product((False, True), repeat=len(marks)):
             test = dict(zip(marks, worn, strict=True))
+            if test["short"] and not any(test[kind] for kind in kinds):
+                continue  # tests/conftest.py refuses that
             # Marker expressions are Python's own and, or, not.
             chosen = [group for group, text in expressions.items() if eval(text, {}, test)]
             assert len(chosen) == (1 if slow or not test["slow"] else 0), (test, chosen)
@@ -39,8 +42,8 @@ def test_markers_of_pytest_and_groups_agree(
     run_tests: ModuleType, pytestconfig: pytest.Config
 ) -> None:
     declared = {str(line).partition(":")[0] for line in pytestconfig.getini("markers")}
-    assert {*run_tests.SERVERS, "slow"} <= declared
-    assert set(run_tests.GROUPS) == {"fast", *run_tests.SERVERS}
+    assert {*run_tests.KINDS, "short", "slow"} <= declared
+    assert set(run_tests.GROUPS) == {"short", "fast", *run_tests.KINDS}
 
 
 def test_each_group_of_servers_looks_where_its_tests_are_held_to(
@@ -116,6 +119,37 @@ def test_a_group_with_anything_left_out_is_not_good(
     passed = run_tests.Result("fast", 10, 0, 0, 0, 1.0, 1.0, 0)
     assert run_tests.good(passed)
     assert not run_tests.good(passed._replace(**counts))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "groups"),
+    [
+        ([], ["short", "fast"]),
+        (["rest"], ["spark", "kafka4", "kafka3", "browser", "simulated", "alone"]),
+        (["kafka3"], ["kafka3"]),
+        (
+            ["--all"],
+            ["spark", "kafka4", "short", "fast", "kafka3", "browser", "simulated", "alone"],
+        ),
+    ],
+    ids=str,
+)
+def test_everyday_and_rest_are_all_groups(
+    run_tests: ModuleType, monkeypatch: pytest.MonkeyPatch, arguments: list[str], groups: list[str]
+) -> None:
+    asked: list[str] = []
+
+    def run_all(names: list[str], **_: object) -> list[object]:
+        asked.extend(name for name in names if name not in run_tests.PROGRAMS)
+        return []
+
+    monkeypatch.setattr(run_tests, "run_all", run_all)
+    monkeypatch.setattr(run_tests, "record", lambda *_: None)
+    monkeypatch.setattr(run_tests.chromium, "main", lambda: 1)
+    monkeypatch.setattr(run_tests.prometheus, "main", lambda: 1)
+    monkeypatch.setattr(sys, "argv", ["run_tests.py", *arguments])
+    assert run_tests.main() == 1  # no test ran
+    assert asked == groups
 
 
 def test_a_run_without_a_test_fails(

@@ -9,7 +9,7 @@ import pytest
 
 import headgate
 from headgate.embedded import class_data as kafka_classes
-from headgate.pipeline import class_data
+from headgate.pipeline import session
 from headgate.pipeline.workers import log_reader as reading
 from kit.scripts import script
 
@@ -24,7 +24,7 @@ def written(warm: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     found: list[Path] = []
     monkeypatch.setattr(reading, "preload", lambda: None)
     monkeypatch.setattr("headgate.embedded.java.spark_env", dict)
-    monkeypatch.setattr(class_data, "archive", lambda: tmp_path / "spark-classes-1.jsa")
+    monkeypatch.setattr(session, "class_archive", lambda: tmp_path / "spark-classes-1.jsa")
     monkeypatch.setattr(kafka_classes, "archive", lambda version: tmp_path / f"{version}.jsa")
     monkeypatch.setattr(warm, "_write_archive", found.append)
     monkeypatch.setattr(warm, "_write_kafka_archive", lambda _, path: found.append(path))

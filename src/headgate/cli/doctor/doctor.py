@@ -89,7 +89,7 @@ def look_at_setup(config: Path, report: Examined) -> None:
     """
     from headgate.cli.doctor.setup import look
     from headgate.config import load_settings
-    from headgate.gateway.broker.pictured import without_capacity
+    from headgate.gateway.broker.live_view import without_capacity
     from headgate.store import open_store
 
     settings = load_settings(config)

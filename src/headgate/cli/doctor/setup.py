@@ -71,11 +71,11 @@ async def _look_at_brokers(gateway: Gateway, table: QuotaTable | None, report: E
     for listener in settings.listener_list:
         name = listener.name
         own = settings.for_listener(name)
-        security, tls = await gateway.ways.own(name)
+        security, tls = await gateway.security.own(name)
         timeout_ms = own.upstream_connect_timeout_ms
         try:
             cluster = await up.discover(
-                own.upstream or (), security, tls, timeout_ms, gateway.ways.own_setting(name)
+                own.upstream or (), security, tls, timeout_ms, gateway.security.own_setting(name)
             )
         except up.UpstreamError as error:
             report.found.append(f"the upstream of listener {name} doesn't answer: {error}")

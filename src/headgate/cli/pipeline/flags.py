@@ -110,7 +110,7 @@ def _add_quotas(made: argparse.ArgumentParser, source: Any, *, required: bool) -
 def _add_output(made: argparse.ArgumentParser) -> None:
     output = made.add_argument_group(
         "output",
-        "Progress goes to stderr, the closing table to stdout, tables to DIR/run=<id>/<table>/; "
+        "Progress goes to stderr, the closing table to stdout, tables to DIR/run-<id>/<table>/; "
         "DIR/_tables.json names those that count.",
     )
     output.add_argument(

@@ -76,6 +76,7 @@ class Opened:
             self.arguments.time_zone,
             default_partitions=self.arguments.default_partitions,
             principal_pattern=self.arguments.principal_pattern,
+            topics=getattr(self.arguments, "by_topic", False),
         )
 
     @property

@@ -51,6 +51,12 @@ def requests() -> Parser:
         "requests:run_requests",
         "",
     )
+    made.add_argument(
+        "--by-topic",
+        action="store_true",
+        help="fill column bytes_by_topic, so that headgate usage --by-topic can read the table. "
+        "Logs are then read by the slower of two parsers",
+    )
     add_growing(made)
     add_by_day(made)
     return made

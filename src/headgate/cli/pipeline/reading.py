@@ -11,8 +11,8 @@ from headgate.cli.pipeline.opening import HINT, Opened
 from headgate.cli.pipeline.print import closing_table, number
 from headgate.errors import ConfigError
 from headgate.pipeline import frames, schema
+from headgate.pipeline.answers.replay import pack_logs
 from headgate.pipeline.replaying.packed_format import PACKED, PackOptions
-from headgate.pipeline.replaying.replay import pack_logs
 from headgate.pipeline.run import collect_stats
 
 

@@ -18,7 +18,7 @@ from headgate.pipeline import schema
 from headgate.pipeline.answers import recommend
 from headgate.pipeline.answers.advice import HIDING_SHARE, NO_LONGER, TYPES, Advice
 from headgate.pipeline.answers.demand import charged_of
-from headgate.pipeline.replaying.replay import pack_logs
+from headgate.pipeline.answers.replay import pack_logs
 
 
 def run_recommend(arguments: argparse.Namespace) -> Tables:

@@ -16,7 +16,8 @@ from headgate.cli.pipeline.reading import pack_once
 from headgate.cli.pipeline.stream import Replays, run_answer
 from headgate.cli.results import Tables
 from headgate.pipeline import schema
-from headgate.pipeline.replaying import replay
+from headgate.pipeline.answers import replay
+from headgate.pipeline.replaying import replay as replaying
 from headgate.pipeline.replaying.packed_format import PackOptions
 from headgate.pipeline.workers.daemon import PRELOADS
 
@@ -30,7 +31,7 @@ def _write(on: Opened, activity: DataFrame | None) -> DataFrame:
     """Write table ``replay`` and the figures of its agreement with the log."""
     run, options = on.run, PackOptions((on.quotas,), **on.windows)
     if run.context is not None:
-        run.context.environment[PRELOADS] = replay.__name__
+        run.context.environment[PRELOADS] = replaying.__name__
     packed = pack_once(on, options)
     replayed = packed.transform(replay.replay_packed(options))
     run.write(replayed, schema.REPLAY, words="reading and replaying")

@@ -50,7 +50,7 @@ from headgate.pipeline.sources.pieces import pieces_of
 from headgate.pipeline.sources.quality import Note
 from headgate.pipeline.spark_versions import BOUNDED_STREAM, DATA_SOURCE
 from headgate.pipeline.tables.runs import refuse_earlier, refuse_other_layout
-from headgate.pipeline.workers.messages import LineOptions
+from headgate.pipeline.workers.emit import LineOptions
 
 
 @dataclass(frozen=True)
@@ -172,6 +172,8 @@ def _refuse_modes(arguments: argparse.Namespace) -> None:
             "--incremental and --follow know a log by its first request, under any name, and read "
             "it once: leave out --copies count"
         )
+    if getattr(arguments, "by_topic", False):
+        raise BadUsage("--by-topic reads whole logs: leave out --incremental and --follow")
 
 
 def _told(on: Opened, answer: Answer) -> Tables:

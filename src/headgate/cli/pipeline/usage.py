@@ -5,13 +5,11 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from typing import Final
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from headgate.cli.contract import BadUsage
 from headgate.cli.pipeline.opening import Opened
 from headgate.cli.pipeline.print import closing_table, number, sized
 from headgate.cli.pipeline.stream import Replays, Sums, run_answer
@@ -38,8 +36,6 @@ def run_usage(arguments: argparse.Namespace) -> Tables:
     """Run `headgate usage`."""
     tables: tuple[str, ...] = ("usage", "usage_hour", "usage_day")
     if arguments.by_topic:
-        if arguments.incremental or arguments.follow:
-            raise BadUsage("--by-topic reads whole logs: leave out --incremental and --follow")
         tables += ("usage_by_topic", "usage_by_topic_hour", "usage_by_topic_day")
         return run_answer(arguments, Replays("usage", _write_topics, _tell_topics, tables))
     return run_answer(arguments, Sums("usage", _write, _tell, tables))
@@ -64,7 +60,7 @@ def _write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:
 def _write_topics(on: Opened, activity: DataFrame | None) -> DataFrame:
     """Write usage and usage by topic of the same requests, which are read once."""
     run = on.run
-    read = frames.emit_requests(on.spark, replace(on.read_options, topics=True))
+    read = frames.emit_requests(on.spark, on.read_options)
     emitted = run.keep(read, EMITTED_REQUESTS, words="reading")
     requests = frames.only(emitted, "request", schema.REQUESTS)
     _write(on, frames.activity(requests), requests)
@@ -72,7 +68,7 @@ def _write_topics(on: Opened, activity: DataFrame | None) -> DataFrame:
     run.write(by_topic, schema.USAGE_BY_TOPIC, words="adding up by topic")
     written = run.read(schema.USAGE_BY_TOPIC)
     for table in (schema.USAGE_BY_TOPIC_HOUR, schema.USAGE_BY_TOPIC_DAY):
-        run.write(written.transform(usage.by_topic_period(table)), table)
+        run.write(written.transform(usage.by_period(table)), table)
     topic, bytes_ = F.col("topic"), F.col("bytes")
     parts = {"framing": F.when(topic == "", bytes_), "unknown": F.when(topic.isNull(), bytes_)}
     found = run.read(schema.USAGE_BY_TOPIC_DAY).agg(*sums(**parts)).first()

@@ -90,7 +90,7 @@ def _show(arguments: argparse.Namespace) -> StoreShown:
 
 def _accept(arguments: argparse.Namespace) -> StoreAccepted:
     from headgate.config import load_settings
-    from headgate.gateway.kept.guard import accept_store
+    from headgate.gateway.store_link.guard import accept_store
     from headgate.store import open_store
 
     settings = load_settings(arguments.config)

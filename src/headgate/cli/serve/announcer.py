@@ -34,7 +34,7 @@ class Announcer:
         Whether brokers answer is another matter, which is logged when it changes.
         """
         gateway = self._gateway
-        why = gateway.shown.unready()
+        why = gateway.health.unready()
         if why == self._said:
             return
         self._said = why

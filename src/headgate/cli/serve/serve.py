@@ -28,8 +28,8 @@ from headgate.errors import HeadgateError, StoreError
 if TYPE_CHECKING:
     from headgate.config import HostPort
     from headgate.config.settings import Settings
+    from headgate.gateway.running import WorkerEnd
     from headgate.gateway.server import Gateway
-    from headgate.gateway.worker import WorkerEnd
     from headgate.store.watched import QuotaStore
 
 _SWITCH_S = 0.0005
@@ -338,8 +338,8 @@ async def _main(make: Callable[[], Gateway], config: Path, supervisor_fd: int | 
     import asyncio
 
     from headgate.cli.serve.console import console_beside
-    from headgate.gateway.fleet.watchdog import ExitGuard
-    from headgate.gateway.loop.memory import Memory
+    from headgate.gateway.background import GarbageBounds
+    from headgate.gateway.fleet.fleet import ExitGuard
 
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -355,13 +355,13 @@ async def _main(make: Callable[[], Gateway], config: Path, supervisor_fd: int | 
         loop.add_signal_handler(number, end)
     line: WorkerEnd | None = None
     if supervisor_fd is not None:
-        from headgate.gateway.worker import WorkerEnd
+        from headgate.gateway.running import WorkerEnd
 
         line = WorkerEnd(gateway, end)
         line.start(supervisor_fd)
     await gateway.start()
     loop.add_signal_handler(signal.SIGHUP, gateway.reload_soon, config)
-    Memory(gateway.work.watcher.note).settle()
+    GarbageBounds(gateway.work.stall_meter.note).settle()
     announcer = Announcer(gateway, log)
     gateway.fronting_changed = announcer.say
     announcer.say()

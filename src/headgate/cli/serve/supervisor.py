@@ -26,11 +26,9 @@ from headgate.config import load_settings
 from headgate.config.reloading import take_over
 from headgate.errors import ConfigError
 from headgate.gateway.cluster.discovery import GatewayError
-from headgate.gateway.fleet.fleet import Fleet
-from headgate.gateway.fleet.pipe import socket_pair
-from headgate.gateway.fleet.questions import Status
-from headgate.gateway.fleet.watchdog import HUNG
-from headgate.gateway.http import HttpListener
+from headgate.gateway.fleet.fleet import HUNG, Fleet
+from headgate.gateway.fleet.pipe import Status, socket_pair
+from headgate.gateway.health_and_metrics import HttpListener
 from headgate.gateway.log import get_logger
 from headgate.gateway.splits.supervised import SupervisedSplits
 

@@ -30,12 +30,11 @@ from headgate.throttle.registry import EXPIRY_PERIOD_MS
 if TYPE_CHECKING:
     from headgate.config.listeners import HostPort
     from headgate.config.settings import Settings
-    from headgate.gateway.broker.listener import BrokerListener, ListenerParts
+    from headgate.gateway.broker.dialing import BrokerListener, ListenerParts
     from headgate.gateway.charging.enforcement import Enforcement
     from headgate.gateway.charging.plans import RequestPlan
-    from headgate.gateway.connection.hangup import HangupWatch
-    from headgate.gateway.connection.link import Link
-    from headgate.gateway.connection.transports import ReadBuffer
+    from headgate.gateway.connection.link import HangupWatch, Link
+    from headgate.gateway.connection.pool import ReadBuffer
     from headgate.gateway.session.commands import Ask
     from headgate.gateway.session.rewrite import Rewrite
     from headgate.metrics.meters import Meters

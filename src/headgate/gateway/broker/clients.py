@@ -11,22 +11,21 @@ from weakref import WeakSet
 
 from headgate.clock import now_ms
 from headgate.errors import HeadgateError
-from headgate.gateway.connection.link import Link, Way
-from headgate.gateway.log import get_logger, tells_all
-from headgate.gateway.loop.log_limit import LogLimit
+from headgate.gateway.connection.link import Link, ListenerView
+from headgate.gateway.log import LogLimit, get_logger, tells_all
 from headgate.gateway.session.session import Session
 from headgate.gateway.session.state import SessionState
 
 if TYPE_CHECKING:
     import socket
 
-    from headgate.gateway.broker.dialing import Dialer
-    from headgate.gateway.broker.listener import BrokerListener
+    from headgate.gateway.broker.dialing import BrokerListener, Dialer
     from headgate.gateway.charging.enforcement import Enforcement
     from headgate.gateway.charging.plans import RequestPlan
-    from headgate.gateway.connection.hangup import HangupWatch
+    from headgate.gateway.connection.link import HangupWatch
+    from headgate.gateway.connection.pool import ReadBuffer
     from headgate.gateway.connection.refusals import Refusals
-    from headgate.gateway.connection.transports import BrokerSide, ReadBuffer
+    from headgate.gateway.connection.transports import BrokerSide
     from headgate.gateway.session.commands import Ask
     from headgate.gateway.session.rewrite import Rewrite
     from headgate.metrics.meters import Meters
@@ -140,7 +139,7 @@ class Clients:
         try:
             if len(self._listeners) > 1:
                 self._make_room(listener)
-            await self._dialer.way(listener, link)
+            await self._dialer.connect(listener, link)
         except Exception as error:
             # Close it, whatever failed: a client without a broker would wait for ever.
             log.exception("the connection to a broker failed", broker=self._broker_id,
@@ -267,7 +266,7 @@ class Clients:
 
     def _count_close(
         self,
-        listener: Way,
+        listener: ListenerView,
         reason: str,
         client: str,
         detail: str,

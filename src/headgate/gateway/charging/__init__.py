@@ -19,5 +19,5 @@ No clock, socket or log is used here: time is an argument. In the order a reques
 - ``told``: what was true when a wait was told.
 - ``decisions``: which throttle counts.
 - ``enforcement``: the charges of all kinds of requests; it holds the objects above.
-- ``journal``: where every charge is noted; ``headgate.gateway.usage`` has what writes it.
+- ``journal``: where every charge is noted; ``headgate.gateway.usage_journal`` has what writes it.
 """

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.clock import now_ms
 from headgate.errors import HeadgateError
-from headgate.gateway.broker.listener import BrokerListener
+from headgate.gateway.broker.dialing import BrokerListener
 from headgate.gateway.cluster.discovery import GatewayError
 from headgate.gateway.log import get_logger
 from headgate.gateway.session.rewrite import Addresses
 
 if TYPE_CHECKING:
     from headgate.config.listeners import HostPort
+    from headgate.gateway.background import BackgroundWork
     from headgate.gateway.broker.broker import Broker
     from headgate.gateway.cluster.discovery import Discovery
+    from headgate.gateway.cluster.listener_security import ListenerSecurity
     from headgate.gateway.cluster.shared_listeners import SharedListeners
-    from headgate.gateway.cluster.ways import Ways
     from headgate.gateway.fleet.leases import Leases
-    from headgate.gateway.kept.current import Current
-    from headgate.gateway.loop.tasks import OwnWork
+    from headgate.gateway.store_link.in_force import InForce
 
 log = get_logger("headgate.gateway")
 
@@ -43,7 +43,7 @@ class Ports:
         in_force: the settings.
         brokers: those fronted, by id; filled here.
         discovery: knows which brokers there are.
-        ways: makes what a listener needs.
+        security: makes what a listener needs.
         shared: the listeners that aren't one broker's.
         make: makes a broker that is fronted from now on.
         work: the gateway's own tasks and slices; a standby waits in a task.
@@ -60,13 +60,13 @@ class Ports:
 
     def __init__(
         self,
-        in_force: Current,
+        in_force: InForce,
         brokers: dict[int, Broker],
         discovery: Discovery,
-        ways: Ways,
+        security: ListenerSecurity,
         shared: SharedListeners,
         make: Callable[[int], Awaitable[Broker]],
-        work: OwnWork,
+        work: BackgroundWork,
         only: frozenset[int] | None,
         on_unknown: Callable[[], None],
         on_change: Callable[[], None],
@@ -74,7 +74,7 @@ class Ports:
         self._in_force = in_force
         self._brokers = brokers
         self._discovery = discovery
-        self._ways = ways
+        self._security = security
         self._shared = shared
         self._make = make
         self._tasks = work.tasks
@@ -235,7 +235,7 @@ class Ports:
         if bind is None or told is None:
             return
         book = self.books[name]
-        listener = BrokerListener(name, where, book, self._ways.parts(name), self._on_unknown)
+        listener = BrokerListener(name, where, book, self._security.parts(name), self._on_unknown)
         try:
             _, port = broker.open(listener, bind, now_ms())
         except OSError as error:

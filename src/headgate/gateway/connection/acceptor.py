@@ -15,8 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.clock import now_ms
-from headgate.gateway.log import get_logger
-from headgate.gateway.loop.log_limit import LogLimit
+from headgate.gateway.log import LogLimit, get_logger
 from headgate.metrics.meters import BlockedMeter
 from headgate.throttle.connection import Outcome, host_address
 

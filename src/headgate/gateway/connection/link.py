@@ -3,18 +3,23 @@ One client connection on the event loop: two transports, a session between them.
 
 Backpressure: the high-water mark is 0, so a side that can't take everything at once stops the
 reading of the other side until it has drained; a link keeps at most a buffer per direction.
+
+``Timers`` end with their link. ``HangupWatch`` notices clients that hang up while nothing is read
+from them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import select
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.clock import now_ms
 from headgate.gateway.connection.pool import MINIMUM_BYTES, STUCK_MS, Account, ConnectionKind
 from headgate.gateway.connection.refusals import DELAYED
-from headgate.gateway.connection.timers import Timers
 from headgate.gateway.connection.transports import BrokerSide, ClientSide
 from headgate.gateway.log import get_logger
 from headgate.gateway.session.commands import (
@@ -32,13 +37,11 @@ from headgate.gateway.session.rewrite import Rewrite, Rewritten
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
 
     from headgate.config.listeners import HostPort
     from headgate.config.settings import Settings
-    from headgate.gateway.connection.hangup import HangupWatch
+    from headgate.gateway.connection.pool import ReadBuffer
     from headgate.gateway.connection.refusals import Refusals
-    from headgate.gateway.connection.transports import ReadBuffer
     from headgate.gateway.session.session import Session
     from headgate.metrics.meters import ListenerMeters
 
@@ -52,7 +55,7 @@ A broker answers within half a second by default (``fetch.max.wait.ms``). The li
 _NOWHERE: Final[Any] = None
 
 
-class Way(Protocol):
+class ListenerView(Protocol):
     """What a link, and requests made on its client's behalf, need of the client's listener."""
 
     name: str
@@ -118,7 +121,7 @@ class Link:
         on_ask: Callable[[Link, Ask | Rewrite], None],
         on_closed: Callable[[Link, str, str], None],
         refusals: Refusals | None = None,
-        listener: Way = _NOWHERE,
+        listener: ListenerView = _NOWHERE,
         address: str = "",
         opened_ms: int = 0,
     ) -> None:
@@ -360,7 +363,7 @@ class Link:
     def _have(self, go_on: Callable[..., None], *more: int) -> None:
         """Have the session go on in a callback that brings no bytes."""
         if self.closed is None:
-            with self._buffer.watcher.watching():
+            with self._buffer.stall_meter.watching():
                 go_on(now_ms(), *more)
                 self.settle()
 
@@ -452,3 +455,109 @@ class Link:
         if self._left is not None and self.client.transport is None:
             self.broker.release()
         self._on_closed(self, reason, detail)
+
+
+class Timers:
+    """Timers that are cancelled together, once: a timer keeps alive whose method it calls."""
+
+    __slots__ = ("_closed", "_handles", "_made")
+
+    def __init__(self) -> None:
+        self._handles: dict[int, asyncio.TimerHandle] = {}
+        self._made = 0
+        self._closed = False
+
+    def after(self, delay_s: float, do: Callable[..., None], *more: Any) -> None:
+        """Do something later, unless ``close`` is called before, or was."""
+        if not self._closed:
+            self._made += 1
+            loop = asyncio.get_running_loop()
+            self._handles[self._made] = loop.call_later(delay_s, self._due, self._made, do, *more)
+
+    def _due(self, timer: int, do: Callable[..., None], *more: Any) -> None:
+        del self._handles[timer]
+        do(*more)
+
+    def close(self) -> None:
+        """Cancel all of them."""
+        self._closed = True
+        for handle in self._handles.values():
+            handle.cancel()
+        self._handles.clear()
+
+
+FULL_SWEEPS: Final = 10
+"""
+How many sweeps in a row, each a second after the other, find a link's broker full before the link
+ends if its client hangs up. Until then what the client sent last is still read and passed on.
+"""
+
+
+class HangupWatch:
+    """
+    Watch the sockets of paused links; tell a link whose client has gone.
+
+    A transport that doesn't read doesn't see its peer's FIN. Linux tells it apart from data
+    (EPOLLRDHUP), so one epoll descriptor, itself watched by the event loop, covers all such
+    connections. On other systems a client's end is seen when its connection is read again.
+
+    Attributes:
+        full: how many sweeps in a row found a link's broker full.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._links: dict[int, Link] = {}
+        self._fds: dict[Link, int] = {}
+        self.full: dict[Link, int] = {}
+        self._epoll: Any = None
+        if hasattr(select, "epoll"):
+            self._epoll = select.epoll()
+            loop.add_reader(self._epoll.fileno(), self._ready)
+
+    def watch(self, link: Link, transport: asyncio.BaseTransport) -> None:
+        """Watch the client's socket of a link that isn't read from now on."""
+        sock = transport.get_extra_info("socket")
+        if self._epoll is None or sock is None:
+            return
+        fd = sock.fileno()
+        if fd < 0 or link in self._fds:
+            return
+        with contextlib.suppress(OSError):
+            self._epoll.register(fd, select.EPOLLRDHUP | select.EPOLLONESHOT)
+            self._links[fd] = link
+            self._fds[link] = fd
+
+    def found_full(self, link: Link, transport: asyncio.BaseTransport | None) -> None:
+        """
+        Note that a sweep found a link's broker full, so that nothing is read from its client.
+
+        A broker may read nothing for hours, and then so long nobody would notice that the client
+        has hung up.
+        """
+        self.full[link] = self.full.get(link, 0) + 1
+        if self.full[link] > FULL_SWEEPS and transport is not None:
+            self.watch(link, transport)
+
+    def forget(self, link: Link) -> None:
+        """The link is read again, or closed."""
+        self.full.pop(link, None)
+        fd = self._fds.pop(link, None)
+        if fd is None:
+            return
+        del self._links[fd]
+        with contextlib.suppress(OSError, ValueError):
+            self._epoll.unregister(fd)
+
+    def _ready(self) -> None:
+        for fd, _ in self._epoll.poll(0):
+            link = self._links.get(fd)
+            if link is not None:
+                link.client_gone("hung up while muted")
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._epoll is not None:
+            self._loop.remove_reader(self._epoll.fileno())
+            self._epoll.close()
+            self._epoll = None

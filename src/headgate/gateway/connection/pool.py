@@ -24,6 +24,8 @@ from heapq import nsmallest
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from headgate.gateway.background import StallMeter
+
 if TYPE_CHECKING:
     from headgate.steps import Work
 
@@ -34,6 +36,10 @@ PROGRESS_BYTES: Final = 65_536
 WOKEN_AT_ONCE: Final = 64
 """Connections that go on in one piece of work. The next ones do so when these give bytes back, or
 after a second (``expire``)."""
+READ_BUFFER_BYTES: Final = 262_144
+"""As libuv reads: larger gains nothing, smaller costs more calls at 1 MB frames."""
+SPARE_BUFFERS: Final = 32
+"""Buffers kept for the next time they are lent: 8 MiB."""
 
 
 class ConnectionKind(enum.IntEnum):
@@ -227,3 +233,48 @@ class Pool:
                 rooms[kind] -= MINIMUM_BYTES
                 self._waiting[kind].pop(account, None)
                 account.go_on()
+
+
+class ReadBuffer:
+    """
+    The buffer that all links of one loop read into, one at a time, and the pool of what they hold.
+
+    Args:
+        pool_bytes: ``queued.max.request.bytes``.
+        stall_meter: measures large reads.
+
+    Memory that a write still needs is lent to it and comes back when the write is done. New
+    memory for each write would cost as much as the relaying (page faults).
+    """
+
+    __slots__ = ("_size", "_spare", "memory", "pool", "small", "stall_meter", "view")
+
+    def __init__(self, pool_bytes: int = 1 << 27, stall_meter: StallMeter | None = None) -> None:
+        self.stall_meter = stall_meter or StallMeter()
+        self.pool = Pool(pool_bytes, self._narrow)
+        self._spare: list[bytearray] = []
+        self._size = READ_BUFFER_BYTES
+        self._use(bytearray(READ_BUFFER_BYTES))
+
+    def _use(self, memory: bytearray) -> None:
+        self.memory = memory
+        self.view = memoryview(memory)
+        self.small = self.view[:MINIMUM_BYTES]
+
+    def _narrow(self, full: bool) -> None:
+        """Read in small pieces while the pool is full."""
+        self._size = MINIMUM_BYTES if full else READ_BUFFER_BYTES
+        self._spare.clear()
+        self._use(bytearray(self._size))
+
+    def lend(self) -> bytearray:
+        """Leave the memory to a write that still needs it; go on with other memory."""
+        lent = self.memory
+        self._use(self._spare.pop() if self._spare else bytearray(self._size))
+        return lent
+
+    def take_back(self, lent: list[bytearray]) -> None:
+        """Take memory back that no write needs any more."""
+        room = SPARE_BUFFERS - len(self._spare)
+        self._spare.extend(memory for memory in lent[:room] if len(memory) == self._size)
+        lent.clear()

@@ -15,16 +15,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.gateway.connection.gathering import MANY_UNANSWERED, Gathering
-from headgate.gateway.connection.pool import MINIMUM_BYTES, ConnectionKind, Pool
-from headgate.gateway.loop.watcher import Watcher
+from headgate.gateway.connection.pool import ConnectionKind, ReadBuffer
 
 if TYPE_CHECKING:
     from headgate.gateway.session.session import Session
 
 WATCHED_BYTES: Final = 4_096
 """The smallest read whose work is measured."""
-READ_BUFFER_BYTES: Final = 262_144
-"""As libuv reads: larger gains nothing, smaller costs more calls at 1 MB frames."""
 GOODBYE_S: Final = 0.3
 """How long a drained client may take to close its connection."""
 TLS_PIECE_BYTES: Final = 65_536
@@ -35,8 +32,6 @@ BENEATH_TLS_BYTES: Final = 131_072
 UNREAD_TLS_BYTES: Final = (20_480, 32_768)
 """TLS reads on below the first and no further from the second on while we don't read, of 256 KiB
 by default. The first must be more than a record, which can't be read before it is whole."""
-SPARE_BUFFERS: Final = 32
-"""Buffers kept for the next time they are lent: 8 MiB."""
 LINGER_S: Final = 5.0
 """How long a closed connection may take to drain before it is aborted."""
 
@@ -44,51 +39,6 @@ _cpu_ns: Final = time.thread_time_ns
 _perf_ns: Final = time.perf_counter_ns
 _wall_ns: Final = time.time_ns
 """Used for every read: calling ``headgate.clock`` would cost as much again."""
-
-
-class ReadBuffer:
-    """
-    The buffer that all links of one loop read into, one at a time, and the pool of what they hold.
-
-    Args:
-        pool_bytes: ``queued.max.request.bytes``.
-        watcher: measures large reads.
-
-    Memory that a write still needs is lent to it and comes back when the write is done. New
-    memory for each write would cost as much as the relaying (page faults).
-    """
-
-    __slots__ = ("_size", "_spare", "memory", "pool", "small", "view", "watcher")
-
-    def __init__(self, pool_bytes: int = 1 << 27, watcher: Watcher | None = None) -> None:
-        self.watcher = watcher or Watcher()
-        self.pool = Pool(pool_bytes, self._narrow)
-        self._spare: list[bytearray] = []
-        self._size = READ_BUFFER_BYTES
-        self._use(bytearray(READ_BUFFER_BYTES))
-
-    def _use(self, memory: bytearray) -> None:
-        self.memory = memory
-        self.view = memoryview(memory)
-        self.small = self.view[:MINIMUM_BYTES]
-
-    def _narrow(self, full: bool) -> None:
-        """Read in small pieces while the pool is full."""
-        self._size = MINIMUM_BYTES if full else READ_BUFFER_BYTES
-        self._spare.clear()
-        self._use(bytearray(self._size))
-
-    def lend(self) -> bytearray:
-        """Leave the memory to a write that still needs it; go on with other memory."""
-        lent = self.memory
-        self._use(self._spare.pop() if self._spare else bytearray(self._size))
-        return lent
-
-    def take_back(self, lent: list[bytearray]) -> None:
-        """Take memory back that no write needs any more."""
-        room = SPARE_BUFFERS - len(self._spare)
-        self._spare.extend(memory for memory in lent[:room] if len(memory) == self._size)
-        lent.clear()
 
 
 class Joined(Protocol):
@@ -355,7 +305,7 @@ class ClientSide(_Side):
         if started:
             session.account_client(_perf_ns() - started)
         if watched:
-            self.buffer.watcher.note(_cpu_ns() - watched)
+            self.buffer.stall_meter.note(_cpu_ns() - watched)
 
     def pause_writing(self) -> None:
         """This side is full: the other one isn't read."""
@@ -400,7 +350,7 @@ class BrokerSide(_Side):
         if started:
             session.account_broker(_perf_ns() - started, now_ms)
         if watched:
-            self.buffer.watcher.note(_cpu_ns() - watched)
+            self.buffer.stall_meter.note(_cpu_ns() - watched)
 
     def pause_writing(self) -> None:
         """This side is full: the other one isn't read."""

@@ -29,7 +29,7 @@ from headgate.errors import StoreError
 from headgate.gateway.log import get_logger
 
 if TYPE_CHECKING:
-    from headgate.gateway.fleet.instance import Instance
+    from headgate.gateway.fleet.worker_name import WorkerName
     from headgate.store.leases import Lease
     from headgate.store.watched import QuotaStore
 
@@ -72,7 +72,7 @@ class Leases:
         self,
         store: QuotaStore,
         prefix: str,
-        instance: Instance,
+        instance: WorkerName,
         ttl_ms: int,
         on_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
         on_lost: Callable[[int], None],

@@ -17,7 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from headgate.errors import HeadgateError
 from headgate.gateway.log import get_logger
-from headgate.gateway.splits.local import parts_of_quotas
+from headgate.gateway.splits.dividing import parts_of_quotas
 from headgate.quota.key import QuotaKey
 from headgate.steps import Work
 from headgate.throttle.bps import BpsQuotaManager

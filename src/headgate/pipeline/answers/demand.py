@@ -24,12 +24,12 @@ from headgate.demand.forecast import Span, forecast, infer
 from headgate.demand.rhythm import Charge
 from headgate.pipeline import schema
 from headgate.pipeline.answers.advice import BYTES
-from headgate.pipeline.frames import spread, together
+from headgate.pipeline.frames import sorted_by_key, spread
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.table import make_table
-from headgate.pipeline.workers.emit import EmitRequests
+from headgate.pipeline.workers.emit import EmitRequests, refuse_again
 from headgate.pipeline.workers.log_reader import ReadOptions
-from headgate.pipeline.workers.order import refuse_again
+from headgate.pipeline.workers.resolve import resolved
 from headgate.quota.entity import quota_id
 
 MOST_CHARGES: Final = 100_000
@@ -37,49 +37,40 @@ MOST_CHARGES: Final = 100_000
 _ROWS: Final = 1_000
 """Rows of a batch that is handed over."""
 _READ: Final = (
-    *("record_ms", "amount", "throttle_ms", "told_ms", "connection", "client"),
+    *("principal", "client_id", "record_ms", "amount", "throttle_ms", "told_ms", "connection"),
     *("is_exact", "quota", "end_ms"),
 )
 _KEY: Final = ("quota_type", "quota_user", "quota_client_id")
 _WHOSE: Final = ("plan", *_KEY, "broker_id")
-_SAME: Final = ("broker_id", "record_ms", "file", "seq", "amount", "connection", "is_exact")
-_ASKED: Final = make_table(
-    "asked",
-    "One row per plan and charge.",
-    ("plan", "int", "the plan's number"),
-    ("quota_type", "string", "quota type"),
-    ("quota_user", "string", "user tag under this plan"),
-    ("quota_client_id", "string", "client-id tag under this plan"),
-    ("broker_id", "int", "broker"),
-    ("record_ms", "double", "when it was charged"),
-    ("file", "string", "file it is from"),
-    ("seq", "long", "order within it"),
-    ("amount", "double", "bytes; less than 0: taken back"),
-    ("throttle_ms", "long", "decided by the quota"),
-    ("told_ms", "long", "told to the client"),
-    ("connection", "string", "its connection"),
-    ("client", "string", "whose it is"),
-    ("is_exact", "bool", "its bytes are what was charged"),
-    ("quota", "double", "limit under this plan; null = none"),
-    ("end_ms", "double", "end of the observation"),
-)
-
-
-_SEEN: Final = make_table(
-    "seen",
-    "One row per charge for bytes; and one without a type for each broker of a batch of requests.",
-    ("principal", "string", "who was charged"),
-    ("client_id", "string", "its client-id"),
-    ("quota_type", "string", "quota type; null: the row tells a broker's last request so far"),
-    *(column for column in _ASKED.columns if column.name in _SAME),
-    ("decided", "long", "throttle time, by the quota"),
-    ("told", "long", "throttle time, told to the client"),
-)
 CHARGED: Final = make_table(
     "charged",
     "One row per charge for bytes.",
-    *_SEEN.columns,
-    ("end_ms", "double", "the broker's last request, whichever client's"),
+    """
+    principal string: who was charged
+    client_id string: its client-id
+    quota_type string: quota type; null: the row tells a broker's last request so far
+    broker_id int: broker
+    record_ms double: when it was charged
+    file string: file it is from
+    seq long: order within it
+    amount double: bytes; less than 0: taken back
+    throttle_ms long: decided by the quota
+    told_ms long: told to the client
+    connection string: its connection
+    is_exact bool: its bytes are what was charged
+    end_ms double: the broker's last request, whichever client's
+    """,
+)
+_ASKED: Final = make_table(
+    "asked",
+    "One row per plan and charge.",
+    *CHARGED.columns,
+    """
+    plan int: the plan's number
+    quota_user string: user tag under this plan
+    quota_client_id string: client-id tag under this plan
+    quota double: limit under this plan; null = none
+    """,
 )
 
 
@@ -91,36 +82,39 @@ LOOKED_AT: Final = (
 """Columns of REQUESTS that tell whether, when and how a request was charged for its bytes."""
 
 
-def take_charged(batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield `_SEEN` rows of REQUESTS batches: a ``mapInArrow`` function."""
-    for batch in batches:
-        rows = pa.Table.from_batches([batch])
-        rows = rows.filter(pc.invert(pc.is_in(rows["event"], pa.array(schema.EVENTS))))
-        last = rows.group_by("broker_id").aggregate([("record_ms", "max")])
-        ends = {"broker_id": last["broker_id"], "record_ms": last["record_ms_max"]}
-        yield _SEEN.batch(len(last), ends)
-        taken = pc.equal(rows["event"], "unrecord").fill_null(False)
-        counts = pc.or_(rows["is_request"].fill_null(True), taken)
-        is_bytes = pc.is_in(rows["quota_type"], pa.array(BYTES))
-        rows = rows.filter(pc.and_(pc.and_(rows["is_charged"], is_bytes), counts))
-        said = rows["throttle_time_ms"]
-        decided = pc.coalesce(rows["decided_throttle_time_ms"], said)
-        columns = {name: rows[name] for name in _SEEN.names if name in rows.column_names}
-        columns["is_exact"] = rows["bytes_exact"].fill_null(True)
-        columns |= {"decided": decided, "told": said}
-        yield _SEEN.batch(len(rows), columns)
-
-
 @dataclass(frozen=True)
-class EmitCharged:
-    """Read pieces, and hand over what `demand` looks at. A ``mapInArrow`` function."""
+class TakeCharged:
+    """
+    Take what `demand` looks at. A ``mapInArrow`` function over REQUESTS, or the numbers of pieces.
 
-    options: ReadOptions
+    Args:
+        read: the pieces, if rows are to be read: a log's other rows and columns don't enter the
+            JVM; None: rows are given.
+    """
+
+    read: ReadOptions | None = None
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield `_SEEN` rows; a log's other rows and columns don't enter the JVM."""
-        read = EmitRequests(self.options)(batches)
-        yield from take_charged(b.filter(pc.equal(b["kind"], "request")) for b in read)
+        """Yield CHARGED rows; of each batch also the last request of each broker."""
+        if self.read is not None:
+            read = EmitRequests(self.read)(batches)
+            batches = (b.filter(pc.equal(b["kind"], "request")) for b in read)
+        for batch in batches:
+            rows = pa.Table.from_batches([batch])
+            rows = rows.filter(pc.invert(pc.is_in(rows["event"], pa.array(schema.EVENTS))))
+            last = rows.group_by("broker_id").aggregate([("record_ms", "max")])
+            ends = {"broker_id": last["broker_id"], "end_ms": last["record_ms_max"]}
+            yield CHARGED.batch(len(last), ends)
+            taken = pc.equal(rows["event"], "unrecord").fill_null(False)
+            counts = pc.or_(rows["is_request"].fill_null(True), taken)
+            is_bytes = pc.is_in(rows["quota_type"], pa.array(BYTES))
+            rows = rows.filter(pc.and_(pc.and_(rows["is_charged"], is_bytes), counts))
+            said = rows["throttle_time_ms"]
+            columns = {name: rows[name] for name in CHARGED.names if name in rows.column_names}
+            columns["is_exact"] = rows["bytes_exact"].fill_null(True)
+            columns["throttle_ms"] = pc.coalesce(rows["decided_throttle_time_ms"], said)
+            columns["told_ms"] = said
+            yield CHARGED.batch(len(rows), columns)
 
 
 @dataclass(frozen=True)
@@ -140,26 +134,14 @@ class Assign:
         """Yield a row per plan and charge."""
         resolvers = [plan.resolver() for plan in self.plans]
         for batch in batches:
-            rows = batch.to_pydict()
-            who = [rows[name] for name in ("principal", "client_id", "quota_type", "record_ms")]
-            told = {
-                "throttle_ms": rows["decided"],
-                "told_ms": rows["told"],
-                "client": [f"{p or ''}\0{c or ''}" for p, c in zip(*who[:2], strict=True)],
-            }
-            told |= {name: rows[name] for name in ("quota_type", *_SAME, "end_ms")}
+            charges = pa.Table.from_batches([batch])
             for number, resolve in enumerate(resolvers):
-                found = [
-                    resolve(p or "", c or "", of, at) for p, c, of, at in zip(*who, strict=True)
-                ]
-                told["plan"] = [number] * len(found)
-                told["quota_user"] = [each.quota_user for each in found]
-                told["quota_client_id"] = [each.quota_client_id for each in found]
-                told["quota"] = [each.quota for each in found]
-                made = _ASKED.batch(len(found), told)
+                asked = resolved(charges, resolve, "record_ms")
+                columns = {name: asked[name] for name in _ASKED.names if name != "plan"}
+                made = _ASKED.batch(len(asked), columns | {"plan": pa.repeat(number, len(asked))})
                 if self.only is not None:
-                    keys = zip(*(told[name] for name in _KEY), strict=True)
-                    made = made.filter(pa.array([key in self.only for key in keys]))
+                    keys = zip(*(made[name].to_pylist() for name in _KEY), strict=True)
+                    made = made.filter(pa.array([key in self.only for key in keys], pa.bool_()))
                 yield made
 
 
@@ -181,10 +163,10 @@ def _read(batches: Iterable[Any]) -> Iterator[_Seen]:
             names.clear()
         columns = [batch[name].to_pylist() for name in _READ]
         whose = zip(*(batch[name].to_pylist() for name in _WHOSE), strict=True)
-        for who, t_ms, amount, throttle, told, connection, client, *rest in zip(
+        for who, principal, client_id, t_ms, amount, throttle, told, connection, *rest in zip(
             whose, *columns, strict=True
         ):
-            decided = throttle or 0
+            decided, client = throttle or 0, f"{principal or ''}\0{client_id or ''}"
             name = names.setdefault(connection or client, connection or client)
             owner = names.setdefault(client, client)
             charge = Charge(t_ms, amount, decided, max(told or 0, decided), name, owner)
@@ -285,7 +267,7 @@ def demand(
 
     def transform(requests: DataFrame) -> DataFrame:
         asked = charged(requests).mapInArrow(assign, _ASKED.struct)
-        ordered = together(asked, _WHOSE, ("record_ms", "file", "seq"))
+        ordered = sorted_by_key(asked, _WHOSE, ("record_ms", "file", "seq"))
         names = tuple(plan.name for plan in plans)
         return ordered.mapInArrow(Foretell(names, num_samples, window_ms), schema.DEMAND.struct)
 
@@ -296,17 +278,17 @@ def charged(requests: DataFrame) -> DataFrame:
     """Return what `demand` looks at of a frame of requests: REQUESTS, or CHARGED -> CHARGED."""
     if requests.columns == list(CHARGED.names):
         return requests
-    return _ended(requests.select(*LOOKED_AT).mapInArrow(take_charged, _SEEN.struct))
+    return _ended(requests.select(*LOOKED_AT).mapInArrow(TakeCharged(), CHARGED.struct))
 
 
 def charged_of(spark: SparkSession, options: ReadOptions) -> DataFrame:
     """Return the CHARGED rows of logs and journals, for `demand`."""
-    return _ended(spread(spark, options.pieces).mapInArrow(EmitCharged(options), _SEEN.struct))
+    return _ended(spread(spark, options.pieces).mapInArrow(TakeCharged(options), CHARGED.struct))
 
 
-def _ended(seen: DataFrame) -> DataFrame:
-    """Give charges the time of their broker's last request: `_SEEN` -> CHARGED."""
-    ends = seen.groupBy(F.col("broker_id").alias("of")).agg(F.max("record_ms").alias("end_ms"))
+def _ended(taken: DataFrame) -> DataFrame:
+    """Give charges the time of their broker's last request: CHARGED, as it was taken -> CHARGED."""
+    ends = taken.groupBy(F.col("broker_id").alias("of")).agg(F.max("end_ms").alias("last_ms"))
     of_broker = F.col("broker_id").eqNullSafe(F.col("of"))
-    timed = seen.where("quota_type is not null").join(F.broadcast(ends), of_broker)
-    return timed.select(*CHARGED.names)
+    charges = taken.where("quota_type is not null").join(F.broadcast(ends), of_broker)
+    return CHARGED.select(charges.withColumn("end_ms", F.col("last_ms")))

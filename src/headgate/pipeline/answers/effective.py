@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -78,20 +77,6 @@ class Explain:
         }
 
 
-@dataclass(frozen=True)
-class Epochs:
-    """Number the table in force at each row's ``second_ms``. A ``mapInArrow``."""
-
-    starts_ms: tuple[float, ...]
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield the batches with a column ``epoch`` more."""
-        for batch in batches:
-            seconds = batch.column("second_ms").to_numpy(zero_copy_only=False)
-            epoch = np.searchsorted(self.starts_ms, seconds, side="right") - 1
-            yield batch.append_column("epoch", pa.array(epoch, pa.int32()))
-
-
 def effective(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
     """
     Explain every (principal, client-id) and find dead quotas: activity -> EFFECTIVE.
@@ -106,7 +91,7 @@ def effective(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
         spark = activity.sparkSession
         who = (
             activity.where(F.col("is_charged") & F.col("quota_type").isin(*KEY_OF_TYPE))
-            .transform(_with_epoch(quotas))
+            .withColumn("epoch", _epoch(quotas))
             .withColumn("quota_key", F.explode(_keys(quotas)))
             .groupBy("principal", "client_id", "quota_key", "epoch")
             .agg(
@@ -149,16 +134,12 @@ def effective(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
     return transform
 
 
-def _with_epoch(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
-    """Number the table in force: a column ``epoch``."""
-
-    def transform(activity: DataFrame) -> DataFrame:
-        if len(quotas.tables) == 1:
-            return activity.withColumn("epoch", F.lit(0))
-        columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in activity.schema)
-        return activity.mapInArrow(Epochs(quotas.starts_ms), f"{columns}, epoch int")
-
-    return transform
+def _epoch(quotas: Quotas) -> Column:
+    """Return a column: the number of the table in force at each row's ``second_ms``."""
+    changes = F.array(*[F.lit(at_ms) for at_ms in quotas.starts_ms[1:]])
+    return F.size(
+        F.filter(changes.cast("array<double>"), lambda at_ms: at_ms <= F.col("second_ms"))
+    )
 
 
 def keys_of_types(quotas: Quotas) -> dict[str, list[QuotaKey]]:

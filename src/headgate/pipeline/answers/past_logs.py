@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from headgate.live.past import Past
 from headgate.pipeline.logs.line_parser import BadLine
-from headgate.pipeline.replaying.packer import emptied
+from headgate.pipeline.replaying.charges import throttled_fetches
 from headgate.pipeline.sources.chunks import read_lines
 from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.workers.log_reader import ReadOptions, RequestsOfLogs
@@ -199,7 +199,7 @@ class PastLogs:
         names = [pc.fill_null(rows[n].cast(pa.string()), "") for n in ("principal", "client_id")]
         who = zip(*(name.to_pylist() for name in names), strict=True)
         rows = rows.filter(pa.array([self._wanted(*pair) for pair in who], pa.bool_()))
-        taken = pa.array(emptied(rows))
+        taken = pa.array(throttled_fetches(rows))
         return rows.select(_WANTED).append_column("emptied", taken)
 
     def _charge_all(self, table: Any) -> None:

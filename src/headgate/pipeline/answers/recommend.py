@@ -8,17 +8,19 @@ values it looks for entities better merged, split, given a default, or removed. 
 have throttled comes from trying it on the same data (``trial``): all single values under one plan,
 and each other kind of action under a plan of its own. What would throttle more than now isn't
 proposed. Limits that were in force for a part of the time are told, and never counted as those in
-force (``in_force``).
+force. A journal's charges bear the quota-id and limit of their moment, and a history of quotas has
+a table for each moment. Those in force are the last table; for a journal without any quotas given,
+what each client was last charged to.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from headgate.pipeline import schema
@@ -27,44 +29,36 @@ from headgate.pipeline.answers.advice import (
     WAITING_SHARE,
     Advice,
     Observed,
-    Proposal,
     Wants,
 )
 from headgate.pipeline.answers.demand import LOOKED_AT as CHARGED_AT
 from headgate.pipeline.answers.demand import charged as bytes_charged
 from headgate.pipeline.answers.demand import demand
 from headgate.pipeline.answers.effective import keys_of_types
-from headgate.pipeline.answers.in_force import (
-    Changes,
-    Client,
-    Key,
-    changes,
-    clients,
-    in_force,
-    used,
-    without_own,
-)
 from headgate.pipeline.answers.proposals import Sharers, propose
+from headgate.pipeline.answers.replay import replay_packed
 from headgate.pipeline.answers.trial import (
     CURRENT,
     Fares,
+    Key,
     Throttled,
     Tried,
     asked_of,
     harmless,
     plans_of,
 )
-from headgate.pipeline.answers.usage import DAY_MS, usage
+from headgate.pipeline.answers.usage import DAY_MS, resolve, usage
 from headgate.pipeline.answers.what_if import options_of
+from headgate.pipeline.emitted import OWN_QUOTA
 from headgate.pipeline.frames import SUMMED
 from headgate.pipeline.quotas import KEY_OF_TYPE, Quotas
+from headgate.pipeline.replaying.charges import NEEDED
 from headgate.pipeline.replaying.packed_format import PackOptions
-from headgate.pipeline.replaying.packer import NEEDED
-from headgate.pipeline.replaying.replay import replay_packed
 from headgate.pipeline.table import frame_of, in_order, largest, percentile, sums
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.precedence import Resolver
+from headgate.quota.table import QuotaTable
 from headgate.throttle.java import UNLIMITED
 
 LOOKED_AT: Final = tuple(
@@ -72,6 +66,143 @@ LOOKED_AT: Final = tuple(
 )
 """Columns of REQUESTS that are summed up, asked for waits, and replayed."""
 _TAGS = ("quota_type", "quota_user", "quota_client_id")
+
+_WHO: Final = ("quota_type", "principal", "client_id")
+
+
+class Client(NamedTuple):
+    """
+    What a client was charged to a quota type.
+
+    Attributes:
+        quota_type: the type.
+        principal: of the client; None: unknown.
+        client_id: of the client; None: unknown.
+        used: bytes of byte rates, else amounts.
+        requests: charged.
+        has_own: a journal tells its quota-id.
+        own: (user tag, client tag, limit, second) of what it was last charged to; all None but the
+            second in a log.
+    """
+
+    quota_type: str
+    principal: str | None
+    client_id: str | None
+    used: float | None
+    requests: int
+    has_own: bool
+    own: tuple[str | None, str | None, float | None, int]
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Principal and client-id, "" where unknown."""
+        return self.principal or "", self.client_id or ""
+
+
+@dataclass
+class Changes:
+    """
+    What was in force for a part of the time, and isn't now.
+
+    Attributes:
+        limits: by quota-id in force, the other limits that its clients had; None: no limit.
+        gone: quota-ids of the data that nobody is charged to now.
+    """
+
+    limits: dict[Key, set[float | None]] = field(default_factory=dict)
+    gone: set[Key] = field(default_factory=set)
+
+
+def without_own(activity: DataFrame) -> DataFrame:
+    """Return ACTIVITY without journals' own quotas, so that those given are looked up."""
+    nothing = {n: F.lit(None).cast(activity.schema[n].dataType) for n in OWN_QUOTA}
+    return activity.withColumns(nothing)
+
+
+def clients(activity: DataFrame) -> list[Client]:
+    """
+    Return who was charged, and what for: a row per quota type, principal and client-id.
+
+    One query; what else is asked about clients is worked out of these rows by this process.
+
+    Args:
+        activity: ACTIVITY, with what journals say about their quotas.
+    """
+    charged = activity.where(F.col("is_charged") & F.col("quota_type").isin(*KEY_OF_TYPE))
+    rows = charged.groupBy(*_WHO).agg(
+        F.sum(used()),
+        F.sum("requests"),
+        F.max(F.col("quota_id").isNotNull()),
+        F.max_by(F.struct(*OWN_QUOTA[1:], "second_ms"), "second_ms"),
+    )
+    return [Client(*row) for row in rows.collect()]
+
+
+def used() -> Column:
+    """Return what counts as use: bytes of byte rates, else amounts."""
+    return F.when(F.col("quota_type").isin(*BYTES), F.col("bytes")).otherwise(F.col("amount"))
+
+
+def in_force(quotas: Quotas, charged: Iterable[Client]) -> Quotas:
+    """
+    Return one table: the last of those given or, where none holds a quota, a journal's last ones.
+
+    Args:
+        quotas: those given.
+        charged: clients, of the quota types that matter.
+    """
+    table = quotas.tables[-1]
+    if len(quotas.tables) > 1 or table.entities or table.static_defaults:
+        return Quotas.of(table, quotas.name)
+    found: dict[tuple[str, QuotaEntity], tuple[int, float]] = {}
+    for each in charged:
+        user, client, limit, second_ms = each.own
+        if (user or client) and limit is not None and limit < UNLIMITED:
+            at = each.quota_type, QuotaEntity.of(user=user or None, client_id=client or None)
+            found[at] = max(found.get(at, (0, 0.0)), (second_ms, limit))
+    made = [
+        QuotaAlteration(entity, (Op(KEY_OF_TYPE[quota_type], value),))
+        for (quota_type, entity), (_, value) in found.items()
+    ]
+    return Quotas.of(QuotaTable().apply(made)[0], quotas.name)
+
+
+def changes(
+    quotas: Quotas, current: Quotas, activity: DataFrame, charged: Sequence[Client]
+) -> Changes:
+    """
+    Say which clients had another limit for a part of the time.
+
+    Args:
+        quotas: those given, with their history.
+        current: those in force.
+        activity: ACTIVITY, with what journals say about their quotas.
+        charged: its clients, of the quota types that matter.
+    """
+    found = Changes()
+    if len(quotas.tables) == 1 and not any(each.has_own for each in charged):
+        return found
+    types = {each.quota_type for each in charged}
+    rows = activity.where(F.col("is_charged") & F.col("quota_type").isin(*types))
+    had = rows.transform(resolve(quotas)).select(*_WHO, *OWN_QUOTA[1:]).distinct().collect()
+    resolver = Resolver(current.tables[-1])
+    there: set[Key] = set()
+    for row in had:
+        now = resolver(
+            row["principal"] or "", row["client_id"] or "", KEY_OF_TYPE[row["quota_type"]]
+        )
+        mine = (row["quota_type"], *now.tags)
+        there.add(mine)
+        limit, limit_now = _finite(row["quota"]), _finite(now.value)
+        if limit != limit_now:
+            found.limits.setdefault(mine, set()).add(limit)
+            found.gone.add((row["quota_type"], row["quota_user"], row["quota_client_id"]))
+    found.gone -= there
+    return found
+
+
+def _finite(limit: float | None) -> float | None:
+    return None if limit is None or limit >= UNLIMITED else limit
 
 
 def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
@@ -163,36 +294,6 @@ def scaffold(current: Quotas, types: Sequence[str]) -> Quotas:
     return replace(current, tables=every)
 
 
-def rows_of(proposals: Iterable[Proposal], tried: Tried, advice: Advice) -> list[tuple[Any, ...]]:
-    """Return RECOMMEND rows."""
-    rows = []
-    for p in proposals:
-        user, client = p.entity.user, p.entity.client_id
-        rows.append(
-            (
-                p.quota_type,
-                str(p.entity),
-                None if user is None else str(user),
-                None if client is None else str(client),
-                user is DEFAULT,
-                client is DEFAULT,
-                p.action,
-                p.current,
-                p.recommended,
-                p.percentile,
-                p.peak,
-                p.growth_per_day,
-                advice.headroom,
-                *tried.now(p),
-                *tried.then(p),
-                p.held,
-                *(p.wants[:4] if p.wants else [None] * 4),
-                p.reason + p.hides,
-            )
-        )
-    return rows
-
-
 def with_wants(
     observed: Sequence[Observed], requests: DataFrame, current: Quotas, **windows: int
 ) -> list[Observed]:
@@ -259,11 +360,7 @@ def recommend(
         finally:
             if charges is not None:
                 charges.unpersist()
-        rows = [
-            dict(zip(schema.RECOMMEND.names, row, strict=True))
-            for row in rows_of(proposals, tried, how)
-        ]
-        found = schema.RECOMMEND.from_rows(rows)
+        found = schema.RECOMMEND.from_rows(tried.rows(proposals, how))
         return frame_of(activity.sparkSession, found, schema.RECOMMEND.struct)
 
     return transform

@@ -19,7 +19,9 @@ from headgate.pipeline.answers.advice import BYTES, Advice, Proposal, floor, num
 from headgate.pipeline.answers.demand import MOST_CHARGES
 from headgate.pipeline.answers.proposals import Sharers
 from headgate.pipeline.quotas import KEY_OF_TYPE, Quotas
+from headgate.pipeline.schema import RECOMMEND
 from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.entity import DEFAULT
 from headgate.quota.precedence import Resolver
 
 CURRENT: Final = "current"
@@ -210,6 +212,34 @@ class Tried:
         if proposal.hides and self.fares is None:
             return None, None
         return self._replayed(proposal, proposal.plan)
+
+    def rows(self, proposals: Iterable[Proposal], advice: Advice) -> list[dict[str, Any]]:
+        """Return the RECOMMEND rows of proposals."""
+        rows = []
+        for p in proposals:
+            user, client = p.entity.user, p.entity.client_id
+            row = (
+                p.quota_type,
+                str(p.entity),
+                None if user is None else str(user),
+                None if client is None else str(client),
+                user is DEFAULT,
+                client is DEFAULT,
+                p.action,
+                p.current,
+                p.recommended,
+                p.percentile,
+                p.peak,
+                p.growth_per_day,
+                advice.headroom,
+                *self.now(p),
+                *self.then(p),
+                p.held,
+                *(p.wants[:4] if p.wants else [None] * 4),
+                p.reason + p.hides,
+            )
+            rows.append(dict(zip(RECOMMEND.names, row, strict=True)))
+        return rows
 
     def _had_another(self, proposal: Proposal) -> bool:
         """Say whether another limit was in force for a part of the time."""

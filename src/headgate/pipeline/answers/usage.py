@@ -100,22 +100,27 @@ def _by_quota_id(resolved: DataFrame) -> DataFrame:
 
 def by_period(table: Table) -> Callable[[DataFrame], DataFrame]:
     """
-    Sum usage up by hour or day: USAGE -> USAGE_HOUR or USAGE_DAY.
+    Sum usage up by hour or day: USAGE, or USAGE_BY_TOPIC -> one of its tables by period.
 
     Sums are the same whatever the order of rows. Percentiles are exact, over the seconds that have
     requests, as peaks are.
 
     Args:
-        table: USAGE_HOUR or USAGE_DAY.
+        table: USAGE_HOUR or USAGE_DAY; of USAGE_BY_TOPIC, USAGE_BY_TOPIC_HOUR or _DAY.
     """
     period_ms = _PERIODS_MS[table.name]
 
     def transform(used: DataFrame) -> DataFrame:
         period = (F.floor(F.col("second_ms") / period_ms) * period_ms).alias("period_ms")
+        active = F.count("second_ms").alias("active_seconds")
+        if "topic" in table.names:
+            peak = F.max("bytes").alias("peak_bps")
+            found = used.groupBy(*USAGE_KEYS, period, "topic")
+            return table.select(found.agg(*sums(*_OF_TOPICS), active, peak))
         added = used.groupBy(*USAGE_KEYS, period).agg(
             *sums(*_ADDED),
             *[_exact_sum(name, unit).alias(name) for name, unit in _UNITS.items()],
-            F.count("second_ms").alias("active_seconds"),
+            active,
             F.max("amount").alias("peak_per_s"),
             *largest("quota"),
             in_order("amount").alias("amounts"),
@@ -134,7 +139,7 @@ def _exact_sum(name: str, unit: float) -> Column:
     return (wholes + F.sum(rest)).cast("double") / unit
 
 
-_BY_TOPIC: Final = ("requests", "bytes", "bytes_estimated")
+_OF_TOPICS: Final = ("requests", "bytes", "bytes_estimated")
 
 
 def by_topic(
@@ -168,29 +173,8 @@ def by_topic(
         named = parts.withColumn("topic", F.coalesce("topic", name, "topic_id"))
         named = named.where(F.col("is_charged") & in_bytes)
         resolved = named.select(*_RESOLVES).mapInArrow(task, schema.USAGE_BY_TOPIC.struct)
-        added = resolved.groupBy(*USAGE_KEYS, "second_ms", "topic").agg(*sums(*_BY_TOPIC))
+        added = resolved.groupBy(*USAGE_KEYS, "second_ms", "topic").agg(*sums(*_OF_TOPICS))
         used = schema.USAGE_BY_TOPIC.select(added)
-        return used if table is schema.USAGE_BY_TOPIC else used.transform(by_topic_period(table))
-
-    return transform
-
-
-def by_topic_period(table: Table) -> Callable[[DataFrame], DataFrame]:
-    """
-    Sum usage by topic up by hour or day: USAGE_BY_TOPIC -> one of its tables by period.
-
-    Args:
-        table: USAGE_BY_TOPIC_HOUR or USAGE_BY_TOPIC_DAY.
-    """
-    period_ms = _PERIODS_MS[table.name]
-
-    def transform(used: DataFrame) -> DataFrame:
-        period = (F.floor(F.col("second_ms") / period_ms) * period_ms).alias("period_ms")
-        added = used.groupBy(*USAGE_KEYS, period, "topic").agg(
-            *sums(*_BY_TOPIC),
-            F.count("second_ms").alias("active_seconds"),
-            F.max("bytes").alias("peak_bps"),
-        )
-        return table.select(added)
+        return used if table is schema.USAGE_BY_TOPIC else used.transform(by_period(table))
 
     return transform

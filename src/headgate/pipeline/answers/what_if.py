@@ -21,7 +21,6 @@ import pyarrow as pa
 from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.replaying.packed_format import PackOptions
-from headgate.pipeline.replaying.replay import replay_packed
 from headgate.pipeline.table import largest, sums
 from headgate.quota.entity import quota_id
 from headgate.throttle.java import UNLIMITED
@@ -141,6 +140,8 @@ def what_if_packed(
         in_force: the first plan was in force when the logs were written.
     """
     from pyspark.sql import functions as F
+
+    from headgate.pipeline.answers.replay import replay_packed
 
     def transform(packed: DataFrame) -> DataFrame:
         replayed = packed.transform(replay_packed(options))

@@ -24,7 +24,7 @@ from headgate.pipeline.emitted import ACTIVITY, CONNECTIONS
 from headgate.pipeline.schema import REQUESTS
 from headgate.pipeline.sources.files import filesystem
 from headgate.pipeline.sources.pieces import FilePiece
-from headgate.pipeline.workers.messages import STARTS
+from headgate.pipeline.workers.emit import STARTS
 
 INPUTS: Final = "inputs"
 """The part for starts of journals' workers in a topic."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headgate.pipeline.emitted import EMITTED_ACTIVITY, EMITTED_REQUESTS
 from headgate.pipeline.growing.parts import INPUTS, Parts
-from headgate.pipeline.workers.messages import (
+from headgate.pipeline.workers.emit import (
     STARTS,
     ActivityOfMessages,
     LineOptions,

@@ -27,6 +27,7 @@ from headgate.pipeline.answers import usage as used
 from headgate.pipeline.answers import what_if as tried
 from headgate.pipeline.answers.advice import Advice
 from headgate.pipeline.answers.bill import Bill, Owners, load_bill, load_owners
+from headgate.pipeline.answers.replay import pack_requests, replay_packed
 from headgate.pipeline.library.arguments import (
     QuotasGiven,
     check_frame,
@@ -41,7 +42,6 @@ from headgate.pipeline.replaying.packed_format import (
     DEFAULT_WINDOW_MS,
     PackOptions,
 )
-from headgate.pipeline.replaying.replay import pack_requests, replay_packed
 from headgate.pipeline.table import frame_of
 from headgate.quota.table import QuotaTable
 
@@ -102,7 +102,8 @@ def effective(requests: DataFrame, quotas: QuotasGiven) -> DataFrame:
     Raises:
         BadArgument: the frame holds no requests, or the quotas can't be read.
     """
-    return activity(requests).transform(explained.effective(quotas_of(quotas)))
+    found = activity(requests).transform(explained.effective(quotas_of(quotas)))
+    return schema.EFFECTIVE.select_timed(found)
 
 
 @own_words

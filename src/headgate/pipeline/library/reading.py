@@ -7,6 +7,8 @@ again, is what an answer is about. ``by_second`` and ``bad_lines`` read files wi
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -30,9 +32,10 @@ from headgate.pipeline.library.arguments import (
 )
 from headgate.pipeline.library.rows import PERMISSIVE, RequestRows, checked_mode, timed_struct
 from headgate.pipeline.logs.principals import Principals
-from headgate.pipeline.sources.files import find_files
+from headgate.pipeline.sources.files import find_files, paths
 from headgate.pipeline.sources.pieces import pieces_of
 from headgate.pipeline.table import quoted
+from headgate.pipeline.tables.by_day import DAY
 from headgate.pipeline.workers.log_reader import ReadOptions
 
 # Without these a row says nothing; whatever else of REQUESTS is absent counts as null.
@@ -166,6 +169,30 @@ def bad_lines(
     for flag in _NAMED:
         reason = F.replace(reason, F.lit(flag), F.lit(worded(flag)))
     return schema.BAD_LINES.select(found.withColumn("reason", reason))
+
+
+@own_words
+def read_table(spark: SparkSession, place: str | os.PathLike[str], table: str) -> DataFrame:
+    """
+    Return a Parquet table that commands wrote, with a column ``day`` where it is divided by day.
+
+    Args:
+        spark: the session.
+        place: the ``--out`` of the commands: a directory, or its URI.
+        table: its name.
+
+    Raises:
+        BadArgument: ``spark`` is no session, or no run wrote the table there.
+    """
+    check_session(spark)
+    # Spark takes partition columns from below one folder, and each run has a folder of its own.
+    runs: dict[str, list[str]] = {}
+    for path in paths(place, table):
+        folder = path.rpartition("/")[0]
+        run, _, last = folder.rpartition("/")
+        runs.setdefault(run if last.startswith(f"{DAY}=") else folder, []).append(path)
+    parts = [spark.read.option("basePath", run).parquet(*files) for run, files in runs.items()]
+    return functools.reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
 
 
 def _listed(

@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from headgate.errors import BadArgument, ConfigError
@@ -33,6 +35,7 @@ from headgate.pipeline.library.rows import (
 )
 from headgate.pipeline.library.stream import Followed, Pieces, RequestLogStream, only
 from headgate.pipeline.logs.principals import Principals
+from headgate.pipeline.schema import REQUESTS
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import pieces_of
 from headgate.pipeline.spark_versions import BOUNDED_STREAM, installed, refuse
@@ -46,9 +49,11 @@ JOURNAL: Final = "headgate-journal"
 OPTIONS: Final = (
     *("brokerId", "brokerIdPattern", "timeZone", "defaultPartitions", "copies", "since", "until"),
     *("mode", "columnNameOfCorruptRecord", "numPartitions", "maxFilesPerTrigger"),
-    "principalPattern",
+    *("principalPattern", "topics"),
 )
 """Options that are taken besides the path."""
+_OF_FIELD: Final = "SPARK::metadata::json"
+"""Where PySpark (``sql.pandas.types``) and Sail have a field's metadata in an Arrow schema."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,7 @@ class LogOptions:
         corrupt: name of the column for such lines; None: there is none.
         most_files: files of one batch of a stream, at most; None = all.
         principal_pattern: regex on a principal's name whose first group is the user.
+        topics: whether column ``bytes_by_topic`` is filled.
     """
 
     paths: tuple[str, ...]
@@ -85,6 +91,7 @@ class LogOptions:
     corrupt: str | None = None
     most_files: int | None = None
     principal_pattern: str = ""
+    topics: bool = False
 
     @classmethod
     def of(
@@ -107,6 +114,8 @@ class LogOptions:
             raise BadArgument(
                 f"{source}: there is no option {', '.join(unknown)}; known: {', '.join(OPTIONS)}"
             )
+        # Spark looks names up in any case; what Sail gives is a plain dict.
+        given = {known.get(name.lower(), name.lower()): value for name, value in given.items()}
         paths = json.loads(given["paths"]) if "paths" in given else []
         paths += [given["path"]] if "path" in given else []
         if not paths:
@@ -135,6 +144,7 @@ class LogOptions:
             given.get("columnNameOfCorruptRecord") or None,
             _read(given, said, "maxFilesPerTrigger", int, None),
             pattern,
+            _read(given, said, "topics", _is_true, False),
         )
 
     def task(self, columns: tuple[str, ...], corrupt: str | None) -> RequestRows:
@@ -150,6 +160,7 @@ class LogOptions:
             self.time_zone,
             default_partitions=self.default_partitions,
             principal_pattern=self.principal_pattern,
+            topics=self.topics,
         )
 
     def followed(self, source: str, kinds: tuple[str, ...] = ()) -> Followed:
@@ -174,15 +185,55 @@ class LogOptions:
 def _read(
     given: Mapping[str, str], said: str, name: str, read: Callable[[str], T], otherwise: U
 ) -> T | U:
-    """Return an option that ``read`` (``int`` or ``moment_ms``) makes a value of."""
+    """Return an option that ``read`` (one of ``_WANTED``) makes a value of."""
     text = given.get(name)
     if text is None:
         return otherwise
     try:
         return read(text)
     except ValueError:
-        wanted = "a whole number" if read is int else "a moment; write 2026-11-01T06:30:00Z"
-        raise BadArgument(f"{said} {name}: {text!r} isn't {wanted}") from None
+        raise BadArgument(f"{said} {name}: {text!r} isn't {_WANTED[read]}") from None
+
+
+def _is_true(text: str) -> bool:
+    """Read ``true`` or ``false``, in any case."""
+    if text.lower() not in {"true", "false"}:
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+_WANTED: Final[dict[Any, str]] = {
+    int: "a whole number",
+    moment_ms: "a moment; write 2026-11-01T06:30:00Z",
+    _is_true: "true or false",
+}
+"""What values an option takes, for messages; by what reads it."""
+
+
+class ArrowStruct(StructType):
+    """
+    A row's type that can be asked for its Arrow schema.
+
+    Spark takes a StructType. Sail (0.7.2) makes an Arrow schema of it without a zone, which no
+    TIMESTAMP can do without; but first it asks whether the type has an Arrow schema of its own.
+    """
+
+    @classmethod
+    def typeName(cls) -> str:
+        """Return the name that every row's type has."""
+        return "struct"
+
+    def __arrow_c_schema__(self) -> Any:
+        """Return the Arrow schema; comments stand where PySpark puts them."""
+        # Sail compares types with what is read: inside of columns there are no comments.
+        kinds = {field.name: field.type for field in REQUESTS.timed.arrow}
+        fields = [
+            pa.field(
+                f.name, kinds.get(f.name, pa.string()), metadata={_OF_FIELD: json.dumps(f.metadata)}
+            )
+            for f in self.fields
+        ]
+        return pa.schema(fields).__arrow_c_schema__()
 
 
 class KafkaRequestLog(DataSource):
@@ -203,10 +254,12 @@ class KafkaRequestLog(DataSource):
         Raises:
             BadArgument: an option makes no sense.
         """
-        return timed_struct(self._options().corrupt)
+        return ArrowStruct(timed_struct(self._options().corrupt).fields)
 
     def reader(self, schema: StructType) -> RequestLogReader:
         """Return what reads the files that are there."""
+        if not isinstance(schema, StructType):  # Sail gives an Arrow schema
+            schema = from_arrow_schema(schema)
         return RequestLogReader(self._options(), schema, self.name(), self.kinds)
 
     def streamReader(self, schema: StructType) -> RequestLogStream:

@@ -176,9 +176,9 @@ def known_columns(struct: StructType, corrupt: str | None, source: str) -> tuple
     Raises:
         ConfigError: there is none of that name and type.
     """
-    known = {f.name: f.dataType for f in timed_struct(corrupt)}
+    known = {f.name: f.dataType.simpleString() for f in timed_struct(corrupt)}
     for field in struct.fields:
-        if known.get(field.name) != field.dataType:
+        if known.get(field.name) != field.dataType.simpleString():
             raise ConfigError(
                 f"{source}: it has no column {field.name} of type "
                 f"{field.dataType.simpleString()}; leave the schema out, or take of it: "

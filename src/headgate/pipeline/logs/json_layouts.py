@@ -48,7 +48,8 @@ def unwrap(line: bytes, stamps: StampReader) -> tuple[bytes, Stamp, list[Stamp]]
             end = line.find(MARK)
             return plain, *stamps.stamps(line[: end if end >= 0 else line.find(b"{")])
         raise broken or BadLine("no JSON object in it")
-    message = next((v for v in _strings(outer) if "requestHeader" in v), None)
+    # Its key, quotes and all: a wrapper's own fields, such as a cursor, may hold the word.
+    message = next((v for v in _strings(outer) if '"requestHeader"' in v), None)
     if message is None:
         msg = "no request in the JSON layout's fields"
         raise BadLine(msg)

@@ -5,14 +5,15 @@ A worker packs the charges of a piece: a *bundle* is one row that holds the char
 sensors (one quota type, one broker, one share of the quota-ids). Spark brings the bundles of each
 group together, and a second pass replays them.
 
-- ``packed_format``: the table of bundles, the options of packing, what a charge is packed under.
+- ``packed_format``: the table of bundles, the options of packing, and bundles read back as arrays.
+- ``charges``: which rows are charges to a sensor, what is done to it, and how much.
 - ``charge_index``: the sensors that each distinct charge goes to.
-- ``packed_rows``: packs gathered charges into bundles.
 - ``packer``: what a worker runs to pack: charges in, bundles out.
-- ``events``: bundles read back into arrays.
 - ``sensor_group``: a group's events in order, and its kernel, or its manager of shares.
-- ``decisions``: every request handed back with its decision, or the decisions added up.
-- ``replay``: the Spark frames: packing, bringing together, replaying. It is the entrance.
+- ``replay``: every request handed back with its decision, or the decisions added up.
+
+The Spark frames between these (packing, bringing together, replaying) are those of
+``answers.replay``: it is the entrance.
 
 Where an event belongs is said by these words, and no others:
 

@@ -1,5 +1,11 @@
 """
 Find the sensors that charges go to: each distinct charge is looked up once, and remembered.
+
+Where all plans agree on a charge's quota-id, its root is its sensor. Where they don't, every sensor
+that any plan limits must find all its charges under one root. That root is the user where quotas
+are of users and of users' client-ids. It is the client-id where they are of client-ids and of
+users' client-ids. It is the whole broker where one plan limits users and another limits client-ids
+across users. A sensor that no plan limits never throttles, so its charges may be anywhere.
 """
 
 from __future__ import annotations
@@ -11,31 +17,37 @@ import pickle
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
+from enum import Enum
 from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from headgate.pipeline.quotas import TimedResolver
+from headgate.pipeline.quotas import Quotas, TimedResolver, key_of
+from headgate.pipeline.replaying.charges import array_of, codes_of
 from headgate.pipeline.replaying.packed_format import (
     ABSENT,
+    BOTH,
     BUCKETS,
+    CLIENT,
+    NOBODY,
     ROOT,
     SHARES,
+    USER,
     GroupKey,
     GroupKind,
     PackOptions,
-    Root,
-    Rooted,
-    Terms,
-    array_of,
-    codes_of,
-    layer_of,
-    root_of,
 )
+from headgate.quota.key import PRODUCER_IDS
 from headgate.throttle.java import UNLIMITED
-from headgate.throttle.overrides import Tags
+from headgate.throttle.overrides import (
+    CLIENT_ID_FLAG,
+    USER_CLIENT_ID_FLAG,
+    USER_FLAG,
+    Tags,
+    flag_of,
+)
 from headgate.throttle.pacing import BURST_MS
 
 # Distinct charges whose sensors are remembered, about 1 KB each.
@@ -57,6 +69,89 @@ DISTINCT: Final = (
     "max_throttle_ms",
     "start_ms",
 )
+
+
+class Root(Enum):
+    """What charges are packed under."""
+
+    SENSOR = "the sensor itself"
+    USER = "the user"
+    CLIENT = "the client-id"
+    PAIR = "the user and the client-id"
+    ALL = "all there are"
+
+    def tags(self, user: str, client_id: str, sensor: Tags) -> Tags:
+        """
+        Return a charge's root.
+
+        Args:
+            user: its principal.
+            client_id: its own.
+            sensor: tags of its sensor, if all plans agree.
+        """
+        if self is Root.SENSOR:
+            return sensor
+        return (
+            user if self in (Root.USER, Root.PAIR) else "",
+            client_id if self in (Root.CLIENT, Root.PAIR) else "",
+        )
+
+
+def root_of(plans: Sequence[Quotas], quota_type: str) -> Root:
+    """
+    Return what charges of a type are packed under.
+
+    Args:
+        plans: all that charge the type.
+        quota_type: ``producer_byte_rate``, or with a unit that Kafka doesn't have.
+    """
+    key = key_of(quota_type)
+    entities = [
+        (
+            p.starts_ms,
+            tuple((frozenset(t.for_key(key)), key in t.static_defaults) for t in p.tables),
+        )
+        for p in plans
+    ]
+    if all(e == entities[0] for e in entities):
+        return Root.SENSOR
+    if key == PRODUCER_IDS:
+        return Root.USER
+    levels = {flag_of(e.user, e.client_id) for _, tables in entities for t, _ in tables for e in t}
+    if any(static for _, tables in entities for _, static in tables):
+        levels.add(CLIENT_ID_FLAG)
+    if {USER_FLAG, CLIENT_ID_FLAG} <= levels:
+        return Root.ALL
+    if USER_FLAG in levels:
+        return Root.USER
+    if CLIENT_ID_FLAG in levels or USER_CLIENT_ID_FLAG not in levels:
+        return Root.CLIENT
+    return Root.PAIR
+
+
+def layer_of(tags: Tags, root: Tags) -> int:
+    """Return the layer of a charge's sensor: how its tags follow from the charge and its root."""
+    if tags == root:
+        return ROOT
+    user, client_id = tags
+    if user:
+        return BOTH if client_id else USER
+    return CLIENT if client_id else NOBODY
+
+
+class Rooted(NamedTuple):
+    """A root (or a sensor that is its own): its bundle, and its tags as Kafka has them."""
+
+    bundle: GroupKey
+    quota_user: str
+    quota_client_id: str
+
+
+class Terms(NamedTuple):
+    """What a charge is under, by plan: the layer of its sensor, and the limit there."""
+
+    layers: bytes
+    limits: tuple[float, ...]  # NaN where ABSENT, infinite: none
 
 
 class Columns(NamedTuple):
@@ -366,19 +461,32 @@ class ChargeIndex:
             found = self._with[quota_type] = [p for p in plans if p[1].configures(quota_type)]
         return found
 
+    @classmethod
+    def take(cls, options: PackOptions) -> ChargeIndex:
+        """
+        Return an index for such options, with the charges that this process's earlier tasks met.
+
+        It is the caller's alone until `leave`: Sail runs tasks at once, as threads.
+        """
+        try:
+            return _left(_name_of(options)).pop()
+        except IndexError:
+            return cls(options)
+
+    def leave(self) -> None:
+        """Leave the index to the next task, unless it has become large."""
+        if len(self) <= MAX_KNOWN:
+            _left(_name_of(self.options))[:] = [self]
+
 
 def _share(user: str, client_id: str) -> int:
     return zlib.crc32(f"{user}\x1f{client_id}".encode()) % SHARES
 
 
 @functools.lru_cache(maxsize=2)
-def _shelf(options: bytes) -> list[ChargeIndex]:
+def _left(options: bytes) -> list[ChargeIndex]:
     return []
 
 
-def index_of(options: PackOptions) -> ChargeIndex:
-    """Return this worker's index for such options, with the charges that earlier tasks met."""
-    shelf = _shelf(hashlib.sha256(pickle.dumps(options)).digest())
-    if not shelf or len(shelf[0]) > MAX_KNOWN:
-        shelf[:] = [ChargeIndex(options)]
-    return shelf[0]
+def _name_of(options: PackOptions) -> bytes:
+    return hashlib.sha256(pickle.dumps(options)).digest()

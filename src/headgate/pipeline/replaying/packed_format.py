@@ -1,5 +1,5 @@
 """
-Say what is packed: the table of bundles, its options, and the root of a charge.
+Say what is packed: the table of bundles, the options of packing, and a bundle read back as arrays.
 
 A bundle is one row with the events of several sensors, in binary columns. These sensors have the
 quota type, the broker (of a journal the gateway's worker, too) and a share of the quota-ids in
@@ -8,36 +8,20 @@ hold all events of its sensors.
 
 Several plans may disagree on the quota-id of an event, and then it has several sensors. It is
 packed once all the same, under its root: what its sensors have in common under all plans.
-
-Where all plans agree on a charge's quota-id, its root is its sensor. Where they don't, every sensor
-that any plan limits must find all its charges under one root. That root is the user where quotas
-are of users and of users' client-ids. It is the client-id where they are of client-ids and of
-users' client-ids. It is the whole broker where one plan limits users and another limits client-ids
-across users. A sensor that no plan limits never throttles, so its charges may be anywhere.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headgate.pipeline.quotas import Quotas, key_of
+from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.table import make_table
-from headgate.quota.key import PRODUCER_IDS
-from headgate.throttle.overrides import (
-    CLIENT_ID_FLAG,
-    USER_CLIENT_ID_FLAG,
-    USER_FLAG,
-    Tags,
-    flag_of,
-)
+from headgate.throttle.overrides import Tags
 
 # Types that Kafka (and Headgate like it) keeps by token buckets.
 BUCKETS: Final = ("controller_mutation_rate", "producer_ids_rate")
@@ -45,7 +29,6 @@ DEFAULT_SAMPLES: Final = 11
 DEFAULT_WINDOW_MS: Final = 1000
 # Bundles per piece and broker: enough for tasks to share them out, few enough to be large.
 SHARES: Final = 16
-
 PACKED: Final = make_table(
     "packed",
     "One row per bundle of events, or a bad line or count (`kind`).",
@@ -86,8 +69,6 @@ CARRIED: Final = "carried:"
 """What the names of a frame's further columns begin with, on their way through a replay."""
 # What the log says about each head.
 LOGGED: Final = ("requests", "bytes", "throttled", "told_ms", "max_told_ms", "first_ms", "last_ms")
-
-
 # Which tags a head's sensor has under a plan: those of its root, those named here of its own
 # principal and client-id, or none (the plan doesn't charge it here).
 ROOT, USER, CLIENT, BOTH, NOBODY, ABSENT = range(6)
@@ -141,21 +122,6 @@ class GroupKey(NamedTuple):
         return "\x1f".join(map(str, (*self.kind, self.own, self.share)))
 
 
-class Rooted(NamedTuple):
-    """A root (or a sensor that is its own): its bundle, and its tags as Kafka has them."""
-
-    bundle: GroupKey
-    quota_user: str
-    quota_client_id: str
-
-
-class Terms(NamedTuple):
-    """What a charge is under, by plan: the layer of its sensor, and the limit there."""
-
-    layers: bytes
-    limits: tuple[float, ...]  # NaN where ABSENT, infinite: none
-
-
 @dataclass(frozen=True)
 class PackOptions:
     """
@@ -184,74 +150,6 @@ Whose = tuple[str | None, str | None]
 """A charge's principal and client-id."""
 
 
-class Root(Enum):
-    """What charges are packed under."""
-
-    SENSOR = "the sensor itself"
-    USER = "the user"
-    CLIENT = "the client-id"
-    PAIR = "the user and the client-id"
-    ALL = "all there are"
-
-    def tags(self, user: str, client_id: str, sensor: Tags) -> Tags:
-        """
-        Return a charge's root.
-
-        Args:
-            user: its principal.
-            client_id: its own.
-            sensor: tags of its sensor, if all plans agree.
-        """
-        if self is Root.SENSOR:
-            return sensor
-        return (
-            user if self in (Root.USER, Root.PAIR) else "",
-            client_id if self in (Root.CLIENT, Root.PAIR) else "",
-        )
-
-
-def root_of(plans: Sequence[Quotas], quota_type: str) -> Root:
-    """
-    Return what charges of a type are packed under.
-
-    Args:
-        plans: all that charge the type.
-        quota_type: ``producer_byte_rate``, or with a unit that Kafka doesn't have.
-    """
-    key = key_of(quota_type)
-    entities = [
-        (
-            p.starts_ms,
-            tuple((frozenset(t.for_key(key)), key in t.static_defaults) for t in p.tables),
-        )
-        for p in plans
-    ]
-    if all(e == entities[0] for e in entities):
-        return Root.SENSOR
-    if key == PRODUCER_IDS:
-        return Root.USER
-    levels = {flag_of(e.user, e.client_id) for _, tables in entities for t, _ in tables for e in t}
-    if any(static for _, tables in entities for _, static in tables):
-        levels.add(CLIENT_ID_FLAG)
-    if {USER_FLAG, CLIENT_ID_FLAG} <= levels:
-        return Root.ALL
-    if USER_FLAG in levels:
-        return Root.USER
-    if CLIENT_ID_FLAG in levels or USER_CLIENT_ID_FLAG not in levels:
-        return Root.CLIENT
-    return Root.PAIR
-
-
-def layer_of(tags: Tags, root: Tags) -> int:
-    """Return the layer of a charge's sensor: how its tags follow from the charge and its root."""
-    if tags == root:
-        return ROOT
-    user, client_id = tags
-    if user:
-        return BOTH if client_id else USER
-    return CLIENT if client_id else NOBODY
-
-
 def tags_of(layer: int, root: Tags, whose: Whose) -> Tags:
     """Return the tags of a charge's sensor in a layer: the other way round."""
     if layer == ROOT:
@@ -261,72 +159,230 @@ def tags_of(layer: int, root: Tags, whose: Whose) -> Tags:
     return user or "", client_id or ""
 
 
-# Whole numbers that span no more than this are their own codes.
-_NARROW: Final = 64
+class Numbers:
+    """The numbers of a group's sensors (and roots), and of their users, from 0 on."""
+
+    def __init__(self) -> None:
+        self._sensors: dict[tuple[str, str], int] = {}
+        self._users: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._sensors)
+
+    def sensor(self, tags: tuple[str, str]) -> int:
+        """Return the number of a sensor, or of a root, by its user and client-id tags."""
+        return self._sensors.setdefault(tags, len(self._sensors))
+
+    def user(self, principal: str) -> int:
+        """Return the number of a user."""
+        return self._users.setdefault(principal, len(self._users))
 
 
-def codes_of(column: Any) -> tuple[Any, list[Any]]:
-    """Return (code per row, what each code stands for); None is a value like others."""
-    column = joined(column)
-    if column.null_count == len(column):
-        return np.zeros(len(column), np.int32), [None]
-    if not column.null_count and pa.types.is_integer(column.type):
-        values = column.to_numpy()
-        low, high = int(values.min()), int(values.max())
-        if high - low < _NARROW:
-            return values - low, list(range(low, high + 1))
-    if not pa.types.is_dictionary(column.type):
-        column = pc.dictionary_encode(column)
-    names = column.dictionary.to_pylist()
-    if not column.indices.null_count:
-        return column.indices.to_numpy(zero_copy_only=False), names
-    codes = pc.fill_null(column.indices, len(names)).to_numpy(zero_copy_only=False)
-    return codes, [*names, None]
+@dataclass
+class Heads:
+    """
+    Whose events there are, and which sensors these are charged to.
+
+    Attributes:
+        root: by head, the root's number in its group: what events are sorted by first.
+        user: by head, the user's number in its group.
+        sensor: by head and layer, the sensor's number in its group; -1: none of this layer.
+        layer: by head and plan, the layer of the sensor that the plan charges, or ABSENT.
+        bounds: by head and plan, the limit; NaN where ABSENT.
+        group: by head, the number that the sink has for it.
+    """
+
+    root: Any
+    user: Any
+    sensor: Any
+    layer: Any
+    bounds: Any
+    group: Any
+
+    def __len__(self) -> int:
+        return len(self.root)
+
+    def of_plan(self, plan: int) -> Any:
+        """Return, for each head, the number of the sensor that a plan charges; -1 if none."""
+        layer = self.layer[:, plan]
+        there = layer < LAYERS
+        return np.where(there, self.sensor[np.arange(len(self)), np.where(there, layer, 0)], -1)
+
+    @staticmethod
+    def join(parts: Sequence[Heads]) -> Heads:
+        """Return several as one."""
+        names = ("root", "user", "sensor", "layer", "bounds", "group")
+        return Heads(*(np.concatenate([getattr(p, n) for p in parts]) for n in names))
 
 
-def joined(column: Any) -> Any:
-    """Return a column in one piece, with one dictionary."""
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    if pa.types.is_dictionary(column.type):
-        column = column.unify_dictionaries()
-    return column.combine_chunks()
+@dataclass
+class Events:
+    """
+    Events in arrays, by root and then in order.
+
+    Attributes:
+        heads: whose they are.
+        head: of each event, which of these.
+        pos: order of each event.
+        t: epoch ms of each event.
+        amount: of each event.
+        op: of each event, the kernel's OP_; None: all recorded.
+        origin: of each event, bundle number << 32 | index; None where nobody asks.
+    """
+
+    heads: Heads
+    head: Any
+    pos: Any
+    t: Any
+    amount: Any
+    op: Any
+    origin: Any
+
+    def __len__(self) -> int:
+        return len(self.t)
+
+    def take(self, index: Any) -> Events:
+        """Return the events at ``index``."""
+        pos = self.pos[index]
+        return Events(
+            self.heads,
+            self.head[index],
+            pos,
+            pos if self.t is self.pos else self.t[index],
+            self.amount[index],
+            None if self.op is None else self.op[index],
+            None if self.origin is None else self.origin[index],
+        )
+
+    def by_user(self) -> Events:
+        """Return the events by user and then in order: neighbours' sensors are near in memory."""
+        from headgate.kernel.grouping import grouped
+
+        user = self.heads.user.astype(np.int32)
+        users = int(user.max()) + 1
+        _, order, _ = grouped(user[self.head], np.arange(users + 1), np.arange(users), users)
+        return self.take(order)
+
+    @staticmethod
+    def join(parts: Sequence[Events]) -> Events:
+        """Return several as one, in order; of equal moments the earlier part's come first."""
+        if len(parts) == 1:
+            return parts[0]
+        begin = np.cumsum([0, *(len(p.heads) for p in parts[:-1])])
+        head = np.concatenate([p.head + at for p, at in zip(parts, begin, strict=True)])
+        pos = np.concatenate([p.pos for p in parts])
+        same = all(p.t is p.pos for p in parts)
+        op = None
+        if any(p.op is not None for p in parts):
+            op = np.concatenate(
+                [np.zeros(len(p), np.uint8) if p.op is None else p.op for p in parts]
+            )
+        events = Events(
+            Heads.join([p.heads for p in parts]),
+            head.astype(np.int32),
+            pos,
+            pos if same else np.concatenate([p.t for p in parts]),
+            np.concatenate([p.amount for p in parts]),
+            op,
+            None if parts[0].origin is None else np.concatenate([p.origin for p in parts]),
+        )
+        return events.take(_order(events.heads.root[head], pos))
 
 
-def is_in(column: Any, values: tuple[str, ...]) -> Any:
-    """Say which rows hold one of ``values``, as a NumPy array."""
-    codes, names = codes_of(column)
-    hits = np.array([name in values for name in names], np.bool_)
-    if hits.all() or not hits.any():
-        return np.full(len(codes), bool(len(hits) and hits[0]))
-    return hits[codes]
+def _order(root: Any, pos: Any) -> Any:
+    """Return the stable order by (root, pos) of what consists of a few runs in that order."""
+    low = int(pos.min())
+    span = int(pos.max()) - low + 1
+    if span * (int(root.max()) + 1) < 1 << 62:
+        return np.argsort(root * span + (pos - low), kind="stable")
+    return np.lexsort((pos, root))
 
 
-def array_of(column: Any, null: Any = None) -> Any:
-    """Return a column as a NumPy array; nulls become ``null``."""
-    column = joined(column)
-    if null is not None and column.null_count == len(column):
-        return np.full(len(column), null)
-    if null is not None and column.null_count:
-        column = pc.fill_null(column, null)
-    return column.to_numpy(zero_copy_only=False)
+class Names:
+    """
+    A packed row's heads by name, and what they're under.
+
+    Args:
+        row: its columns, blobs as buffers.
+        plans: how many plans there are.
+
+    Attributes:
+        batch: the heads, as an Arrow batch.
+        roots: (user, client-id) of each head's root.
+        whose: (principal, client-id) of each head, None where not known.
+        layer: by head and plan, as in Heads.
+        bounds: by head and plan, as in Heads.
+    """
+
+    def __init__(self, row: dict[str, Any], plans: int) -> None:
+        batch = self.batch = pa.ipc.read_record_batch(pa.py_buffer(row["heads"]), heads_schema())
+        text = [batch.column(i).to_pylist() for i in range(4)]
+        self.roots = list(zip(*text[:2], strict=True))
+        self.whose = list(zip(*text[2:], strict=True))
+        count = len(row["terms"]) // (9 * plans)
+        limits = np.frombuffer(row["terms"], np.float64, count * plans)
+        layers = np.frombuffer(row["terms"], np.uint8, offset=limits.nbytes)
+        terms = batch["terms"].to_numpy()
+        self.layer = layers.reshape(count, plans)[terms]
+        self.bounds = limits.reshape(count, plans)[terms]
+
+    def tags(self, head: int, layer: int) -> tuple[str, str]:
+        """Return the tags of a head's sensor in a layer."""
+        return tags_of(layer, self.roots[head], self.whose[head])
 
 
-def valid(column: Any) -> Any:
-    """Say which rows aren't null, as a NumPy array."""
-    return pc.is_valid(joined(column)).to_numpy(zero_copy_only=False)
+def events_of(row: dict[str, Any], names: Names, numbers: Numbers, group: Any) -> Events:
+    """
+    Return the events of a packed row.
+
+    Args:
+        row: its columns, blobs as buffers.
+        names: its heads.
+        numbers: of its sensors.
+        group: number that the sink has for each head; None: it has none.
+    """
+    n = row["n"]
+    t = _times(row["t"], n) + row["t_from"]
+    amount = np.frombuffer(row["amount"], _WIDTHS.get(len(row["amount"]) // n, np.float64))
+    count = len(names.roots)
+    if row["head"] is None:
+        each = names.batch["events"].to_numpy()
+        head = np.repeat(np.arange(count, dtype=np.int32), each)
+    else:
+        head = np.frombuffer(row["head"], _WIDTHS[len(row["head"]) // n]).astype(np.int32)
+    root = np.fromiter(map(numbers.sensor, names.roots), np.int64, count)
+    user = np.fromiter(
+        (numbers.user(principal or "") for principal, _ in names.whose), np.int64, count
+    )
+    sensor = np.full((count, LAYERS), -1, np.int64)
+    sensor[:, ROOT] = root
+    for layer in range(ROOT + 1, LAYERS):
+        for at in np.flatnonzero((names.layer == layer).any(axis=1)).tolist():
+            sensor[at, layer] = numbers.sensor(names.tags(at, layer))
+    return Events(
+        Heads(
+            root,
+            user,
+            sensor,
+            names.layer,
+            names.bounds,
+            np.zeros(count, np.int64) if group is None else group,
+        ),
+        head,
+        t if row["pos"] is None else np.frombuffer(row["pos"], np.int64),
+        t,
+        amount.astype(np.float64),
+        None if row["op"] is None else np.frombuffer(row["op"], np.uint8),
+        None,
+    )
 
 
-def blobs(values: Any, starts: Any, ends: Any) -> Any:
-    """Divide an array into one binary per group, without copying."""
-    size = values.dtype.itemsize
-    offsets = (np.append(starts, ends[-1:]) * size).astype(np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(values))]
-    return pa.BinaryArray.from_buffers(pa.binary(), len(starts), buffers)
+_WIDTHS = {2: np.uint16, 4: np.uint32}
 
 
-def file_hash(path: str, content: bytes = b"") -> int:
-    """Return a number for a file's name, and some of what's in it; the same everywhere."""
-    return zlib.crc32(content, zlib.crc32(path.encode()))
+def _times(blob: Any, n: int) -> Any:
+    """Return the times of a packed row in ms since where they count from, int64."""
+    width = len(blob) // n
+    if width < 4:
+        return np.cumsum(np.frombuffer(blob, np.uint8 if width == 1 else np.uint16), dtype=np.int64)
+    return np.frombuffer(blob, np.uint32 if width == 4 else np.int64).astype(np.int64)

@@ -15,8 +15,15 @@ from typing import Any, Final
 import numpy as np
 
 from headgate.kernel.codes import OP_NO_CHECK, OP_UNRECORD
-from headgate.pipeline.replaying.events import Events, Numbers
-from headgate.pipeline.replaying.packed_format import BOTH, BUCKETS, LAYERS, USER, GroupKind
+from headgate.pipeline.replaying.packed_format import (
+    BOTH,
+    BUCKETS,
+    LAYERS,
+    USER,
+    Events,
+    GroupKind,
+    Numbers,
+)
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.throttle.shares import PERIOD_MS, SharesQuotaManager
@@ -99,7 +106,7 @@ class SensorGroup:
             done = [
                 (r, e, e.pos <= first if r <= rank else e.pos < first) for r, e in self._waiting
             ]
-            ready = _joined([(r, e.take(now)) for r, e, now in done])
+            ready = _merged([(r, e.take(now)) for r, e, now in done])
             self._waiting = [(r, e.take(~now)) for r, e, now in done if not now.all()]
             self._room = max(ORDER_EVENTS, 2 * sum(len(e) for _, e in self._waiting))
         self._last = last if not self._waiting else max(self._last, last)
@@ -109,7 +116,7 @@ class SensorGroup:
     def rest(self) -> list[Events]:
         """Return what still waits: nothing comes after it."""
         waiting, self._waiting = self._waiting, []
-        return _joined(waiting)
+        return _merged(waiting)
 
     def throttles(self, events: Events, plan: int = 0) -> Any:
         """Return each event's throttle time under a plan, ms; needs buckets, or only one plan."""
@@ -225,7 +232,7 @@ class SensorGroup:
         self._parted[sensor] = codes
 
 
-def _joined(waiting: list[tuple[Rank, Events]]) -> list[Events]:
+def _merged(waiting: list[tuple[Rank, Events]]) -> list[Events]:
     """Return bundles' events as one, in order; nothing where there are none."""
     parts = [e for _, e in sorted(waiting, key=lambda part: part[0]) if len(e)]
     return [Events.join(parts)] if parts else []

@@ -5,7 +5,6 @@ The page is self-contained (one copy of plotly inside), draws a chart only when 
 and gives each chart as a table too.
 
 - ``tables``: a run's tables, as much of them as the page needs.
-- ``demand``: what throttled quota-ids want, and how they'd fare in a closed loop.
 - ``sections``, ``model``: what the page shows: the smaller tables summed up, and all its figures.
 - ``what_to_do``: what the page says first.
 - ``charts``, ``topics``: what is drawn; who uses which topic.

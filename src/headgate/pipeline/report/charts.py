@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from headgate import words
 from headgate.pipeline.answers.advice import BYTES
-from headgate.pipeline.report import demand
+from headgate.pipeline.report import sections
 from headgate.pipeline.report.model import Report, Tenant
 
 MOST_BARS: Final = 20
@@ -339,7 +339,7 @@ def fares(report: Report) -> Chart | None:
                 for _, row in mine]  # fmt: skip
         return {"type": "scatter", "mode": "lines", "name": name, "y": [y for at, _ in mine for y in (at, at, None)],
                 "x": [x for pair in ends for x in (*pair, None)], "line": {"color": colour, "width": 9},
-                "text": [demand.rate(row) for _, row in mine for _ in range(3)],
+                "text": [sections.rate(row) for _, row in mine for _ in range(3)],
                 "hovertemplate": "%{y}: %{text}<extra></extra>"}  # fmt: skip
 
     def marks(key: str, name: str, colour: str, symbol: str) -> dict[str, Any]:
@@ -352,7 +352,7 @@ def fares(report: Report) -> Chart | None:
         "fares",
         "What if, in a closed loop: rates of throttled quota-ids",
         "A client that waits sends later. Rates under each plan: "
-        + "; ".join(f"{t.quota_id} {t.what} under {row['plan']} {demand.rate(row)}" for _, t, row in rows[:4])
+        + "; ".join(f"{t.quota_id} {t.what} under {row['plan']} {sections.rate(row)}" for _, t, row in rows[:4])
         + ". A bar that reaches the right edge has no known end.",
         [bars("saturated: between", "--throttle", True), bars("others: between", "--usage", False),
          marks("rate_per_s", "figure", "--ink", "circle"), marks("quota", "limit under the plan", "--quota", "line-ns")],
@@ -361,8 +361,8 @@ def fares(report: Report) -> Chart | None:
                    "tickfont": {"size": 12}},
          "legend": {"orientation": "h", "y": 1.12, "x": 0}, "margin": {"l": 10}},
         ("quota-id", "type", "plan", "what it is", "limit", "rate", "told to wait", "done after", "why no figure"),
-        [(t.quota_id, t.what, row["plan"], row["kind"], words.amount(row["quota"], t.unit), demand.rate(row),
-          demand.wait(row), demand.finish(row), row["reason"] or "") for _, t, row in rows],
+        [(t.quota_id, t.what, row["plan"], row["kind"], words.amount(row["quota"], t.unit), sections.rate(row),
+          sections.wait(row), sections.finish(row), row["reason"] or "") for _, t, row in rows],
         120 + 26 * len(rows),
     )  # fmt: skip
 

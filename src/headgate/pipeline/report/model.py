@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from headgate.pipeline.answers.advice import entity_of
 from headgate.pipeline.report import sections
-from headgate.pipeline.report.demand import Demand, demand_of, fares, told_by_plan
+from headgate.pipeline.report.sections import Demand, demand_of, fares, told_by_plan
 from headgate.pipeline.report.tables import ReportTables, bin_length_ms, binned
 from headgate.pipeline.table import summed
 from headgate.quota.entity import QuotaEntity

@@ -14,9 +14,9 @@ from markupsafe import Markup
 from headgate import words
 from headgate.errors import ConfigError
 from headgate.pipeline.answers.advice import HIDING_SHARE
-from headgate.pipeline.report import charts, demand
+from headgate.pipeline.report import charts
 from headgate.pipeline.report.model import Report, build_report
-from headgate.pipeline.report.sections import NOT_KNOWN, in_open_loop
+from headgate.pipeline.report.sections import NOT_KNOWN, in_open_loop, rate, wait
 from headgate.pipeline.report.tables import ReportTables, read_tables
 from headgate.pipeline.report.topics import topics
 from headgate.pipeline.report.what_to_do import what_to_do
@@ -104,8 +104,8 @@ def render(report: Report, *, generated_ms: int, title: str) -> str:
         dash=words.NONE,
         WORDS=words.what_of,
         UNIT=words.unit_of,
-        RATE=demand.rate,
-        WAIT=demand.wait,
+        RATE=rate,
+        WAIT=wait,
     )
 
 

@@ -137,7 +137,10 @@ def _chunks(
         offset: of the first byte.
         end: where lines of others begin.
     """
-    raw = _spare.pop() if _spare else bytearray(2 * CHUNK_BYTES + PADDING)
+    try:  # tasks of Sail's are threads: one may take it after another has looked
+        raw = _spare.pop()
+    except IndexError:
+        raw = bytearray(2 * CHUNK_BYTES + PADDING)
     try:
         yield from _chunks_in(raw, read_into, offset, end)
     finally:

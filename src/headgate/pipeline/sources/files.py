@@ -12,7 +12,7 @@ from typing import Any
 from pyarrow import fs
 
 from headgate.errors import ConfigError
-from headgate.pipeline.tables.pointer import POINTER, Pointer, read_pointer
+from headgate.pipeline.tables.pointer import POINTER, Pointer, is_run, read_pointer
 
 
 def filesystem(path: str) -> tuple[Any, str]:
@@ -105,7 +105,10 @@ def paths(place: str | os.PathLike[str], table: str) -> list[str]:
     where = os.fspath(place).rstrip("/")
     found = find_files([f"{where}/{table}"], may_lack=True)
     if not found:
-        raise ConfigError(f"{where}: no run of a command wrote a table {table} there")
+        raise ConfigError(
+            f"{where}: no run of a command wrote a table {table} there, or only one by day without "
+            "rows"
+        )
     return [path for path, _ in found]
 
 
@@ -178,7 +181,8 @@ def _counted(system: Any, infos: list[Any]) -> list[Any]:
         infos = [
             info
             for info in infos
-            if not info.path.startswith(f"{folder}/run=")
+            if not info.path.startswith(f"{folder}/")
+            or not is_run(info.path[len(folder) + 1 :].partition("/")[0])
             or any(f"{info.path}/".startswith(f"{part}/") for part in parts)
         ]
     return infos

@@ -144,6 +144,7 @@ class RolledFiles:
                         "did; start again with another --out"
                     )
                 place = (row.device or 0, row.inode or 0)
+                self._logs.pop(row.head, None)  # its turn comes after all others'
                 self._logs[row.head] = Known(path, place, row.seq or 0)
             else:
                 key = (row.folder, row.worker_id)
@@ -163,6 +164,9 @@ class RolledFiles:
         """
         Return what a round reads; it isn't remembered yet.
 
+        Where that is more than a round's files, those that were never read go first, and logs that
+        grow after them take turns.
+
         Args:
             files: paths of all files that are there.
             now_s: the time, epoch seconds.
@@ -174,9 +178,27 @@ class RolledFiles:
         now_s = time.time() if now_s is None else now_s
         found = FilesOfRound()
         logs = [path for path in files if not path.endswith(SUFFIXES)]
-        for log, original in self._new_of_logs(logs, now_s):
+        chosen = self._new_of_logs(logs, now_s)
+        unread = [pair for pair in chosen if self._known(pair[0]) is None]
+        turns = {head: at for at, head in enumerate(self._logs)}  # the last read is the last here
+        grown = [pair for pair in chosen if self._known(pair[0]) is not None]
+        grown.sort(key=lambda pair: turns.get(pair[0].head, turns.get(pair[0].elder, 0)))
+        self._take_logs(unread, found, now_s, sizes)
+        self._take_others([p for p in files if p.endswith((CLOSED, PARQUET))], found)
+        self._take_logs(grown, found, now_s, sizes)
+        return found
+
+    def _take_logs(
+        self,
+        logs: Sequence[tuple[Seen, str]],
+        found: FilesOfRound,
+        now_s: float,
+        sizes: Mapping[tuple[int, int], int] | None,
+    ) -> None:
+        """Take what is new of logs, as far as a round goes; tell copies of others."""
+        for log, original in logs:
             if len(found.inputs) >= self._most:
-                return found
+                return
             if original:
                 self._tell(log.path, f"it begins as {original} does, which is read", found)
             else:
@@ -186,8 +208,6 @@ class RolledFiles:
                 except (ReadError, ConfigError, FileNotFoundError):
                     if place_of(log.path) == log.place:
                         raise  # else it was renamed or removed: the next round finds it
-        self._take_others([p for p in files if p.endswith((CLOSED, PARQUET))], found)
-        return found
 
     def _new_of_logs(self, paths: Sequence[str], now_s: float) -> list[tuple[Seen, str]]:
         """Return logs that may have something new, oldest first; of a copy also its original."""

@@ -1,7 +1,7 @@
 """
 Say which folders the tables of a directory consist of, by its pointer; one place for all readers.
 
-A run writes ``DIR/run=ID/TABLE/…``, and then replaces ``DIR/_tables.json``, the pointer. It names
+A run writes ``DIR/run-ID/TABLE/…``, and then replaces ``DIR/_tables.json``, the pointer. It names
 the parts of each table, as paths in DIR: a folder, or the folders of days, or files (``summary``).
 """
 
@@ -16,12 +16,11 @@ from typing import Any, Final
 from headgate.errors import MALFORMED, ConfigError
 
 POINTER: Final = "_tables.json"
-RUN: Final = "run="
-"""How the name of a run's folder begins."""
+_RUN: Final = r"run-\d{8}T\d{6}-[a-z-]+-[0-9a-f]{8}"
 # What is in a table's folder that Spark, Delta, Iceberg or an earlier Headgate wrote.
 _WRITTEN: Final = re.compile(r"part-.*|day=.*|_SUCCESS|_delta_log|metadata|.*\.parquet")
 # What a pointer may name: nothing outside of a run.
-_RUN_PART: Final = re.compile(r"run=[^/]+(/(?!\.\.?(/|$))[^/]+)+")
+_RUN_PART: Final = re.compile(_RUN + r"(/(?!\.\.?(/|$))[^/]+)+")
 _EARLIER_RUN: Final = ".headgate-"
 
 
@@ -41,6 +40,11 @@ class Pointer:
     def written(self) -> bytes:
         """Return it as the file's text."""
         return json.dumps({"tables": self.tables, "before": self.before}, indent=1).encode()
+
+
+def is_run(name: str) -> bool:
+    """Say whether a folder is a run's by its name; what else begins with ``run-`` is a user's."""
+    return re.fullmatch(_RUN, name) is not None
 
 
 def parse_pointer(data: bytes, place: str) -> Pointer:

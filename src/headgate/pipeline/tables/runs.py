@@ -1,8 +1,9 @@
 """
 Make a run's tables appear all at once, or none of them.
 
-A run writes its tables to a folder of its own, ``DIR/run=ID``. When all are whole it replaces the
-pointer (``pointer``), a small file, in one step: a kill at any moment leaves the tables of one run.
+A run writes its tables to a folder of its own, ``DIR/run-ID``. (Spark would make a column ``run``
+of a folder ``run=ID`` above a table.) When all are whole it replaces the pointer (``pointer``), a
+small file, in one step: a kill at any moment leaves the tables of one run.
 To append is to name more parts, to merge is to name a day's new part in place of its old ones.
 What a run replaced stays until the next run ends, so that a reader that opened it reads it to its
 end.
@@ -20,7 +21,7 @@ from headgate.errors import ConfigError
 from headgate.pipeline.schema import TABLES
 from headgate.pipeline.tables.by_day import DAY
 from headgate.pipeline.tables.folders import Folder
-from headgate.pipeline.tables.pointer import POINTER, RUN, Pointer, earlier_tables, parse_pointer
+from headgate.pipeline.tables.pointer import POINTER, Pointer, earlier_tables, is_run, parse_pointer
 
 # Tables about the last run, whatever becomes of the others.
 _LAST: Final = ("bad_lines", "summary")
@@ -43,7 +44,7 @@ class Staged:
         self._folder = folder
         self._mode = mode
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-        self.name = f"{RUN}{stamp}-{command}-{uuid.uuid4().hex[:8]}"
+        self.name = f"run-{stamp}-{command}-{uuid.uuid4().hex[:8]}"
         _tidy(folder)
         self._hold = folder.hold(self.name)
 
@@ -76,13 +77,12 @@ class Staged:
         """Return the parts of a table, now that this run has made some."""
         place = f"{self.name}/{table}"
         made = [f"{place}/{name}" for name in self._folder.names(place)]
-        days = [part for part in made if _last(part).startswith(f"{DAY}=")]
         if table == "summary":  # each command has a file of its own
             made = [part for part in made if part.endswith(".parquet")]
-        elif days or (older and _last(older[0]).startswith(f"{DAY}=") and table not in _LAST):
-            made = days
-        else:
+        elif any(_last(part).startswith("part-") for part in made):
             made = [place]
+        else:  # by day, and where there are no rows there is no day
+            made = [part for part in made if _last(part).startswith(f"{DAY}=")]
         if table == "summary" or (self._mode == "merge" and table not in _LAST):
             again = {_last(part) for part in made}
             return [*(part for part in older if _last(part) not in again), *made]
@@ -151,7 +151,7 @@ def refuse_other_layout(folder: Folder, tables: Iterable[str], *, by_day: bool) 
 def _tidy(folder: Folder) -> None:
     """Remove what killed runs left."""
     for name in folder.names():
-        if not name.startswith(RUN):
+        if not is_run(name):
             continue
         with contextlib.suppress(FileNotFoundError), folder.alone():
             # A run that ended holds its folder until the pointer names it.

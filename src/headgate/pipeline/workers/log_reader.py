@@ -93,7 +93,7 @@ class LogReader:
     Reads log pieces, one after another.
 
     Args:
-        plan: how to read.
+        options: how to read.
         side: gets bad lines and counts.
         connections: scan connections as well.
 
@@ -101,12 +101,12 @@ class LogReader:
         scanner: None until it's needed.
     """
 
-    def __init__(self, plan: ReadOptions, side: Columns, *, connections: bool) -> None:
-        self._plan = plan
+    def __init__(self, options: ReadOptions, side: Columns, *, connections: bool) -> None:
+        self._options = options
         self._side = side
         self._connections = connections
-        self._zone = zone_of(plan.time_zone)
-        self._principals = Principals(plan.principal_pattern)
+        self._zone = zone_of(options.time_zone)
+        self._principals = Principals(options.principal_pattern)
         self.scanner: LineScanner | None = None
         self._blank = 0  # lines of spaces in the piece under way
 
@@ -125,7 +125,7 @@ class LogReader:
             self._side.add_bad(piece.path, 0, f"the file isn't read: {piece.unread}", b"")
             self._side.add_stat(piece.path, 1, 0)
             return
-        parser = self._plan.parser_of(piece)
+        parser = self._options.parser_of(piece)
         lines = size = 0
         self._blank = 0
         try:
@@ -177,13 +177,13 @@ class LogReader:
 
     def _scanner(self, size: int) -> LineScanner | None:
         """Return what scans a chunk of ``size`` bytes; None: parse it line by line."""
-        if self.scanner is None and self._plan.scan is not False and not self._plan.topics:
+        if self.scanner is None and self._options.scan is not False and not self._options.topics:
             _Process.unscanned += size
             enough = _Process.loaded or _Process.unscanned > SCAN_AFTER_BYTES
-            if self._plan.scan or enough:
+            if self._options.scan or enough:
                 from headgate.pipeline.logs.scan.scanner import LineScanner
 
-                spare = _Process.spare.pop(self._plan.time_zone, None)
+                spare = _Process.spare.pop(self._options.time_zone, None)
                 self.scanner = spare or LineScanner(self._zone)
                 self.scanner.wants_connections(self._connections)
                 self.scanner.principals = self._principals
@@ -192,18 +192,18 @@ class LogReader:
     def close(self) -> None:
         """Leave the scanner to the next reader; its sums must have been taken."""
         if self.scanner is not None:
-            _Process.spare = {self._plan.time_zone: self.scanner}
+            _Process.spare = {self._options.time_zone: self.scanner}
             self.scanner = None
 
 
 class ActivityOfLogs:
     """Adds log pieces up by second; ``sums`` and ``side`` take rows from elsewhere, too."""
 
-    def __init__(self, plan: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions) -> None:
         self.side = Columns(EMITTED_ACTIVITY)
-        self.sums = Sums(connections=plan.connections)
-        self._connections = plan.connections
-        self._reader = LogReader(plan, self.side, connections=plan.connections)
+        self.sums = Sums(connections=options.connections)
+        self._connections = options.connections
+        self._reader = LogReader(options, self.side, connections=options.connections)
 
     def add(self, piece: FilePiece) -> Iterator[Any]:
         """Add a piece; yield what grew too large to keep."""
@@ -246,9 +246,9 @@ class ActivityOfLogs:
 class RequestsOfLogs:
     """Makes a row of each request in log pieces."""
 
-    def __init__(self, plan: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions) -> None:
         self._side = Columns(EMITTED_REQUESTS)
-        self._reader = LogReader(plan, self._side, connections=True)
+        self._reader = LogReader(options, self._side, connections=True)
 
     def read(self, piece: FilePiece) -> Iterator[Any]:
         """Yield batches of ``EMITTED_REQUESTS``, in the order of lines."""
@@ -262,7 +262,7 @@ class RequestsOfLogs:
             columns = _columns_of(rows)
             if taken > 0:
                 assert scanner is not None
-                columns = _joined(scanner.columns(taken, base), columns)
+                columns = _in_line_order(scanner.columns(taken, base), columns)
             yield _request_batch(piece, n, columns)
         yield self._side.take()
 
@@ -279,7 +279,7 @@ def _columns_of(rows: list[tuple[int, LogRow]]) -> dict[str, Any]:
     return {"seq": [offset for offset, _ in rows], **columns}
 
 
-def _joined(scanned: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+def _in_line_order(scanned: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
     """Return two sets of columns as one, in the order of lines."""
     if not others["seq"]:
         return scanned
