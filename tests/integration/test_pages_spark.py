@@ -86,7 +86,7 @@ def test_a_bill_is_shared_out(
 ) -> None:
     here = {
         "/var/log/kafka/kafka-request.log*": f"{folder}/kafka/*",
-        '"tables"': f'"{folder}/tables"',
+        '"tables"': f'"{folder}/disks"',
     }
     page = Reader("docs/howto/chargeback.md", folder, here)
     for name, first in (("bill", "amount:"), ("owners", "owners:\n")):
@@ -96,8 +96,8 @@ def test_a_bill_is_shared_out(
          "bytes": size, "is_future": False}
         for topic, size in (("payments.orders", 14_000_000), ("audit", 1_000_000))
     ]  # fmt: skip
-    (folder / "tables" / "log_dirs").mkdir(parents=True)
-    pq.write_table(LOG_DIRS.from_rows(disks), folder / "tables" / "log_dirs" / "part-0.parquet")
+    (folder / "disks" / "log_dirs").mkdir(parents=True)
+    pq.write_table(LOG_DIRS.from_rows(disks), folder / "disks" / "log_dirs" / "part-0.parquet")
 
     requests = hp.requests(spark, folder / "kafka", broker_id=BUNDLED_BROKER_ID)
     run_python(page.block("hp.focus"), {"requests": requests, "spark": spark})
@@ -110,7 +110,7 @@ def test_a_bill_is_shared_out(
     words = page.block("headgate chargeback --requests").replace("\\\n", " ")
     asked = "--bootstrap-server kafka-1:9092"
     assert asked in words
-    words = words.replace(asked, f"--log-dirs {folder}/tables/log_dirs")
+    words = words.replace(asked, f"--log-dirs {folder}/disks/log_dirs")
     assert main(shlex.split(words)[1:]) == 0
     said = "".join(f"{line.rstrip()}\n" for line in capsys.readouterr().out.splitlines())
     assert wanted in said
