@@ -20,7 +20,6 @@ from headgate.gateway.charging.journal import NO_JOURNAL, Journal
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session import commands
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable, table_delta
@@ -162,8 +161,8 @@ class Client:
             principal=principal, authenticated=True, close_reason=None, close_text="", raw=False
         )
         face: Any = SimpleNamespace(addresses={1: ("gate", 19092)}, unknown_brokers=lambda _: None)
-        self.session = Session(SessionState(world.rules, identity), PLANS, face)
-        self.session.state.last_ms = world.now_ms
+        self.session = Session(world.rules, identity, PLANS, face)
+        self.session.last_ms = world.now_ms
         self.correlation = 0
         self.asked: dict[int, tuple[int, int]] = {}
         self._to_client = bytearray()
@@ -177,7 +176,7 @@ class Client:
 
     @property
     def gone(self) -> bool:
-        return self.session.state.closed is not None
+        return self.session.closed is not None
 
     def fetch(self, client: str = "app", wait_ms: int = 500) -> None:
         self.correlation += 1

@@ -209,7 +209,6 @@ def quota_ids(count: int, connections: int) -> dict[str, float]:
     from headgate.gateway.charging.enforcement import Enforcement
     from headgate.gateway.charging.plans import build_plans
     from headgate.gateway.session.session import Session
-    from headgate.gateway.session.state import SessionState
     from headgate.quota.entity import QuotaEntity
     from headgate.quota.key import PRODUCER
     from headgate.quota.table import QuotaTable
@@ -239,7 +238,7 @@ def quota_ids(count: int, connections: int) -> dict[str, float]:
     rules.load(QuotaTable.of({QuotaEntity.of(user=u): {PRODUCER: 1e12} for u in users}), now)
     plans = build_plans()
     sessions = [
-        Session(SessionState(rules, Known(users[n % count])), plans, Face())  # type: ignore[arg-type]
+        Session(rules, Known(users[n % count]), plans, Face())  # type: ignore[arg-type]
         for n in range(connections)
     ]
     for session in sessions:

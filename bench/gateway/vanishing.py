@@ -120,11 +120,12 @@ def counting(words: list[str]) -> int:
     """Run ``headgate`` with these words, and tell what is alive in files beside its settings."""
     from headgate.cli.main import main as headgate
     from headgate.gateway.connection.link import Link, Timers
-    from headgate.gateway.session.state import SessionState
 
     alive: Counter[str] = Counter(links=0, sessions=0, timers=0)
     count_alive(Link, "links", alive)
-    count_alive(SessionState, "sessions", alive)
+    from headgate.gateway.session.session import Session
+
+    count_alive(Session, "sessions", alive)
     after, due, close = Timers.after, Timers._due, Timers.close
 
     def counted_after(self: Timers, *args: Any) -> None:

@@ -19,7 +19,6 @@ from headgate.gateway.identity.identity import (
 )
 from headgate.gateway.identity.sasl import SaslObserver
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable
@@ -70,17 +69,17 @@ def conversation(data: bytes) -> None:
     owners = {"t": "owner"}
     observer = SaslObserver(owner_of=owners.get) if data[1] & 1 else None
     session = Session(
-        SessionState(
-            rules, Identity(DefaultPrincipalBuilder(), context, observer), max_request_bytes=100_000
-        ),
+        rules,
+        Identity(DefaultPrincipalBuilder(), context, observer),
         PLANS,
         Face(),
+        max_request_bytes=100_000,
     )
     now = START_MS
     session.upstream_ready(now)
     given = taken = 0
     for action, number, payload in itertools.islice(_steps(data[2:]), 60):
-        closed = session.state.closed
+        closed = session.closed
         before = len(session.to_client), len(session.to_broker)
         kind = action % 6
         if kind == 0:
@@ -93,8 +92,8 @@ def conversation(data: bytes) -> None:
             given += len(raw)
         elif kind == 2:
             session.broker_data(memoryview(bytearray(payload)), now)
-        elif kind == 3 and session.state.unanswered:
-            correlation_id, plan = session.state.unanswered[0][:2]
+        elif kind == 3 and session.unanswered:
+            correlation_id, plan = session.unanswered[0][:2]
             if plan is RAW_TOKEN:
                 raw = struct.pack(">i", len(payload)) + payload
             else:
@@ -106,8 +105,8 @@ def conversation(data: bytes) -> None:
         elif kind == 4:
             now += number * 100
             session.wake(now)
-        elif session.state.question is not None:
-            ask = session.state.question
+        elif session.question is not None:
+            ask = session.question
             if ask.token_id is not None:
                 session.resume(ask, now)
             elif number & 1:
@@ -126,8 +125,8 @@ def conversation(data: bytes) -> None:
         session.to_client.clear()
         session.commands.clear()
         assert taken <= given
-    if session.state.closed is not None:
-        assert session.state.closed.reason
+    if session.closed is not None:
+        assert session.closed.reason
 
 
 def _conversations() -> list[bytes]:

@@ -22,7 +22,6 @@ from headgate.gateway.identity.identity import (
 )
 from headgate.gateway.identity.sasl import SaslObserver
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable, table_delta
@@ -50,13 +49,11 @@ class _Wire:
         protocol = "SASL_PLAINTEXT" if sasl else "PLAINTEXT"
         context = AuthenticationContext("L", protocol, "::1")
         self.session = Session(
-            SessionState(
-                rules,
-                Identity(DefaultPrincipalBuilder(), context, SaslObserver() if sasl else None),
-                max_request_bytes=100_000,
-            ),
+            rules,
+            Identity(DefaultPrincipalBuilder(), context, SaslObserver() if sasl else None),
             PLANS,
             Face(),
+            max_request_bytes=100_000,
         )
         self.given = self.passed = 0
         self.correlation = 0
@@ -73,7 +70,7 @@ class _Wire:
         self.send(token, len(token), now_ms)
         yes = struct.pack(">hhiq", 0, -1, 0, 0)
         self.answer(yes, 7, now_ms)
-        assert self.session.state.known
+        assert self.session.known
 
     def send(self, raw: bytes, cut: int, now_ms: int) -> None:
         """The client goes on with its frame, or sends the first ``cut`` bytes of a new one."""
@@ -85,7 +82,7 @@ class _Wire:
 
     def answer(self, body: bytes | None, cut: int, now_ms: int) -> None:
         """The broker answers the oldest request; None: as the request wants it."""
-        waiting = self.session.state.unanswered
+        waiting = self.session.unanswered
         if not waiting:
             return
         correlation, plan = waiting[0][:2]
@@ -106,7 +103,7 @@ class _Wire:
 
     def ask(self, number: int, now_ms: int) -> None:
         """The shell deals with a question."""
-        question = self.session.state.question
+        question = self.session.question
         if question is None:
             return
         if question.token_id is not None:
@@ -133,10 +130,10 @@ class _Wire:
         session.commands.clear()
         assert session.held_bytes <= MOST_HELD
         assert self.passed <= self.given, "the broker got bytes that no client sent"
-        if session.state.closed is not None:
-            assert session.state.closed.reason
+        if session.closed is not None:
+            assert session.closed.reason
         elif session.at_rest and not session.held_bytes and not self.rest:
-            asked = session.state.question is not None
+            asked = session.question is not None
             assert asked or session.retained() == 0, "at rest, and something is held"
 
 
@@ -173,7 +170,7 @@ class _Crowd:
         elif kind == 7:
             wire.leave(number, self.now_ms)
         elif kind == 8:
-            wire.session.stalled(bool(number & 1), self.now_ms)
+            wire.session.set_stalled(bool(number & 1), self.now_ms)
         elif kind == 9:
             table = _TABLES[number % len(_TABLES)]
             self.rules.update(table_delta(self.table, table), self.now_ms)
@@ -185,7 +182,7 @@ class _Crowd:
                 each.session.wake(self.now_ms)
         for each in list(self.wires.values()):
             each.check()
-        if wire.session.state.closed is not None:
+        if wire.session.closed is not None:
             del self.wires[who]  # the next step of it connects again
 
     def all_leave(self) -> None:
@@ -193,7 +190,7 @@ class _Crowd:
         for wire in self.wires.values():
             wire.session.close("client-gone", "", self.now_ms)
             wire.check()
-            assert not wire.session.state.unanswered
+            assert not wire.session.unanswered
         for allowance in allowances(self.rules.contexts):
             assert not allowance.claimed, "headroom is claimed by nobody"
         self.now_ms += 24 * 3_600_000

@@ -12,7 +12,8 @@ import pytest
 from confluent_kafka import Producer
 
 from headgate.admin import AdminClient
-from headgate.admin.home import OpenHome
+from headgate.admin.open_target import OpenTarget
+from headgate.admin.opening import Address
 from headgate.clock import now_ms
 from headgate.console.home import Home
 from headgate.console.parts import ConsoleParts
@@ -66,7 +67,7 @@ def test_the_console_says_who_a_real_gateway_holds_and_why(
     set_quota(gateway, ETL, {PRODUCER: 20_000.0})
     store = open_store(gateway.gateway.settings.store)
     admin = AdminClient(bootstrap_servers=gateway.bootstrap("PLAINTEXT"))
-    home = Home(OpenHome("the gateway", "headgate console", store=store), admin)
+    home = Home(OpenTarget(Address(store=store, tool="headgate console")), admin)
     etl = {**kafka4.sasl_config("alice"), "client.id": "etl"}
     bob = {**kafka4.sasl_config("bob"), "client.id": "shop"}
     with (

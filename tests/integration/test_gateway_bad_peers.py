@@ -149,7 +149,7 @@ def test_half_a_request_at_the_end_of_a_drain_is_cut_off_and_said(start: Start) 
         wait_for(lambda: gateway.call(lambda: links(gateway)) == 1, "the connection")
         front = gateway.gateway.brokers[1]
         wait_for(
-            lambda: gateway.call(lambda: any(k.session.state.begun for k in front.links)),
+            lambda: gateway.call(lambda: any(k.session.begun for k in front.links)),
             "the half",
         )
         began = time.monotonic()

@@ -51,7 +51,7 @@ def claims(gateway: GatewayThread) -> int:
 
 def asked(gateway: GatewayThread) -> int:
     """How many requests are unanswered."""
-    return sum(len(link.session.state.unanswered) for link in gateway.gateway.brokers[1].links)
+    return sum(len(link.session.unanswered) for link in gateway.gateway.brokers[1].links)
 
 
 def test_half_sent_requests_and_clients_that_never_read_take_nothing_from_others(

@@ -132,7 +132,7 @@ def test_a_drain_doesnt_wait_for_who_is_held(start: Start, upstream: Upstream) -
             wait_for(
                 lambda: gateway.call(
                     lambda: any(
-                        k.session.state.hold is not None and k.session.state.hold.waiting
+                        k.session.hold is not None and k.session.hold.waiting
                         for k in gateway.gateway.brokers[1].links
                     )
                 ),

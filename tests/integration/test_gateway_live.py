@@ -182,7 +182,7 @@ def test_the_admin_client_joins_what_every_broker_says(start: Start) -> None:
                 gateway.call(
                     lambda: [
                         link.close("idle") for broker in gateway.gateway.brokers.values()
-                        for link in list(broker.links) if link.session.state.client_id != "app"
+                        for link in list(broker.links) if link.session.client_id != "app"
                     ]
                 )  # fmt: skip
                 assert client.describe_live("ANONYMOUS").brokers[0].quotas[0].rate > 1_000

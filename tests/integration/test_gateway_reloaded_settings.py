@@ -184,7 +184,7 @@ def test_how_long_a_drain_may_take(start: Start, reload: Reload) -> None:
         client.sendall(produce(100_000)[:50_000])
         front = gateway.gateway.brokers[1]
         wait_for(
-            lambda: gateway.call(lambda: any(k.session.state.begun for k in front.links)),
+            lambda: gateway.call(lambda: any(k.session.begun for k in front.links)),
             "the half",
         )
         reload(gateway, headgate__drain__timeout__ms="100")

@@ -122,7 +122,7 @@ def test_setting_the_clock_closes_nobody_and_keeps_nobody(
         wait_for(
             lambda: gateway.call(
                 lambda: any(
-                    link.session.state.partial_since_ms for link in gateway.gateway.brokers[1].links
+                    link.session.partial_since_ms for link in gateway.gateway.brokers[1].links
                 )
             ),
             "the request's beginning",
@@ -157,7 +157,7 @@ def test_draining_finishes_what_is_in_flight(start: Start) -> None:
         client.sendall(produce(1_000)[:500])
         front = gateway.gateway.brokers[1]
         wait_for(
-            lambda: gateway.call(lambda: any(k.session.state.begun for k in front.links)),
+            lambda: gateway.call(lambda: any(k.session.begun for k in front.links)),
             "the half",
         )
         ender = threading.Thread(target=gateway.stop, args=(20_000,))

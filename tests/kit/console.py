@@ -20,7 +20,8 @@ from urllib.parse import unquote
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
-from headgate.admin.home import OpenHome
+from headgate.admin.open_target import OpenTarget
+from headgate.admin.opening import Address
 from headgate.clock import now_ms
 from headgate.console.access.csrf import FIELD, csrf_token
 from headgate.console.access.failures import Failures
@@ -156,6 +157,9 @@ class CannedLive:
     def __init__(self, shown: Picture) -> None:
         self.shown = shown
         self.asked = 0
+
+    def close(self) -> None:
+        """There is no connection to close."""
 
     def describe_live(
         self, *, user: str | None = None, client_id: str | None = None, most: int = MOST_QUOTAS
@@ -309,7 +313,7 @@ class Console:
         self.store.alter(table_of(count, client_ids), who="kit", tool="kit")
         self.live = CannedLive(picture(count, client_ids))
         self.database = Database(folder / "console")
-        self.home = Home(OpenHome("kit", "headgate console", store=self.store), self.live)
+        self.home = Home(OpenTarget(Address(store=self.store, tool="headgate console")), self.live)
         self.parts = ConsoleParts(self.home, self.database, lambda: self.now_ms)
         self.access = SignIn(
             origins=frozenset({ORIGIN}),

@@ -15,7 +15,6 @@ from headgate.errors import ApiError
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
 from headgate.gateway.usage_journal import UsageJournal
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
@@ -91,9 +90,13 @@ class Talk:
         who: Any = SimpleNamespace(principal="", authenticated=True)
         nobody: Any = None
         self.session = Session(
-            SessionState(self.rules, who, listener="L", client_ip="10.0.0.9", connection="c-1"),
+            self.rules,
+            who,
             self.plans,
             nobody,
+            listener="L",
+            client_ip="10.0.0.9",
+            connection="c-1",
         )
 
     def turn(self) -> None:
@@ -111,27 +114,25 @@ class Talk:
             pieces = {tags: rng.choice([500.0, 7e3, 3e4]) for tags in manager.observe(self.now)}
             manager.assign(pieces, self.now, self.now + rng.choice([40, 5000]))
         context = rules.context(rng.choice(["alice", "b@b"]), rng.choice("xy"))
-        self.session.state.spent_ns = rng.randrange(6_000_000)
+        self.session.spent_ns = rng.randrange(6_000_000)
         what = rng.random()
         if what < 0.45:
             ids = frozenset(rng.sample(range(400), rng.randrange(3)))
             size = rng.randrange(60, 9000)
             plan = self.plans[0 << 16 | 9]
-            rules.produce(self.session.state, context, plan, size, ids, 0, True, self.now)
+            rules.produce(self.session, context, plan, size, ids, 0, True, self.now)
         elif what < 0.75:
             size = rng.randrange(60, 9000)
-            rules.fetch(
-                self.session.state, context, self.plans[1 << 16 | 11], 90, size, 0, self.now
-            )
+            rules.fetch(self.session, context, self.plans[1 << 16 | 11], 90, size, 0, self.now)
             if rng.random() < 0.1:  # a hold charges nobody, and changes no decision
-                rules.held(self.session.state, context, self.plans[1 << 16 | 11], 700, self.now)
+                rules.held(self.session, context, self.plans[1 << 16 | 11], 700, self.now)
             if rng.random() < 0.1:
-                rules.unfetch(self.session.state, context, self.plans[1 << 16 | 11], size, self.now)
+                rules.unfetch(self.session, context, self.plans[1 << 16 | 11], size, self.now)
         elif what < 0.9:
             self.topics(context, self.plans[19 << 16 | rng.choice([5, 7])])
         else:
-            rules.request(self.session.state, context, self.plans[12 << 16 | 3], 60, 0, self.now)
-            rules.network_time(self.session.state, context, rng.randrange(9_000_000), self.now)
+            rules.request(self.session, context, self.plans[12 << 16 | 3], 60, 0, self.now)
+            rules.network_time(self.session, context, rng.randrange(9_000_000), self.now)
 
     def topics(self, context: Any, plan: Any) -> None:
         rules = self.rules
@@ -145,12 +146,12 @@ class Talk:
                 quota.record(count, self.now)
             except ApiError:
                 self.rng.random()
-            rules.mutations.charged(self.session.state, context, plan, count, quota, size, self.now)
+            rules.mutations.charged(self.session, context, plan, count, quota, size, self.now)
             size = None
         self.now += self.rng.choice([0, 3, 40])
-        rules.mutation(self.session.state, context, plan, 500, 0, quota, self.now)
+        rules.mutation(self.session, context, plan, 500, 0, quota, self.now)
         if self.rng.random() < 0.2:
-            rules.mutations.give_back(self.session.state, context, plan, 2)
+            rules.mutations.give_back(self.session, context, plan, 2)
 
 
 def write_talk(folder: Path, talk: Talk, turns: int, cuts: tuple[int, ...], again: int) -> None:

@@ -205,7 +205,7 @@ class Run:
         found = []
         for principal, admin in self.opened:
             passed = [one for one in admin.passed if one[1] == CREATE_TOPICS]
-            charged = [c for c in self.journal.changed[admin.session.state] if c.passes]
+            charged = [c for c in self.journal.changed[admin.session] if c.passes]
             # The last one may have been charged when its client had gone.
             for (_, _, _, count), one in zip(passed, charged, strict=False):
                 found.append((one.t_ms, principal, count, one))

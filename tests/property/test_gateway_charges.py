@@ -35,7 +35,6 @@ from headgate.gateway.charging.journal import Journal
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.commands import Continue
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
     CONSUMER,
@@ -155,7 +154,7 @@ class Client:
 
     def __init__(self, rules: Enforcement, principal: str) -> None:
         self.principal = principal
-        self.session = Session(SessionState(rules, Known(principal)), PLANS, None)  # type: ignore[arg-type]
+        self.session = Session(rules, Known(principal), PLANS, None)  # type: ignore[arg-type]
         self.upstream = Upstream()
         self.outgoing = b""
         self.stalled = False
@@ -201,7 +200,7 @@ class Book(Journal):
                 self.requests[machine.correlations[size]] += 1
                 self.told[machine.correlations[size]] = told, now_ms
         self.longest_ms = max(self.longest_ms, told, decision[0])
-        client = next((c for c in machine.clients if c.session.state is session), None)
+        client = next((c for c in machine.clients if c.session is session), None)
         if client is None or not told or context.headroom is None or session.closed is not None:
             return
         if decision[0] > 0:
@@ -271,7 +270,7 @@ class Gateway(RuleBasedStateMachine):
             for correlation in new:
                 for last, until in client.muted:
                     assert correlation <= last, f"{correlation} passed, muted until {until}"
-            assert session.state.closed is None, session.state.closed
+            assert session.closed is None, session.closed
 
     def check_told(self, correlation: int, ms: int) -> None:
         """A client is told what was decided; by the final form, what is left of it."""
@@ -368,7 +367,7 @@ class Gateway(RuleBasedStateMachine):
         client = self.chosen(which)
         if client is not None:
             client.stalled = not client.stalled
-            client.session.stalled(client.stalled, self.now)
+            client.session.set_stalled(client.stalled, self.now)
             self.drain()
 
     @rule(which=st.integers(0, 5))
@@ -415,13 +414,13 @@ class Gateway(RuleBasedStateMachine):
     def nobody_waits_but_for_its_own(self) -> None:
         for client in self.clients:
             session = client.session
-            if session.held_bytes and not session.state.throttled_until_ms:
+            if session.held_bytes and not session.throttled_until_ms:
                 assert client.upstream.due, "held, and neither muted nor anything unanswered"
 
     @invariant()
     def nobody_waits_longer_than_the_longest_throttle(self) -> None:
         for client in self.clients:
-            left_ms = client.session.state.throttled_until_ms - self.now
+            left_ms = client.session.throttled_until_ms - self.now
             assert left_ms <= self.book.longest_ms + SET_BACK_MS
 
     @invariant()

@@ -300,7 +300,8 @@ class Mutes(Law):
             return own
         left = self._owners.ahead(row)
         for one in view.asked.values():
-            if one.told_ns < 0 and one.passed_ns < 0:
+            # One whose rest passes in this moment was charged before, and may be as long.
+            if one.told_ns < 0 and one.begun_ns < 0:
                 own.add(one.correlation)
                 left -= (one.key, one.size) == (row.api, row.size)
                 if one is asked or not left:

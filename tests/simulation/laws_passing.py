@@ -29,6 +29,9 @@ Account = tuple[int, str, tuple[str, str]]
 """A quota-id at one broker: the broker, the quota type, and whose it is."""
 PATIENCE_NS: Final = 500 * NS_PER_MS
 """Longest silence beyond the longest throttle: some slots of a line, and looking again."""
+UNANSWERED_NS: Final = 10_000 * NS_PER_MS
+"""How long a newcomer waits behind a request that passed and isn't answered: a broker may be gone
+without saying so."""
 SLACK_MS: Final = 2
 """Two clocks with whole milliseconds."""
 WHOLE: Final = (say.METADATA, say.FIND_COORDINATOR)
@@ -156,7 +159,8 @@ class Told(FormedLaw):
     A client is told what was decided about its request, whatever the request is.
 
     The final form: it is told what is left of that when the answer is sent. Where both happen in
-    one moment, which today is the rule, that is the same.
+    one moment, which today is the rule, that is the same. A client may hear it when the gateway
+    that told it has ended.
     """
 
     name = "told"
@@ -197,9 +201,6 @@ class Told(FormedLaw):
         if heard_ms != whole_ms:
             self.broken(f"{who}; decided were {whole_ms}, left are {left_ms}")
         self.beyond(forms.TOLD, f"{who}; left are {left_ms}", ms=heard_ms - left_ms)
-
-    def crashed(self) -> None:
-        self._owners = Owners(self.life)
 
 
 class Lines(Law):
@@ -262,6 +263,8 @@ class Silence(Law):
     Others that pay one of its quotas are charged, pass or leave, or it passes itself: who waits in
     a line waits for those before it, one after the other. A wake-up that is lost, and two that wait
     for each other, are followed by silence. The throttles of quotas that it pays are counted only.
+    A connection that a quota hasn't charged yet also waits while another's request under that quota
+    is at a broker.
     """
 
     name = "silence"
@@ -271,6 +274,8 @@ class Silence(Law):
         self._longest_ns: dict[Account, float] = defaultdict(float)
         self._heard_ns: dict[Account, int] = defaultdict(int)
         self._owed: dict[Account, Owed] = {}
+        self._charged: set[tuple[int, Account]] = set()
+        """Connections that a quota has charged: no newcomers to it."""
         self._paid: dict[int, list[Account]] = {}
         self._set_ns = 0
         types = {PRODUCED, CONSUMED, TIMED, *(key for _, key, _ in life.story.quotas)}
@@ -305,6 +310,7 @@ class Silence(Law):
             self._longest_ns[key] = max(self._longest_ns[key], owed.ns(0))
         if row.view is not None and row.kind == "record":
             self._longest_ns[key] = max(self._longest_ns[key], row.throttle_ms * NS_PER_MS)
+            self._charged.add((row.view.number, key))
             if row.amount > 0:
                 self._heard_ns[key] = row.now_ns
 
@@ -355,9 +361,22 @@ class Silence(Law):
         if Waits._is_refused(view, asked):
             most_ns += REFUSED_NS
         if now_ns - since_ns > most_ns:
+            since_ns = max(since_ns, self._unanswered_until(view, accounts))
+        if now_ns - since_ns > most_ns:
             late = f"{(now_ns - since_ns) / 1e6:.0f} ms; {most_ns / 1e6:.0f} are the most"
             self.broken(f"{life.whose(view.number)} waits with {asked.correlation} (API "
                         f"{asked.key}), and nothing has happened for {late}")  # fmt: skip
+
+    def _unanswered_until(self, view: View, accounts: list[Account]) -> int:
+        """Return until when a newcomer waits behind requests that are at a broker, at most."""
+        until_ns = 0
+        new = {one for one in accounts if (view.number, one) not in self._charged}
+        for other in self.life.watch.open.values() if new else ():
+            if other is not view:
+                for one in other.flying.values():
+                    if not new.isdisjoint(self._accounts(other, one)):
+                        until_ns = max(until_ns, one.passed_ns + UNANSWERED_NS)
+        return min(until_ns, self.life.loop.now_ns)
 
 
 class WholeAlone(FormedLaw):

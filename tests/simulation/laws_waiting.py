@@ -315,7 +315,7 @@ class AtRest(Law):
         for timer in self.life.loop.timers(self.life.gateway.process):
             link = getattr(timer._args[1], "__self__", None) if timer._args[1:] else None
             if isinstance(link, Link) and link.closed is not None:
-                self.broken(f"{link.session.state.connection} is closed and has a timer")
+                self.broken(f"{link.session.connection} is closed and has a timer")
 
     def end(self) -> None:
         life = self.life

@@ -18,13 +18,12 @@ from headgate.gateway.charging import fetch_gate, fetch_hold, headroom, lanes
 from headgate.gateway.cluster import listener_security
 from headgate.gateway.connection import link, transports
 from headgate.gateway.session import (
-    answer_reader,
+    answers,
     fetch,
-    held_bytes,
     produce,
     relay,
+    requests,
     session,
-    state,
 )
 from headgate.throttle import manager
 
@@ -33,12 +32,12 @@ Plant = Callable[[Patch], None]
 
 
 def mute_ends_early(patch: Patch) -> None:
-    whole = state.SessionState.start_throttle
+    whole = session.Session.start_throttle
 
     def start_throttle(self: Any, throttle_ms: int, now_ms: int) -> None:
         whole(self, max(throttle_ms * 9 // 10, 1), now_ms)
 
-    patch.setattr(state.SessionState, "start_throttle", start_throttle)
+    patch.setattr(session.Session, "start_throttle", start_throttle)
 
 
 def debt_forgotten_on_reconnect(patch: Patch) -> None:
@@ -46,7 +45,7 @@ def debt_forgotten_on_reconnect(patch: Patch) -> None:
 
 
 def newcomer_served_although_it_owes(patch: Patch) -> None:
-    patch.setattr(state.SessionState, "debts_end_ms", lambda self, plan, now_ms: now_ms)
+    patch.setattr(session.Session, "debts_end_ms", lambda self, plan, now_ms: now_ms)
 
 
 def lane_shared_by_two(patch: Patch) -> None:
@@ -180,7 +179,7 @@ def held_answer_charged_by_its_deadline(patch: Patch) -> None:
     whole = session.Session.wake
 
     def wake(self: Any, now_ms: int, due_ms: int = 0) -> None:
-        hold = self.state.hold
+        hold = self.hold
         if hold is not None and hold.waiting:
             now_ms = max(now_ms, due_ms)
         whole(self, now_ms, due_ms)
@@ -190,28 +189,28 @@ def held_answer_charged_by_its_deadline(patch: Patch) -> None:
 
 def charge_made_twice(patch: Patch) -> None:
     """At a hang-up what is in flight is charged, and charged once more."""
-    whole = state.SessionState._charge_passed
+    whole = session.Session._charge_passed
 
     def charge_passed(self: Any, asked: Any, now_ms: int) -> int:
-        whole(self, (*asked[:6], None), now_ms)
+        whole(self, asked._replace(claim=None), now_ms)
         return whole(self, asked, now_ms)
 
-    patch.setattr(state.SessionState, "_charge_passed", charge_passed)
+    patch.setattr(session.Session, "_charge_passed", charge_passed)
 
 
 def charge_lost_at_hang_up(patch: Patch) -> None:
-    whole = state.SessionState.charge_unanswered
+    whole = session.Session.charge_unanswered
 
     def charge_unanswered(self: Any, *, first_is_charged: bool, now_ms: int) -> None:
         self.unanswered.clear()
         whole(self, first_is_charged=first_is_charged, now_ms=now_ms)
 
-    patch.setattr(state.SessionState, "charge_unanswered", charge_unanswered)
+    patch.setattr(session.Session, "charge_unanswered", charge_unanswered)
 
 
 def cut_request_uncharged(patch: Patch) -> None:
     """Of a produce that is cut short nothing is charged."""
-    patch.setattr(state.SessionState, "_take_cut", lambda self: setattr(self, "begun", None))
+    patch.setattr(session.Session, "_take_cut", lambda self: setattr(self, "begun", None))
 
 
 def acks_0_uncharged(patch: Patch) -> None:
@@ -219,23 +218,23 @@ def acks_0_uncharged(patch: Patch) -> None:
 
 
 def answers_out_of_order(patch: Patch) -> None:
-    whole = answer_reader.AnswerReader.feed
+    whole = answers.AnswerReader.feed
 
-    def feed(self: Any, data: Any, now_ms: int) -> None:
+    def feed(self: Any, own: Any, data: Any, now_ms: int) -> None:
         before = self._left
-        whole(self, data, now_ms)
-        out = self._state.to_client
+        whole(self, own, data, now_ms)
+        out = own.to_client
         if len(out) == 2 and not before and not self._left:
             out.reverse()
 
-    patch.setattr(answer_reader.AnswerReader, "feed", feed)
+    patch.setattr(answers.AnswerReader, "feed", feed)
 
 
 def buffer_without_bound(patch: Patch) -> None:
     def grown(self: Any, by_bytes: int) -> None:
         self.size += by_bytes
 
-    patch.setattr(held_bytes.HeldBytes, "_grown", grown)
+    patch.setattr(requests.HeldBytes, "_grown", grown)
 
 
 def throttle_a_millisecond_off(patch: Patch) -> None:
@@ -245,22 +244,24 @@ def throttle_a_millisecond_off(patch: Patch) -> None:
 
 def mute_begins_when_the_answer_has_come(patch: Patch) -> None:
     """As it was until the simulator found it: seed 19."""
-    whole = answer_reader.AnswerReader._begin
-    ended = answer_reader.AnswerReader._continue
+    whole = answers.AnswerReader._begin
+    ended = answers.AnswerReader._continue
     due: dict[int, int] = {}
 
-    def begin(self: Any, asked: Any, left: int, throttle_ms: int, answer: Any, now_ms: int) -> None:
+    def begin(
+        self: Any, own: Any, asked: Any, left: int, throttle_ms: int, answer: Any, now_ms: int
+    ) -> None:
         due[id(self)] = throttle_ms
-        whole(self, asked, left, 0, answer, now_ms)
+        whole(self, own, asked, left, 0, answer, now_ms)
 
-    def go_on(self: Any, data: Any, now_ms: int) -> Any:
+    def go_on(self: Any, own: Any, data: Any, now_ms: int) -> Any:
         left = self._left
         if 0 < left <= len(data) and due.get(id(self)):
-            self._state.start_throttle(due.pop(id(self)), now_ms)
-        return ended(self, data, now_ms)
+            own.start_throttle(due.pop(id(self)), now_ms)
+        return ended(self, own, data, now_ms)
 
-    patch.setattr(answer_reader.AnswerReader, "_begin", begin)
-    patch.setattr(answer_reader.AnswerReader, "_continue", go_on)
+    patch.setattr(answers.AnswerReader, "_begin", begin)
+    patch.setattr(answers.AnswerReader, "_continue", go_on)
 
 
 def reload_closes_connections_over_tls(patch: Patch) -> None:
@@ -317,7 +318,7 @@ def charge_lost_at_a_hang_up_over_tls(patch: Patch) -> None:
 
     def lost(self: Any, side: Any, exc: Any) -> None:
         if side is self.client and side.tls:
-            self.session.state.unanswered.clear()
+            self.session.unanswered.clear()
         whole(self, side, exc)
 
     patch.setattr(link.Link, "lost", lost)
@@ -341,10 +342,8 @@ def closed_connection_keeps_its_timers(patch: Patch) -> None:
 
 def _handler(patch: Patch, before: Any, after: Any) -> None:
     """Have the request reader call another handler."""
-    from headgate.gateway.session import request_reader
-
-    handlers = tuple(after if one is before else one for one in request_reader._HANDLERS)
-    patch.setattr(request_reader, "_HANDLERS", handlers)
+    handlers = tuple(after if one is before else one for one in requests._HANDLERS)
+    patch.setattr(requests, "_HANDLERS", handlers)
 
 
 PLANTS: Final[tuple[tuple[Plant, frozenset[str]], ...]] = tuple(

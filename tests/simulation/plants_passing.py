@@ -33,15 +33,15 @@ def half_read_produce_keeps_its_quotas(patch: Patch) -> None:
     """It is charged by the quotas of the time when its header came, although they have changed."""
     whole = relay.pass_rest
 
-    def pass_rest(state: Any, passing: Any, now_ms: int) -> None:
-        context = copy(passing.asked[3])
-        context.epoch = state.rules.contexts.epoch
-        context.generation = state.rules.managers.produce.generation
-        before = (*passing.asked[:3], context, *passing.asked[4:])
-        if not passing.silent and state.unanswered[-1] is passing.asked:
-            state.unanswered[-1] = before
+    def pass_rest(session: Any, passing: Any, now_ms: int) -> None:
+        context = copy(passing.asked.context)
+        context.epoch = session.rules.contexts.epoch
+        context.generation = session.rules.managers.produce.generation
+        before = passing.asked._replace(context=context)
+        if not passing.silent and session.unanswered[-1] is passing.asked:
+            session.unanswered[-1] = before
         passing.asked = before
-        whole(state, passing, now_ms)
+        whole(session, passing, now_ms)
 
     patch.setattr(relay, "pass_rest", pass_rest)
 
@@ -99,10 +99,10 @@ def mute_counted_from_the_answer(patch: Patch) -> None:
     """The throttle is decided when a Produce passes, and begins when its answer comes."""
     prototype.final_form(patch)
     whole = produce.answered_in_place
-    patch.setattr(prototype, "begin_throttle", lambda state, throttle_ms, now_ms: state.block())
+    patch.setattr(prototype, "begin_throttle", lambda session, *_: session.wait_for_answer())
 
     def answered_in_place(own: Any, *given: Any) -> int:
-        claim = own.unanswered[0][6]
+        claim = own.unanswered[0].claim
         throttle: int = whole(own, *given)
         return claim if throttle == 0 and type(claim) is int else throttle
 
@@ -205,6 +205,26 @@ HALF: Final = _story(
     1,
 )
 """The beginning of a Produce, another quota, and the rest."""
+ALIKE: Final = replace(
+    _story({PRODUCED: 50_000.0}, _all_do(1, 1_500, "silent", (64_889, 0, 20, 3)), 1),
+    seed=5,
+    network=(0.5, 5.0, 0.0, 0.0, 131_072),
+)
+"""Produces of one length that get no answer: one's rest and the next pass in one moment."""
+GONE: Final = replace(
+    _story(
+        {PRODUCED: 200_000.0},
+        (
+            *_all_do(3, 1_500, "evade", (100_000, 14)),
+            Action(18_000, "broker1", "power", (1,)),
+        ),
+    ),
+    length_ms=45_000,
+    network=(0.5, 5.0, 0.05, 500.0, 16_384),
+    brokers=2,
+    people=tuple(Person(f"c{at}", "alice", "app", 1, (9, 12), obeys=False) for at in range(3)),
+)
+"""Newcomers that wait for each other, and a broker that keeps a request and is gone."""
 
 PLANTS: Final[tuple[tuple[Plant, Story, frozenset[str]], ...]] = tuple(
     (plant, story, frozenset(laws))
@@ -224,4 +244,16 @@ PLANTS: Final[tuple[tuple[Plant, Story, frozenset[str]], ...]] = tuple(
 """Each fault, a life in which it shows, and the laws that may find it."""
 
 NAMES: Final = [plant.__name__ for plant, _, _ in PLANTS]
-STORIES: Final = (PRODUCES, TIMES, SHARES, FETCHES, POLLS, TWO_GATES, DEAF, LINES, HALF)
+STORIES: Final = (
+    PRODUCES,
+    TIMES,
+    SHARES,
+    FETCHES,
+    POLLS,
+    TWO_GATES,
+    DEAF,
+    LINES,
+    HALF,
+    ALIKE,
+    GONE,
+)

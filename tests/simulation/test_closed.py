@@ -19,9 +19,8 @@ from headgate.gateway.charging.fetch_gate import MOST_GONE, GateTurn
 from headgate.gateway.charging.fetch_hold import FetchHold
 from headgate.gateway.charging.lanes import Debts
 from headgate.gateway.connection.link import Link
-from headgate.gateway.session.held_bytes import HeldBytes
+from headgate.gateway.session.requests import HeldBytes
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
 from headgate.throttle.line import Place
 from simulation import doors
 from simulation import speech as say
@@ -30,7 +29,7 @@ from simulation.conversations import Conversation
 from simulation.life import Life
 from simulation.story import Person, draw
 
-OF_CONNECTIONS = (Link, Session, SessionState, HeldBytes, Debts, FetchHold, GateTurn, Place)
+OF_CONNECTIONS = (Link, Session, HeldBytes, Debts, FetchHold, GateTurn, Place)
 PRODUCED = "producer_byte_rate"
 QUOTA = 10_000.0
 LARGE = 2_000_000

@@ -17,17 +17,18 @@ In the order a call meets them:
 
 - ``client``: the client with ``concurrent.futures``.
 - ``async_client``: the client for asyncio, on which the other runs.
-- ``operations``: the calls that both make.
+- ``operations``: the operations that both have.
 - ``given``: dicts and text that callers may give instead of entities and keys.
 - ``api``: options, results and the values in them.
-- ``home``: quotas in a store or at servers, for commands and the console.
-- ``undoing``: the plan that takes changes back.
+- ``open_target``: a target that is opened at its first call; commands and the console use it too.
+- ``opening``: what a target's address is; opens a store, or servers by the APIs they have.
 - ``client_settings``: which client settings there are.
-- ``opening``: opens what a client was pointed at: a store, or servers by the APIs they have.
-- ``backend``: what a client needs of whatever holds the quotas.
-- ``local``: a store in this process.
+- ``target``: what a store and a cluster promise; checks a change, and makes it.
+- ``store_target``: a store, opened in this process.
+- ``cluster_target``: what both kinds of servers have in common.
 - ``released``: Kafka's own APIs, of brokers and of a gateway's data listeners.
 - ``draft``: KIP-546's own APIs, of a gateway's admin listener.
+- ``undoing``: the plan that takes changes back.
 - ``live``: asks gateways what goes on now.
 """
 

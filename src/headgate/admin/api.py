@@ -27,8 +27,8 @@ QUOTA_ENTITY_NAME_DEFAULT: Final = ""
 ("Public Interfaces") leaves its value open. The empty string is the only one that Kafka refuses as
 a name, so a user called ``<default>`` stays apart from the default user."""
 
-DEFAULT_TIMEOUT_MS: Final = 30_000
-"""How long a call may take unless its options say otherwise; kafka-configs waits as long."""
+MOST_QUOTA_IDS: Final = 500
+"""Quota-ids of each broker at most, unless the caller gives another number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

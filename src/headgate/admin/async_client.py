@@ -9,18 +9,17 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from headgate.admin.api import (
+    MOST_QUOTA_IDS,
     AsyncAlterQuotasResult,
     AsyncDescribeEffectiveQuotasResult,
     AsyncDescribeQuotasResult,
     ConfigEntry,
     ScramUpsertion,
 )
-from headgate.admin.live import MOST_QUOTA_IDS
-from headgate.admin.opening import Target
-from headgate.admin.operations import Calls, QuotaOperations
+from headgate.admin.open_target import OpenTarget
+from headgate.admin.operations import QuotaOperations
 from headgate.errors import ApiError
 from headgate.live.picture import Picture
-from headgate.store.watched import QuotaStore
 from headgate.wire.messages.live import LiveRequest
 
 
@@ -52,18 +51,8 @@ class AsyncAdminClient(
     effective = AsyncDescribeEffectiveQuotasResult
     altered = AsyncAlterQuotasResult
 
-    def __init__(
-        self,
-        bootstrap_servers: str | None = None,
-        *,
-        store: str | QuotaStore | None = None,
-        config: Mapping[str, str] | None = None,
-        who: str = "",
-        tool: str = "headgate.admin",
-        create: bool = False,
-    ) -> None:
-        target = Target(bootstrap_servers or "", store, config or {}, who, tool, create)
-        self.calls = Calls(target.checked())
+    def _use(self, target: OpenTarget) -> None:
+        super()._use(target)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _future(self) -> asyncio.Future[Any]:
@@ -80,29 +69,29 @@ class AsyncAdminClient(
 
     async def names(self, resource: str = "brokers") -> list[str]:
         """Return the names of the brokers, topics or other resources."""
-        return await self.calls.call(None, lambda backend: backend.names(resource))
+        return await self.target.call(lambda target: target.names(resource))
 
     async def describe_configs(self, name: str, resource: str = "brokers") -> list[ConfigEntry]:
         """Return the settings of a broker ("": the default) or other resource, sorted by name."""
-        return await self.calls.call(None, lambda b: b.describe_configs(resource, name))
+        return await self.target.call(lambda target: target.describe_configs(resource, name))
 
     async def alter_configs(
         self, name: str, ops: Mapping[str, str | None], resource: str = "brokers"
     ) -> None:
         """Set or remove (None) settings of a broker ("": the default) or other resource."""
-        await self.calls.call(None, lambda backend: backend.alter_configs(resource, name, ops))
+        await self.target.call(lambda target: target.alter_configs(resource, name, ops))
 
     async def describe_user_scram_credentials(
         self, users: Sequence[str] = ()
     ) -> dict[str, list[tuple[str, int]] | ApiError]:
         """Return each user's SCRAM mechanisms and iterations; without names, of all users."""
-        return await self.calls.call(None, lambda backend: backend.describe_scram(users))
+        return await self.target.call(lambda target: target.describe_scram(users))
 
     async def alter_user_scram_credentials(
         self, user: str, upsertions: Sequence[ScramUpsertion] = (), deletions: Sequence[str] = ()
     ) -> None:
         """Set and remove SCRAM credentials of one user."""
-        await self.calls.call(None, lambda b: b.alter_scram(user, upsertions, deletions))
+        await self.target.call(lambda t: t.alter_scram(user, upsertions, deletions))
 
     async def describe_live(
         self,
@@ -126,8 +115,7 @@ class AsyncAdminClient(
             StoreError: no server can be reached, or none is a gateway.
             InvalidQuota: the client was pointed at a store.
         """
-        request = LiveRequest(user, client_id, most)
-        return await self.calls.live(timeout_ms, request)
+        return await self.target.live(LiveRequest(user, client_id, most), timeout_ms)
 
     async def close(self) -> None:
         """Wait for calls under way, then close the connections."""
@@ -135,7 +123,7 @@ class AsyncAdminClient(
         # ended tasks doesn't let the loop run (since Python 3.12), so they are left out.
         while under_way := [task for task in self._tasks if not task.done()]:
             await asyncio.gather(*under_way)
-        await self.calls.close()
+        await self.target.end()
 
     async def __aenter__(self) -> AsyncAdminClient:
         return self

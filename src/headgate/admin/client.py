@@ -4,7 +4,7 @@ The synchronous admin client: an asynchronous one on a thread of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -15,9 +15,8 @@ from headgate.admin.api import (
     DescribeQuotasResult,
 )
 from headgate.admin.async_client import AsyncAdminClient
+from headgate.admin.open_target import OpenTarget
 from headgate.admin.operations import QuotaOperations
-from headgate.client.thread import LoopThread
-from headgate.store.watched import QuotaStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,21 +60,10 @@ class AdminClient(
     effective = DescribeEffectiveQuotasResult
     altered = AlterQuotasResult
 
-    def __init__(
-        self,
-        bootstrap_servers: str | None = None,
-        *,
-        store: str | QuotaStore | None = None,
-        config: Mapping[str, str] | None = None,
-        who: str = "",
-        tool: str = "headgate.admin",
-        create: bool = False,
-    ) -> None:
-        self._async = AsyncAdminClient(
-            bootstrap_servers, store=store, config=config, who=who, tool=tool, create=create
-        )
-        self.calls = self._async.calls
-        self._thread = LoopThread("headgate-admin")
+    def _use(self, target: OpenTarget) -> None:
+        super()._use(target)
+        self._async = AsyncAdminClient.of(target)
+        self._thread = target.thread()
         self._closed = False
 
     def _future(self) -> Future[Any]:
@@ -103,7 +91,7 @@ class AdminClient(
         try:
             self._thread.run(self._async.close())
         finally:
-            self._thread.close()
+            self.target.close()
 
     def __enter__(self) -> AdminClient:
         return self

@@ -21,9 +21,10 @@ from headgate.admin.api import (
     Values,
     unsupported,
 )
-from headgate.admin.backend import Backend, EntityQuery
+from headgate.admin.cluster_target import ClusterTarget
 from headgate.admin.live import ask_one
-from headgate.admin.released import ReleasedBackend
+from headgate.admin.released import KafkaTarget
+from headgate.admin.target import ChangeRequest, EntityQuery
 from headgate.client.connection import Connection, api_error
 from headgate.client.nodes import Nodes
 from headgate.client.quota_messages import (
@@ -46,17 +47,17 @@ from headgate.wire.messages.live import LiveRequest
 _ELSEWHERE = "use the gateway's data listener (--bootstrap-server with a port of a broker)"
 
 
-class DraftBackend(Backend):
+class Kip546Target(ClusterTarget):
     """
-    Talks to an admin listener.
+    A gateway's admin listener.
 
     Args:
         nodes: keeps the connection; one of its bootstrap addresses may speak the released APIs.
     """
 
     def __init__(self, nodes: Nodes) -> None:
-        self._nodes = nodes
-        self._released: ReleasedBackend | None = None
+        super().__init__(nodes)
+        self._released: KafkaTarget | None = None
 
     async def describe(self, query: EntityQuery) -> Entities:
         """Return the entities that match; if there are fractions, ask by the released APIs."""
@@ -100,17 +101,16 @@ class DraftBackend(Backend):
                         results |= await released.effective([entity], omit_overridden)
         return results
 
-    async def alter(
-        self, alterations: Sequence[QuotaAlteration], validate_only: bool
-    ) -> list[AlterResult]:
+    async def alter(self, request: ChangeRequest) -> list[AlterResult]:
         """Change quotas; entities with a fraction are sent by the released API, or refused."""
+        alterations = request.alterations
         whole = [a for a in alterations if not _fractions(a.ops)]
         broken = [a for a in alterations if _fractions(a.ops)]
         results: dict[int, AlterResult] = {}
         for part in cut(whole):
-            request = d.AlterQuotasRequest(tuple(map(_alter_entry, part)), validate_only)
+            asked = d.AlterQuotasRequest(tuple(map(_alter_entry, part)), request.validate_only)
             answer: d.AlterQuotasResponse = await _ask(
-                await self._nodes.any(), d.ALTER_QUOTAS, request
+                await self._nodes.any(), d.ALTER_QUOTAS, asked
             )
             # Answers stand in the order of the request; entities may repeat.
             for alteration, entry in zip(part, answer.entries, strict=False):
@@ -119,7 +119,7 @@ class DraftBackend(Backend):
         if broken:
             released = await self._other()
             if released is not None:
-                told = await released.alter(broken, validate_only)
+                told = await released.alter(request._replace(alterations=broken))
             else:
                 told = [AlterResult(a.entity, _fraction_error(a)) for a in broken]
             results.update(
@@ -127,8 +127,8 @@ class DraftBackend(Backend):
             )
         return [results[id(a)] for a in alterations if id(a) in results]
 
-    async def _other(self) -> ReleasedBackend | None:
-        """Return a backend over the first bootstrap address that speaks the released APIs."""
+    async def _other(self) -> KafkaTarget | None:
+        """Return the target at the first bootstrap address that speaks the released APIs."""
         if self._released is not None:
             return self._released
         security = self._nodes.security
@@ -138,7 +138,7 @@ class DraftBackend(Backend):
             except HeadgateError:
                 continue
             if METADATA in connection.versions:
-                self._released = ReleasedBackend(Nodes([address], security, connection))
+                self._released = KafkaTarget(Nodes([address], security, connection))
                 return self._released
             await connection.close()
         return None
@@ -167,7 +167,7 @@ class DraftBackend(Backend):
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._nodes.close()
+        await super().close()
         if self._released is not None:
             await self._released.close()
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from headgate.client.connection import Connection, raise_error
 from headgate.client.nodes import Nodes
@@ -21,9 +20,6 @@ from headgate.errors import (
 )
 from headgate.live.picture import Picture, decode, joined
 from headgate.wire.messages.live import LIVE, LiveRequest, LiveResponse
-
-MOST_QUOTA_IDS: Final = 500
-"""Quota-ids of each broker at most, unless the caller gives another number."""
 
 
 async def ask_brokers(nodes: Nodes, request: LiveRequest) -> Picture:

@@ -1,45 +1,63 @@
 """
-Open the backend of an admin client: for a store, a Kafka or a gateway.
+The address of a target, and how a target is opened: a store, a Kafka or a gateway.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.admin.backend import Backend
 from headgate.admin.client_settings import kafka_names
 from headgate.errors import ConfigError
-from headgate.store.watched import QuotaStore
 
 if TYPE_CHECKING:
+    from headgate.admin.cluster_target import ClusterTarget
+    from headgate.admin.store_target import StoreTarget
     from headgate.client.security import Security
     from headgate.config.listeners import HostPort
     from headgate.config.settings import Settings
+    from headgate.store.watched import QuotaStore
 
 
-class Target(NamedTuple):
+class Address(NamedTuple):
     """
-    What an admin client was pointed at.
+    Where quotas are, and who asks.
 
     Args:
         bootstrap: ``host:port,…``, or "" with a store.
         store: a store or its URL, or None.
-        config: Kafka's client settings, by Kafka's or librdkafka's names.
-        who: the principal in a store's history.
+        config: Kafka's client settings, by Kafka's names.
+        settings: how to connect to a store; None: made from ``config``.
+        who: the principal in a store's history; "": who runs the process.
         tool: the program in a store's history.
         create: make a store that is missing at the first call, even at one that only reads.
+        planned: take a SQLite file that is missing for an empty store, until the first change.
     """
 
-    bootstrap: str
-    store: str | QuotaStore | None
-    config: Mapping[str, str]
-    who: str
-    tool: str
-    create: bool
+    bootstrap: str = ""
+    store: str | QuotaStore | None = None
+    config: Mapping[str, str] = {}
+    settings: Settings | None = None
+    who: str = ""
+    tool: str = ""
+    create: bool = False
+    planned: bool = False
 
-    def checked(self) -> Target:
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        if self.store is None:
+            return self.bootstrap
+        return self.store if isinstance(self.store, str) else self.store.url
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it is a SQLite file that isn't there."""
+        scheme, _, path = self.name.partition(":")
+        return self.store is not None and scheme == "sqlite" and not Path(path).exists()
+
+    def checked(self) -> Address:
         """
         Return it with settings by Kafka's names, and with the servers that these may name.
 
@@ -64,58 +82,58 @@ class Target(NamedTuple):
         return self._replace(bootstrap=bootstrap, config=config)
 
 
-async def open_backend(target: Target) -> Backend:
-    """
-    Open the store, or connect to the servers and find what they are.
+def open_store_target(address: Address) -> StoreTarget:
+    """Return the target of a store, which it opens at the first call."""
+    from headgate.admin.store_target import StoreTarget
 
-    Raises:
-        StoreError: the store or servers can't be reached.
-        ConfigError: settings that make no sense.
-        ApiError: the servers refuse the credentials.
-    """
-    if target.store is not None:
-        from headgate.admin.local import LocalBackend, principal
+    assert address.store is not None
+    given = address.store
 
-        who = target.who or await asyncio.to_thread(principal)
-        url = target.store if isinstance(target.store, str) else target.store.url
-        if not isinstance(target.store, str):
-            return LocalBackend(target.store, who=who, tool=target.tool, url=url)
+    def opener(change: bool) -> QuotaStore:
         from headgate.store import open_store
 
-        settings = store_settings(target.config)
+        settings = address.settings or store_settings(address.config)
+        return open_store(address.name, settings, create=change or address.create)
 
-        def opener(change: bool) -> QuotaStore:
-            return open_store(url, settings, create=change or target.create)
+    return StoreTarget(
+        opener if isinstance(given, str) else given,
+        address.name,
+        who=address.who,
+        tool=address.tool,
+        missing=lambda: address.planned and address.is_missing,
+    )
 
-        return LocalBackend(opener, who=who, tool=target.tool, url=url)
-    return await _open_servers(target)
 
-
-async def _open_servers(target: Target) -> Backend:
+async def open_servers(address: Address) -> ClusterTarget:
     """
     Connect to servers, and find out whether they have the released quota APIs or KIP-546's draft.
+
+    Raises:
+        StoreError: the servers can't be reached.
+        ConfigError: settings that make no sense.
+        ApiError: the servers refuse the credentials.
 
     The draft's APIs 48 and 49 have the same keys and version 0 as the released ones. A gateway's
     admin listener advertises only 17, 18, 36, 48, 49 and 50. So a peer with 48 and without
     Metadata (3) is an admin listener, which speaks the draft. A KRaft controller has no Metadata
     either, but no 48.
     """
-    from headgate.client.nodes import Nodes, connect_first
+    from headgate.client.nodes import Nodes
     from headgate.wire import apis
 
-    addresses, security = servers_of(target)
-    first = await connect_first(addresses, security)
-    nodes = Nodes(addresses, security, first)
+    addresses, security = servers_of(address)
+    nodes = Nodes(addresses, security)
+    first = await nodes.any()
     if apis.DESCRIBE_CLIENT_QUOTAS in first.versions and apis.METADATA not in first.versions:
-        from headgate.admin.draft import DraftBackend
+        from headgate.admin.draft import Kip546Target
 
-        return DraftBackend(nodes)
-    from headgate.admin.released import ReleasedBackend
+        return Kip546Target(nodes)
+    from headgate.admin.released import KafkaTarget
 
-    return ReleasedBackend(nodes)
+    return KafkaTarget(nodes)
 
 
-def servers_of(target: Target) -> tuple[list[HostPort], Security]:
+def servers_of(address: Address) -> tuple[list[HostPort], Security]:
     """
     Return the servers' addresses, and how to connect to them.
 
@@ -125,7 +143,7 @@ def servers_of(target: Target) -> tuple[list[HostPort], Security]:
     from headgate.client.nodes import parse_bootstrap
     from headgate.client.security import Security
 
-    return parse_bootstrap(target.bootstrap), Security.of(target.config, target.tool)
+    return parse_bootstrap(address.bootstrap), Security.of(address.config, address.tool)
 
 
 def store_settings(config: Mapping[str, str]) -> Settings | None:

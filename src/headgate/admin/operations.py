@@ -1,35 +1,32 @@
 """
-The calls that both admin clients make, and the quota operations over them.
+The operations on quotas that both admin clients have, with either kind of future.
 """
 
 from __future__ import annotations
 
 import abc
-import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from headgate.admin.api import (
-    DEFAULT_TIMEOUT_MS,
     AlterQuotasOptions,
     DescribeEffectiveQuotasOptions,
     DescribeQuotasOptions,
 )
-from headgate.admin.backend import Backend, EntityQuery
 from headgate.admin.given import EntityLike, entities_of, entries_of, filters_of
-from headgate.admin.opening import Target, open_backend, servers_of
-from headgate.errors import ApiError, KafkaError, Unanswered
-from headgate.live.picture import Picture
+from headgate.admin.open_target import Action, OpenTarget
+from headgate.admin.opening import Address
+from headgate.admin.target import ChangeRequest, EntityQuery, QuotaTarget, left_out
 from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import FilterComponent, QuotaFilter
-from headgate.wire.messages.live import LiveRequest
+
+if TYPE_CHECKING:
+    from headgate.store.watched import QuotaStore
 
 DescribedT = TypeVar("DescribedT")
 EffectiveT = TypeVar("EffectiveT")
 AlteredT = TypeVar("AlteredT")
-T = TypeVar("T")
-_Sink = TypeVar("_Sink", bound="_Settable")
 
 
 class _Settable(Protocol):
@@ -50,114 +47,44 @@ def _settle(future: _Settable, outcome: object) -> None:
         future.set_result(outcome)
 
 
-async def _limited(timeout_ms: int | None, work: Coroutine[Any, Any, T]) -> T:
-    """
-    Await some work with a limit on its time.
-
-    Raises:
-        ApiError: REQUEST_TIMED_OUT.
-    """
-    limit_ms = DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms
-    try:
-        async with asyncio.timeout(limit_ms / 1000):
-            return await work
-    except TimeoutError:
-        message = f"no answer within {limit_ms} ms"
-        raise ApiError(KafkaError.REQUEST_TIMED_OUT, message) from None
-
-
-class Calls:
-    """
-    The calls over a backend; each sets the futures that it is given, of asyncio or
-    concurrent.futures.
-    """
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._backend: Backend | None = None
-        self._opening = asyncio.Lock()
-
-    async def backend(self) -> Backend:
-        """Return the backend, opening it at the first call."""
-        async with self._opening:
-            if self._backend is None:
-                self._backend = await open_backend(self._target)
-            return self._backend
-
-    async def call(
-        self, timeout_ms: int | None, action: Callable[[Backend], Coroutine[Any, Any, T]]
-    ) -> T:
-        """Run one action with a limit on its time."""
-
-        async def act() -> T:
-            return await action(await self.backend())
-
-        return await _limited(timeout_ms, act())
-
-    async def live(self, timeout_ms: int | None, request: LiveRequest) -> Picture:
-        """Ask what goes on now; a gateway answers that although its broker answers nobody."""
-
-        async def ask() -> Picture:
-            try:
-                return await (await self.backend()).live(request)
-            except Unanswered:
-                from headgate.admin.live import ask_unanswered
-
-                return await ask_unanswered(*servers_of(self._target), request)
-
-        return await _limited(timeout_ms, ask())
-
-    async def fill_one(
-        self,
-        future: _Settable,
-        timeout_ms: int | None,
-        action: Callable[[Backend], Coroutine[Any, Any, object]],
-    ) -> None:
-        """Run one action for one future."""
-        try:
-            outcome: object = await self.call(timeout_ms, action)
-        except Exception as exc:
-            outcome = exc
-        _settle(future, outcome)
-
-    async def fill_each(
-        self,
-        futures: Mapping[QuotaEntity, _Settable],
-        everything: _Settable,
-        timeout_ms: int | None,
-        action: Callable[[Backend], Coroutine[Any, Any, Mapping[QuotaEntity, object]]],
-    ) -> None:
-        """Run one action for a future per entity and one for all of them."""
-        try:
-            outcomes: Mapping[QuotaEntity, object] = await self.call(timeout_ms, action)
-        except Exception as exc:
-            outcomes = dict.fromkeys(futures, exc)
-        failure: BaseException | None = None
-        for entity, future in futures.items():
-            outcome = outcomes.get(entity, ApiError(-1, f"the answer leaves out {entity}"))
-            if isinstance(outcome, BaseException):
-                failure = failure or outcome
-            _settle(future, outcome)
-        _settle(everything, failure)
-
-    async def close(self) -> None:
-        """Close the backend."""
-        if self._backend is not None:
-            await self._backend.close()
-
-
 class QuotaOperations(abc.ABC, Generic[DescribedT, EffectiveT, AlteredT]):
     """
     KIP-546's three operations and the released describe, for both kinds of future.
 
     Attributes:
         described, effective, altered: what the operations return, made of their futures.
+        target: the store or servers.
     """
 
     described: Callable[..., DescribedT]
     effective: Callable[..., EffectiveT]
     altered: Callable[..., AlteredT]
-    calls: Calls
+    target: OpenTarget
+
+    def __init__(
+        self,
+        bootstrap_servers: str | None = None,
+        *,
+        store: str | QuotaStore | None = None,
+        config: Mapping[str, str] | None = None,
+        who: str = "",
+        tool: str = "headgate.admin",
+        create: bool = False,
+    ) -> None:
+        address = Address(
+            bootstrap_servers or "", store, config or {}, who=who, tool=tool, create=create
+        )
+        self._use(OpenTarget(address.checked()))
+
+    @classmethod
+    def of(cls, target: OpenTarget) -> Self:
+        """Return a client of a target that exists already; closing the client closes it."""
+        made = cls.__new__(cls)
+        made._use(target)
+        return made
+
+    def _use(self, target: OpenTarget) -> None:
+        self.target = target
 
     @abc.abstractmethod
     def _future(self) -> Any:
@@ -204,7 +131,7 @@ class QuotaOperations(abc.ABC, Generic[DescribedT, EffectiveT, AlteredT]):
         options = options or DescribeQuotasOptions()
         future = self._future()
         self.start(
-            self.calls.fill_one(future, options.timeout_ms, lambda backend: backend.describe(query))
+            self._fill_one(future, options.timeout_ms, lambda target: target.describe(query))
         )
         return self.described(future)
 
@@ -225,7 +152,7 @@ class QuotaOperations(abc.ABC, Generic[DescribedT, EffectiveT, AlteredT]):
         asked = list(dict.fromkeys(entities_of(entities)))
         omit = options.omit_overridden_values
         return self.effective(
-            *self._each(asked, options.timeout_ms, lambda backend: backend.effective(asked, omit))
+            *self._each(asked, options.timeout_ms, lambda target: target.effective(asked, omit))
         )
 
     def alter_quotas(
@@ -244,9 +171,9 @@ class QuotaOperations(abc.ABC, Generic[DescribedT, EffectiveT, AlteredT]):
         options = options or AlterQuotasOptions()
         wanted, validate_only = entries_of(entries), options.validate_only
 
-        async def action(backend: Backend) -> Mapping[QuotaEntity, object]:
+        async def action(target: QuotaTarget) -> Mapping[QuotaEntity, object]:
             # For an entity given twice the last result counts, as in Kafka; that is the refusal.
-            results = await backend.alter(wanted, validate_only)
+            results = await target.alter(ChangeRequest(wanted, validate_only))
             return {result.entity: result.error for result in results}
 
         asked = [entry.entity for entry in wanted]
@@ -256,10 +183,40 @@ class QuotaOperations(abc.ABC, Generic[DescribedT, EffectiveT, AlteredT]):
         self,
         asked: Collection[QuotaEntity],
         timeout_ms: int | None,
-        action: Callable[[Backend], Coroutine[Any, Any, Mapping[QuotaEntity, object]]],
+        action: Action[Mapping[QuotaEntity, object]],
     ) -> tuple[dict[QuotaEntity, Any], Any]:
         """Start a call; return a future for each entity, and one for all."""
         futures = {entity: self._future() for entity in asked}
         everything = self._future()
-        self.start(self.calls.fill_each(futures, everything, timeout_ms, action))
+        self.start(self._fill_each(futures, everything, timeout_ms, action))
         return futures, everything
+
+    async def _fill_one(
+        self, future: _Settable, timeout_ms: int | None, action: Action[object]
+    ) -> None:
+        """Make one call for one future."""
+        try:
+            outcome: object = await self.target.call(action, timeout_ms)
+        except Exception as exc:
+            outcome = exc
+        _settle(future, outcome)
+
+    async def _fill_each(
+        self,
+        futures: Mapping[QuotaEntity, _Settable],
+        everything: _Settable,
+        timeout_ms: int | None,
+        action: Action[Mapping[QuotaEntity, object]],
+    ) -> None:
+        """Make one call for a future per entity and one for all of them."""
+        try:
+            outcomes: Mapping[QuotaEntity, object] = await self.target.call(action, timeout_ms)
+        except Exception as exc:
+            outcomes = dict.fromkeys(futures, exc)
+        failure: BaseException | None = None
+        for entity, future in futures.items():
+            outcome = outcomes.get(entity, left_out(entity))
+            if isinstance(outcome, BaseException):
+                failure = failure or outcome
+            _settle(future, outcome)
+        _settle(everything, failure)

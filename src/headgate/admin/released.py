@@ -15,11 +15,13 @@ from functools import partial
 from typing import Final
 
 from headgate.admin.api import ConfigEntry, ConfigSynonym, Entities, ScramUpsertion, Values
-from headgate.admin.backend import Backend, EntityQuery, effective_values
+from headgate.admin.cluster_target import ClusterTarget
 from headgate.admin.live import ask_brokers
+from headgate.admin.target import ChangeRequest, EntityQuery, effective_values
 from headgate.client import quota_messages as words
 from headgate.client.connection import Connection, api_error, raise_error
 from headgate.client.nodes import Nodes, is_controller
+from headgate.client.quota_calls import QuotaCalls
 from headgate.errors import ApiError, KafkaError, StoreError
 from headgate.live.picture import Picture
 from headgate.quota.alteration import AlterResult, QuotaAlteration
@@ -30,7 +32,6 @@ from headgate.quota.table import QuotaTable
 from headgate.wire import apis
 from headgate.wire.messages import cluster
 from headgate.wire.messages import configs as c
-from headgate.wire.messages import quotas as q
 from headgate.wire.messages import scram as s
 from headgate.wire.messages.live import LiveRequest
 from headgate.wire.scram import salted_password
@@ -51,32 +52,33 @@ _UNSUPPORTED_ENDPOINT_TYPE: Final = 115
 _NO_LIMIT: Final = 2**63 - 1
 
 
-class ReleasedBackend(Backend):
-    """
-    Talks to brokers.
-
-    Args:
-        nodes: finds and keeps connections.
-    """
+class KafkaTarget(ClusterTarget):
+    """Brokers, or a gateway's data listeners."""
 
     def __init__(self, nodes: Nodes) -> None:
-        self._nodes = nodes
+        super().__init__(nodes)
+        self._calls = QuotaCalls(nodes)
 
     # --- quotas
 
     async def describe(self, query: EntityQuery) -> Entities:
         """Return the entities that match; what a broker can't filter is filtered here."""
         asked = _for_the_wire(query)
-        found = await describe_quotas(await self._nodes.any(), asked, query.strict)
+        found = await self._find(asked, strict=query.strict)
         if asked == query.components:
             return found
         return {e: v for e, v in found.items() if query.passes(e)}
+
+    async def _find(self, components: Sequence[FilterComponent], *, strict: bool) -> Entities:
+        answer = await self._calls.describe(components, strict=strict)
+        raise_error(answer.error_code, answer.error_message)
+        return {words.entity_of(e.entity): words.values_of(e) for e in answer.entries or ()}
 
     async def effective(
         self, entities: Collection[QuotaEntity], omit_overridden: bool
     ) -> Mapping[QuotaEntity, Values | ApiError]:
         """Compute what applies to each entity, from all quotas of the cluster."""
-        quotas = await describe_quotas(await self._nodes.any(), (), False)
+        quotas = await self._find((), strict=False)
         table = QuotaTable(quotas, static_defaults=await self._static_defaults())
         return effective_values(table, entities, omit_overridden)
 
@@ -96,15 +98,30 @@ class ReleasedBackend(Backend):
             if entry.name in names and entry.value and int(entry.value) < _NO_LIMIT
         }
 
-    async def alter(
-        self, alterations: Sequence[QuotaAlteration], validate_only: bool
-    ) -> list[AlterResult]:
+    async def alter(self, request: ChangeRequest) -> list[AlterResult]:
         """Change quotas; split a request that the controller would refuse for its size."""
         results: list[AlterResult] = []
-        for part in words.cut(alterations):
+        for part in words.cut(request.alterations):
             results += await self._nodes.controlling(
-                partial(alter_quotas, alterations=part, validate_only=validate_only)
+                partial(self._alter_part, part, request.validate_only)
             )
+        return results
+
+    async def _alter_part(
+        self, part: Sequence[QuotaAlteration], validate_only: bool, over: Connection
+    ) -> list[AlterResult]:
+        """
+        Send one request of a change.
+
+        Raises:
+            ApiError: NOT_CONTROLLER; the caller then asks the controller.
+        """
+        results = []
+        for entry in await self._calls.alter(part, validate_only=validate_only, over=over):
+            error = api_error(entry.error_code, entry.error_message)
+            if error is not None and error.code == KafkaError.NOT_CONTROLLER:
+                raise error
+            results.append(AlterResult(words.entity_of(entry.entity), error))
         return results
 
     # --- configs
@@ -228,10 +245,6 @@ class ReleasedBackend(Backend):
         """Ask the gateway in front of each broker."""
         return await ask_brokers(self._nodes, request)
 
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._nodes.close()
-
 
 # --- quotas on the wire
 
@@ -253,45 +266,6 @@ def _for_the_wire(query: EntityQuery) -> tuple[FilterComponent, ...]:
         asked.append(component)
         by_type.setdefault(component.entity_type, component)
     return tuple(by_type.values()) if query.draft else tuple(asked)
-
-
-async def describe_quotas(
-    connection: Connection, components: Sequence[FilterComponent], strict: bool
-) -> Entities:
-    """
-    Ask a broker for quotas.
-
-    Raises:
-        ApiError: the broker's refusal.
-    """
-    answer: q.DescribeClientQuotasResponse = await connection.call(
-        apis.DESCRIBE_CLIENT_QUOTAS, (0, 1), words.describe_request(components, strict=strict)
-    )
-    raise_error(answer.error_code, answer.error_message)
-    return {words.entity_of(e.entity): words.values_of(e) for e in answer.entries or ()}
-
-
-async def alter_quotas(
-    connection: Connection, alterations: Sequence[QuotaAlteration], validate_only: bool
-) -> list[AlterResult]:
-    """
-    Ask a broker to change quotas.
-
-    Raises:
-        ApiError: NOT_CONTROLLER; the caller then asks the controller.
-    """
-    answer: q.AlterClientQuotasResponse = await connection.call(
-        apis.ALTER_CLIENT_QUOTAS,
-        (0, 1),
-        words.alter_request(alterations, validate_only=validate_only),
-    )
-    results = []
-    for entry in answer.entries:
-        error = api_error(entry.error_code, entry.error_message)
-        if error is not None and error.code == KafkaError.NOT_CONTROLLER:
-            raise error
-        results.append(AlterResult(words.entity_of(entry.entity), error))
-    return results
 
 
 # --- helpers

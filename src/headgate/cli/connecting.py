@@ -1,19 +1,18 @@
 """
-From flags to an admin client.
+From the flags of a tool to the store or servers that they name.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from headgate.admin.client_settings import strangers
+from headgate.admin.open_target import OpenTarget
+from headgate.admin.opening import Address
 from headgate.cli.joptsimple import Option, OptionSet
 from headgate.cli.output import complain, printable
 from headgate.errors import ConfigError
-
-if TYPE_CHECKING:
-    from headgate.admin import AdminClient
 
 
 class MalformedProperties(ConfigError):
@@ -50,52 +49,53 @@ STORE: Final = Option(
 """The flag of the two tools that read theirs as Kafka's do."""
 
 
-def connect(options: OptionSet, tool: str) -> AdminClient:
+def connect(options: OptionSet, tool: str) -> OpenTarget:
     """
-    Make the admin client that such a tool's flags ask for.
+    Return the store or servers that such a tool's flags name.
 
     Raises:
         OptionError: a flag is given more than once.
         OSError: the file can't be read.
         ConfigError: settings that make no sense.
     """
-    return open_client(
-        servers=options.value("bootstrap-server") or options.value("bootstrap-controller"),
-        store=options.value("store"),
-        config_file=options.value("command-config"),
+    address = Address(
+        options.value("bootstrap-server") or options.value("bootstrap-controller") or "",
+        options.value("store"),
+        read_client_config(options.value("command-config")),
         tool=tool,
         create=options.has("alter"),
     )
+    return OpenTarget(address.checked())
 
 
-def open_client(
-    *,
-    servers: str | None,
-    store: str | None,
-    config_file: str | None,
-    tool: str,
-    create: bool = False,
-) -> AdminClient:
+def open_servers(servers: str | None, config_file: str | None, tool: str) -> OpenTarget:
     """
-    Make the admin client that flags ask for.
+    Return the servers that flags name.
 
     Args:
-        servers: ``--bootstrap-server``, or None.
-        store: ``--store``, or None.
+        servers: ``--bootstrap-server``.
         config_file: ``--command-config``, or None.
-        tool: the program, for a store's history.
-        create: make a store that is missing; for commands that change something.
+        tool: the program; requests have it as their client-id.
 
     Raises:
         OSError: the file can't be read.
         ConfigError: settings that make no sense.
     """
-    from headgate.admin import AdminClient
+    address = Address(servers or "", config=read_client_config(config_file), tool=tool)
+    return OpenTarget(address.checked())
 
+
+def read_client_config(config_file: str | None) -> dict[str, str]:
+    """
+    Return the client settings of a file; warn of those that don't exist, and leave them out.
+
+    Raises:
+        OSError: the file can't be read.
+    """
     config = load_properties(config_file) if config_file is not None else {}
     for name in list(config):
         for told in strangers([name]):
             # Kafka's tools, which may use the same file, also warn and go on.
             complain(printable(f"warning: {config_file}: {told}"))
             del config[name]
-    return AdminClient(servers, store=store, config=config, tool=tool, create=create)
+    return config

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, UnsetType
 
-from headgate.cli.connecting import open_client
+from headgate.cli.connecting import load_properties, open_servers
 from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.flags import add_connection, add_place_flags
-from headgate.cli.quotas.quota_home import open_quota_store
 from headgate.cli.results import Result
 from headgate.config.listeners import HostPort
 from headgate.errors import ConfigError
@@ -166,27 +165,27 @@ def open_home(
         ConfigError: settings make no sense.
         StoreError: the store can't be reached.
     """
-    from headgate.admin.home import OpenHome
+    from headgate.admin import AdminClient
+    from headgate.admin.open_target import OpenTarget
+    from headgate.admin.opening import Address
     from headgate.console.home import Home
-    from headgate.store import QuotaStore, open_store
 
     client = None
     if servers:
-        client = open_client(servers=servers, store=None, config_file=config_file, tool=_TOOL)
-    opened: QuotaStore | None = None
-    if store and settings is not None:
-        opened = open_store(store, settings, create=False)
-    elif store:
-        opened = open_quota_store(store, None if servers else config_file)
-    quotas = OpenHome(
-        store or str(servers),
-        _TOOL,
-        store=opened,
-        client=client,
-        servers=servers or "",
-        open_store=lambda url: open_quota_store(url, config_file),
-    )
-    return Home(quotas, client)
+        client = AdminClient.of(open_servers(servers, config_file, _TOOL))
+    if not store:
+        assert client is not None
+        return Home(client.target, client)
+    is_read = config_file and not servers and settings is None  # else nothing of it is used
+    config = load_properties(config_file) if config_file and is_read else {}
+    address = Address(store=store, config=config, settings=settings, tool=_TOOL)
+    home = Home(OpenTarget(address), client)
+    try:
+        home.open()
+    except BaseException:
+        home.close()
+        raise
+    return home
 
 
 def _settings(arguments: argparse.Namespace) -> tuple[ConsoleSettings, Settings | None]:

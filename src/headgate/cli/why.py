@@ -7,18 +7,18 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from headgate.cli.connecting import open_client
+from headgate.cli.connecting import open_servers
 from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.output import printable, say
 from headgate.cli.pipeline.flags import add_principals
 from headgate.cli.quotas.flags import add_broker_id, add_connection, moment
 from headgate.cli.quotas.history import table_before, when
-from headgate.cli.quotas.quota_home import open_quota_store
 from headgate.cli.quotas.quota_output import say_notes
+from headgate.cli.quotas.quota_target import open_quota_store
 from headgate.cli.results import Result
 from headgate.errors import ApiError, ConfigError, StoreError
 from headgate.live.known import unknown_name
@@ -31,9 +31,7 @@ from headgate.quota.lookalikes import name_notes
 from headgate.quota.table import QuotaTable
 
 if TYPE_CHECKING:
-    from headgate.admin import AdminClient
-
-_ASK_S: Final = 30.0
+    from headgate.admin.open_target import OpenTarget
 
 
 class Explained(Result, kw_only=True):
@@ -117,24 +115,21 @@ def _picture(arguments: argparse.Namespace) -> Picture:
     for flag in ("at", "quotas", "store", *logs_only):
         if getattr(arguments, flag.replace("-", "_")) not in (None, ""):
             raise BadUsage(f"--{flag} goes with --requests; a gateway is asked about now")
-    with open_client(
-        servers=arguments.bootstrap_server,
-        store=None,
-        config_file=arguments.command_config,
-        tool="headgate why",
-    ) as client:
-        found = client.describe_live(arguments.user, arguments.client_id)
+    with open_servers(
+        arguments.bootstrap_server, arguments.command_config, "headgate why"
+    ) as place:
+        found = place.picture(arguments.user, arguments.client_id)
         if any(broker.connections for broker in found.brokers):
             return found
-        return structs.replace(found, note=f"{found.note} {_unknown(client, arguments)}".strip())
+        return structs.replace(found, note=f"{found.note} {_unknown(place, arguments)}".strip())
 
 
-def _unknown(client: AdminClient, arguments: argparse.Namespace) -> str:
+def _unknown(place: OpenTarget, arguments: argparse.Namespace) -> str:
     """Say that nobody has the name asked about, to those who may ask about everybody."""
     try:
-        everybody = client.describe_live()
-        quotas = client.describe_quotas().entities().result(_ASK_S)
-    except (ApiError, StoreError, TimeoutError):
+        everybody = place.picture()
+        quotas = place.table().entities
+    except (ApiError, StoreError):
         return f"{arguments.user} isn't connected now."
     return (
         unknown_name(arguments.user, arguments.client_id, everybody, quotas)

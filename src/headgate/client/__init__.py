@@ -9,7 +9,9 @@ In the order a connection meets them:
 - ``security``: how to connect to a broker, read from settings.
 - ``connection``: one connection to a broker: TLS, SASL, requests and answers.
 - ``nodes``: finds the brokers of a cluster and keeps a connection to each that was needed.
+- ``waiting``: a limit on the time of a call.
 - ``thread``: an event loop on a thread, for callers that aren't coroutines.
 - ``quota_messages``: quotas as the messages of calls 48, 49 and 50 spell them.
+- ``quota_calls``: describes and alters client quotas (48 and 49); tries again what goes away.
 - ``log_dirs``: what brokers' disks hold.
 """

@@ -8,11 +8,14 @@ ten; Python's ``ssl`` has no setting for it. So the bytes are bounded.
 from __future__ import annotations
 
 import ssl
-from typing import Any, Final
+from typing import Any, Final, Self
 
 MOST_BYTES: Final = 20_480
 """Of all messages of a handshake. Ten certificates of RSA-4096 take less, fifty of P-256 more."""
 _PIECE_BYTES: Final = 2_048
+NO_RX_CERTIFICATE_COMPRESSION: Final = 1 << 33
+"""OpenSSL's option of 3.2 and later, for which ``ssl`` has no name: RFC 8879 is not for a server
+that bounds bytes, as 100 kB of certificates are compressed to 1 kB."""
 
 
 class _Bounded(ssl.SSLObject):
@@ -62,6 +65,13 @@ class ServerContext(ssl.SSLContext):
     """A server's context, under which a handshake of more than ``MOST_BYTES`` fails."""
 
     sslobject_class = _Bounded
+
+    def __new__(cls, protocol: int, *args: Any, **more: Any) -> Self:
+        """Return a context that takes no compressed certificates."""
+        made = super().__new__(cls, protocol, *args, **more)
+        if ssl.OPENSSL_VERSION_INFO >= (3, 2):
+            made.options |= NO_RX_CERTIFICATE_COMPRESSION
+        return made
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, *args: Any, **more: Any) -> ssl.SSLObject:
         """Return one connection's TLS; asyncio and uvloop make it so."""

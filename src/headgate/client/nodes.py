@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
@@ -73,11 +73,19 @@ class Nodes:
         bootstrap: addresses to begin with, tried in order.
         security: how to connect.
         first: a connection that is open already.
+        connect: connects to some bootstrap address; None: greets, and waits for ``ANSWER_S``.
     """
 
     def __init__(
-        self, bootstrap: Sequence[HostPort], security: Security, first: Connection | None = None
+        self,
+        bootstrap: Sequence[HostPort],
+        security: Security,
+        first: Connection | None = None,
+        connect: Callable[[], Awaitable[Connection]] | None = None,
     ) -> None:
+        self._rotation = Rotation(bootstrap)
+        self._connect = connect or self._greeted
+        self._has_metadata = None if first is None else apis.METADATA in first.versions
         self.bootstrap = tuple(bootstrap)
         self.security = security
         # By a broker's id; None: to some bootstrap address; by address: see ``bare``.
@@ -94,10 +102,31 @@ class Nodes:
         Return a connection to some bootstrap address.
 
         Raises:
-            StoreError: none can be reached; says why for each.
+            StoreError: none can be reached; says why for each. ``Unanswered`` if some took the
+                connection.
             ApiError: one refused the credentials.
         """
-        return await self._kept(None, lambda: connect_first(self.bootstrap, self.security))
+        return await self._kept(None, self._connect)
+
+    async def _greeted(self) -> Connection:
+        async def connect(address: HostPort) -> Connection:
+            async with answering(str(address)):
+                connection = await Connection.open(address, self.security, greet=True)
+            # Who calls has chosen its requests by the first server's APIs. An admin listener, which
+            # has no Metadata, takes others under the same keys.
+            has_metadata = apis.METADATA in connection.versions
+            if self._has_metadata not in (None, has_metadata):
+                await connection.close()
+                raise StoreError(f"{address} has other APIs than the server that was asked first")
+            self._has_metadata = has_metadata
+            return connection
+
+        try:
+            # One that refuses the credentials: the others would refuse them too.
+            return await self._rotation.connect(connect, lambda e: not isinstance(e, ApiError))
+        except NoServer as none:
+            silent = any(isinstance(error, Unanswered) for _, error in none.problems)
+            raise (Unanswered if silent else StoreError)(str(none), retriable=True) from None
 
     async def _metadata(self, *, topics: bool = False) -> Metadata:
         connection = await self.any()
@@ -202,23 +231,52 @@ class Nodes:
             await connection.close()
 
 
-async def connect_first(addresses: Sequence[HostPort], security: Security) -> Connection:
+class Rotation:
     """
-    Connect to the first address that answers.
+    Bootstrap servers in turn: each attempt begins after the server that was tried last.
 
-    Raises:
-        StoreError: none does; ``Unanswered`` if some took the connection.
-        ApiError: one refused the credentials; the others aren't tried, as they would refuse them
-            too.
+    Args:
+        servers: their addresses.
     """
-    problems: list[HeadgateError] = []
-    for address in addresses:
-        try:
-            async with answering(str(address)):
-                return await Connection.open(address, security, greet=True)
-        except ApiError:
-            raise
-        except HeadgateError as exc:
-            problems.append(exc)
-    silent = any(isinstance(problem, Unanswered) for problem in problems)
-    raise (Unanswered if silent else StoreError)("; ".join(map(str, problems)), retriable=True)
+
+    def __init__(self, servers: Sequence[HostPort]) -> None:
+        self._servers = deque(servers)
+
+    async def connect(
+        self,
+        connect: Callable[[HostPort], Awaitable[Connection]],
+        passing: Callable[[HeadgateError], bool],
+    ) -> Connection:
+        """
+        Connect to the first server that answers.
+
+        Args:
+            connect: opens a connection.
+            passing: whether another server may answer after this error; else it is raised.
+
+        Raises:
+            NoServer: none answers.
+        """
+        problems: list[tuple[HostPort, HeadgateError]] = []
+        for server in tuple(self._servers):
+            self._servers.rotate(-1)
+            try:
+                return await connect(server)
+            except HeadgateError as exc:
+                if not passing(exc):
+                    raise
+                problems.append((server, exc))
+        raise NoServer(problems)
+
+
+class NoServer(Exception):  # its callers say it in words of their own
+    """
+    None of the bootstrap servers answers.
+
+    Args:
+        problems: each server, and its error.
+    """
+
+    def __init__(self, problems: Sequence[tuple[HostPort, HeadgateError]]) -> None:
+        super().__init__("; ".join(str(error) for _, error in problems))
+        self.problems = problems

@@ -7,12 +7,13 @@ Stores and servers are asked on worker threads, so that a slow one delays only t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from starlette.concurrency import run_in_threadpool
 
-from headgate.admin.home import OpenHome, Refused
+from headgate.admin.open_target import Action, OpenTarget
+from headgate.admin.target import ChangeRequest, Refused
 from headgate.errors import StoreError
 from headgate.live.picture import Picture
 from headgate.quota.alteration import QuotaAlteration
@@ -20,6 +21,8 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable
 from headgate.store.base import AuditEvent, HistoryEntry
 from headgate.store.identity import StoreIdentity
+
+T = TypeVar("T")
 
 MOST_QUOTAS: Final = 2_000
 """Quota-ids of a broker in a picture, unless a caller asks for more; the rest is counted."""
@@ -35,6 +38,9 @@ class LiveSource(Protocol):
     ) -> Picture:
         """Return the picture of all brokers, joined."""
 
+    def close(self) -> None:
+        """Close the connections."""
+
 
 class Home:
     """
@@ -45,11 +51,20 @@ class Home:
         live: says what goes on; None: there is no gateway.
     """
 
-    def __init__(self, quotas: OpenHome, live: LiveSource | None = None) -> None:
+    def __init__(self, quotas: OpenTarget, live: LiveSource | None = None) -> None:
         self.name = quotas.name
         self._quotas = quotas
         self._live = live
         self._few = CapacityLimiter(_MOST_ASKED)
+
+    def open(self) -> None:
+        """
+        Open the store now.
+
+        Raises:
+            StoreError: it can't be reached.
+        """
+        self._quotas.store()
 
     @property
     def has_live(self) -> bool:
@@ -73,17 +88,22 @@ class Home:
         Raises:
             StoreError: servers that keep no history.
         """
-        return await run_in_threadpool(
-            lambda: self._quotas.history().history(entity=entity, limit=limit)
-        )
+        return await self._of_history(lambda target: target.history(entity, limit))
 
     async def audit_log(self, limit: int | None = None) -> list[AuditEvent]:
         """Return what was refused or done beside quotas, oldest first."""
-        return await run_in_threadpool(lambda: self._quotas.history().audit_log(limit=limit))
+        return await self._of_history(lambda target: target.audit_log(limit))
 
     async def audit(self, event: AuditEvent) -> None:
         """Keep a line about something refused or done."""
-        await run_in_threadpool(lambda: self._quotas.history().audit(event))
+        await self._of_history(lambda target: target.audit(event))
+
+    async def _of_history(self, action: Action[T]) -> T:
+        def act() -> T:
+            self._quotas.find_history()
+            return self._quotas.run(action)
+
+        return await run_in_threadpool(act)
 
     async def alter(
         self,
@@ -110,16 +130,12 @@ class Home:
         Raises:
             StoreMovedOn: the store is at another revision.
         """
-        kept = message if self._quotas.store is not None else ""
-        return await run_in_threadpool(
-            lambda: self._quotas.alter(
-                alterations,
-                validate_only=validate_only,
-                message=kept,
-                at_revision=at_revision,
-                who=who,
-            )
-        )
+        quotas = self._quotas
+        kept = message if quotas.keeps_history else ""
+        request = ChangeRequest(alterations, validate_only, kept, at_revision, who)
+        if validate_only:
+            return (await run_in_threadpool(quotas.validate, request)).refused
+        return await run_in_threadpool(quotas.change, request)
 
     async def picture(
         self, user: str | None = None, client_id: str | None = None, most: int = MOST_QUOTAS
@@ -151,4 +167,6 @@ class Home:
 
     def close(self) -> None:
         """Close the store and the connections to servers."""
+        if self._live is not None:
+            self._live.close()
         self._quotas.close()

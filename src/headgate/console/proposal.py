@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from anyio import CapacityLimiter, to_thread
 
-from headgate.admin.home import Refused
+from headgate.admin.target import Refused
 from headgate.console.parts import ConsoleParts
 from headgate.console.preview import Preview, preview
 from headgate.console.what_if import WhatIf, what_if

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from headgate.gateway.connection.pool import Pool
     from headgate.gateway.periodic_work import PeriodicWork
     from headgate.gateway.splits.gateway_splits import GatewaySplits
-    from headgate.gateway.store_link.in_force import InForce
+    from headgate.gateway.store_link.in_force import InForceNow
     from headgate.gateway.store_link.link import StoreLink
     from headgate.metrics.samples import BrokerView
     from headgate.steps import Work
@@ -70,7 +70,7 @@ class HealthAndMetrics:
 
     def __init__(
         self,
-        in_force: InForce,
+        in_force: InForceNow,
         brokers: Mapping[int, Broker],
         ports: Ports,
         splits: GatewaySplits,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headgate.gateway.cluster.ports import Ports
     from headgate.gateway.connection.pool import Pool
     from headgate.gateway.splits.gateway_splits import GatewaySplits
-    from headgate.gateway.store_link.in_force import InForce
+    from headgate.gateway.store_link.in_force import InForceNow
 
 log = get_logger("headgate.gateway")
 
@@ -58,7 +58,7 @@ class PeriodicWork:
         usage_removed: files of it that were removed, because all together were too large.
     """
 
-    def __init__(self, in_force: InForce, work: BackgroundWork) -> None:
+    def __init__(self, in_force: InForceNow, work: BackgroundWork) -> None:
         self._in_force = in_force
         self._tasks = work.tasks
         self._slices = work.slices

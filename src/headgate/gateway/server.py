@@ -44,7 +44,7 @@ from headgate.gateway.log import get_logger
 from headgate.gateway.periodic_work import PeriodicWork
 from headgate.gateway.session.commands import Ask
 from headgate.gateway.splits.gateway_splits import GatewaySplits
-from headgate.gateway.store_link.in_force import InForce
+from headgate.gateway.store_link.in_force import InForceNow
 from headgate.gateway.store_link.link import StoreLink
 from headgate.gateway.usage_journal import open_journal
 from headgate.metrics.meters import Meters
@@ -114,7 +114,7 @@ class Gateway:
         self._own_http, self._reopen, self._only = http, reopen, only_brokers
         self._journal_given = journal is not None
         self.journal = journal or Journal()
-        self.in_force = now = InForce(settings, QuotaTable() if table is None else table, store)
+        self.in_force = now = InForceNow(settings, QuotaTable() if table is None else table, store)
         self.brokers: dict[int, Broker] = {}
         self.http: HttpListener | None = None
         self.instance, self.name = WorkerName(None, ""), ""
@@ -459,7 +459,7 @@ class Reloads:
 
     def __init__(
         self,
-        in_force: InForce,
+        in_force: InForceNow,
         security: ListenerSecurity,
         brokers: Mapping[int, Broker],
         quotas: QuotasInForce,

@@ -26,7 +26,7 @@ from headgate.usage.packing import NOTHING, PACK, ROW
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
-    from headgate.gateway.charging.client import ClientConnection
+    from headgate.gateway.charging.clients import ClientConnection
     from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.managers import Sensors
     from headgate.gateway.charging.plans import RequestPlan

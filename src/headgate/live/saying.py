@@ -59,6 +59,7 @@ def waiting(quota: QuotaWhy, where: str, at_ms: int) -> str:
     change = quota.change
     by = f", {_made(change, told.quota)}" if change is not None else ""
     before, now = _apart(quota, told.quota, use.quota)
+    before += _part(quota, told)
     whose = f"{change.entity}: " if change is not None and change.before is not None else ""
     if use.quota is None:
         used = f", because {used.removeprefix(' and ')}" if used else ""
@@ -116,10 +117,15 @@ def _used(quota: QuotaWhy, told: WaitTold, at_ms: int) -> str:
 
 def _limited(quota: QuotaWhy, told: WaitTold) -> str:
     """Return the limit by which a wait was told."""
-    key = QuotaKey.parse(quota.key)
-    if key.is_divided and told.limit is not None and told.limit != told.quota:
-        return f"{human(key, told.quota)}, {rate_of(quota, told.limit)} of it here,"
-    return human(key, told.limit)
+    key, part = QuotaKey.parse(quota.key), _part(quota, told)
+    return f"{human(key, told.quota)}{part}," if part else human(key, told.limit)
+
+
+def _part(quota: QuotaWhy, told: WaitTold) -> str:
+    """Return what a broker was given of a cluster-wide quota, as ``, 1 MB/s of it here``; or ""."""
+    if told.limit is None or told.limit == told.quota or not QuotaKey.parse(quota.key).is_divided:
+        return ""
+    return f", {rate_of(quota, told.limit)} of it here"
 
 
 def _apart(quota: QuotaWhy, before: float | None, after: float | None) -> tuple[str, str]:

@@ -389,7 +389,7 @@ def _compact(directory: Path) -> tuple[int, str | None]:
 def _led(fleet: Fleet) -> Iterator[None]:
     """Lead threads, files' owners, the store and the cluster into a life."""
     places: list[tuple[Any, str, Any]] = [
-        (server, "Instance", worker_name.Instance),
+        (server, "WorkerName", worker_name.WorkerName),
         (server, "load_settings", load_settings),
         (worker_name, "boot_id", lambda: str(PROCESS.get().host.boot_ns)),
         (periodic_work, "_compact_beside", _compact),

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headgate.admin.backend import EntityQuery
-from headgate.admin.home import OpenHome
-from headgate.admin.released import ReleasedBackend
+from headgate.admin import AdminClient
+from headgate.admin.open_target import OpenTarget
+from headgate.admin.opening import Address
+from headgate.admin.released import KafkaTarget
+from headgate.admin.target import EntityQuery
 from headgate.client import quota_messages
 from headgate.errors import StoreError
+from headgate.live.picture import Picture
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.filter import FilterComponent, MatchType, matches
 from headgate.quota.key import PRODUCER
-from headgate.wire.messages import quotas
+from headgate.store.sqlite.store import SqliteStore
+from headgate.wire.header import parse_request_header
+from headgate.wire.messages import decode_request, encode_response, quotas
 
 ALICE, ALBERT, BOB, ANYBODY = (
     QuotaEntity.of(user=name) for name in ("alice", "albert", "bob", DEFAULT)
@@ -31,7 +38,16 @@ class Broker:
     async def any(self) -> Broker:
         return self
 
-    async def call(self, _key: int, _versions: Any, request: Any) -> Any:
+    client_id = "test"
+    versions: Mapping[int, tuple[int, int]] = {}
+
+    async def swap(self, make_frame: Callable[[int], bytes]) -> bytes:
+        frame = make_frame(5)
+        key, version, correlation, _client, body = parse_request_header(frame)
+        answer = self.answer(decode_request(key, version, frame, body))
+        return encode_response(key, version, correlation, answer)
+
+    def answer(self, request: Any) -> Any:
         components = tuple(map(quota_messages.component_of, request.components))
         self.asked.append(components)
         entries = tuple(
@@ -44,8 +60,8 @@ class Broker:
 
 def found(*components: FilterComponent, draft: bool = False) -> tuple[set[QuotaEntity], Any]:
     broker = Broker()
-    backend = ReleasedBackend(broker)  # type: ignore[arg-type]
-    entities = asyncio.run(backend.describe(EntityQuery(components, draft=draft)))
+    target = KafkaTarget(broker)  # type: ignore[arg-type]
+    entities = asyncio.run(target.describe(EntityQuery(components, draft=draft)))
     return set(entities), broker.asked[0]
 
 
@@ -94,10 +110,41 @@ class Store:
 @pytest.mark.parametrize(
     ("error", "says"), [(None, "keeps no history"), (StoreError("it hung up"), "it hung up")]
 )
-def test_a_store_without_history_is_closed(error: Exception | None, says: str) -> None:
+def test_a_store_without_history_is_closed(
+    error: Exception | None, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store: Any = Store(error)
-    home = OpenHome("servers", "test", servers="h:1", open_store=lambda _url: store)
+    monkeypatch.setattr("headgate.store.open_store", lambda *_, **__: store)
+    target = OpenTarget(Address("h:1"))
     with pytest.raises(StoreError, match=says):
-        home.history()
+        target.find_history()
     assert store.closed
-    assert home.store is None
+    assert target.store() is None
+
+
+class Live:
+    """Servers that say what goes on."""
+
+    async def live(self, _request: Any) -> Picture:
+        return Picture(0, ())
+
+    async def close(self) -> None: ...
+
+
+def test_servers_whose_history_was_found_still_say_what_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(tmp_path / "quotas.db")
+    monkeypatch.setattr("headgate.store.open_store", lambda *_, **__: store)
+
+    async def servers(_address: Address) -> Any:
+        return Live()
+
+    monkeypatch.setattr("headgate.admin.open_target.open_servers", servers)
+    with AdminClient("h:1") as client:
+        client.target.find_history()
+        assert client.target.store() is store
+        assert client.target.table() == store.snapshot()
+        assert client.describe_live() == client.target.picture() == Picture(0, ())
+    with pytest.raises(StoreError, match="is closed"):
+        store.snapshot()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.admin.home import with_way_out
+from headgate.admin.target import with_way_out
 from headgate.cli.kafka_configs import kafka_configs
 from headgate.cli.main import load
 from headgate.cli.quotas.kafka_quotas import main, split_list

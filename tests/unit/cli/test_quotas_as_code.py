@@ -404,9 +404,7 @@ class TwoHomes(SqliteStore):
 def test_where_the_first_half_of_a_split_entity_is_refused_the_second_is_left(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(
-        "headgate.cli.quotas.quota_home.open_quota_store", lambda *_, **__: TwoHomes(place.path)
-    )
+    monkeypatch.setattr("headgate.store.open_store", lambda *_, **__: TwoHomes(place.path))
     both = {PRODUCER.name: 5, str(PRODUCER_BPS): 9}
     file = place.write(*({"entity": {"user": user}, **both} for user in ("alice", "bob")))
     assert main_apply(["--store", place.url, file]) == 1
@@ -445,7 +443,7 @@ def test_where_the_second_half_of_a_split_entity_fails_it_is_said_what_was_done(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(
-        "headgate.cli.quotas.quota_home.open_quota_store",
+        "headgate.store.open_store",
         lambda *_, **__: SecondHomeFails(place.path, failure),
     )
     file = place.write({"entity": {"user": "bob"}, PRODUCER.name: 6, str(PRODUCER_BPS): 9})
@@ -460,9 +458,7 @@ def test_where_the_second_half_of_a_split_entity_fails_it_is_said_what_was_done(
     bob = QuotaEntity.of(user="bob")
     assert place.table().entities == {bob: {PRODUCER: 6}}
     # What is left to do is done once the home takes it.
-    monkeypatch.setattr(
-        "headgate.cli.quotas.quota_home.open_quota_store", lambda *_, **__: TwoHomes(place.path)
-    )
+    monkeypatch.setattr("headgate.store.open_store", lambda *_, **__: TwoHomes(place.path))
     assert main_apply(["--store", place.url, file]) == 0
     assert place.table().entities == {bob: {PRODUCER: 6, PRODUCER_BPS: 9}}
 

@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 import trustme
 
-from headgate.client.handshakes import MOST_BYTES
+from headgate.client.handshakes import (
+    MOST_BYTES,
+    NO_RX_CERTIFICATE_COMPRESSION,
+    ServerContext,
+)
 from headgate.client.tls import server_context, tls_of
 
 VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
@@ -99,3 +103,11 @@ def test_too_many_certificates_are_refused_before_they_are_looked_at(
     theirs.minimum_version = theirs.maximum_version = version
     with pytest.raises(ssl.SSLError, match=f"^the handshake .* {MOST_BYTES} bytes: too many"):
         shake(ours, theirs, b"x", step)
+
+
+def test_compressed_certificates_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred of them come in a kilobyte, which a bound on bytes doesn't see (RFC 8879)."""
+    for version, refuses in (((3, 0, 19, 0, 0), False), ((3, 2, 0, 0, 0), True)):
+        monkeypatch.setattr(ssl, "OPENSSL_VERSION_INFO", version)
+        context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
+        assert bool(context.options & NO_RX_CERTIFICATE_COMPRESSION) is refuses

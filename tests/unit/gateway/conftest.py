@@ -18,8 +18,7 @@ from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.commands import Continue
 from headgate.gateway.session.rewrite import AddressBook
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
-from headgate.gateway.store_link.in_force import InForce
+from headgate.gateway.store_link.in_force import InForceNow
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable
@@ -28,7 +27,7 @@ from kit.playbook import START_MS, Playbook
 
 def support_of(store: Any, settings: Any = None, table: QuotaTable | None = None) -> AnswerSupport:
     """What a gateway's own answers need, without a gateway."""
-    in_force = InForce(settings, table or QuotaTable(), store)
+    in_force = InForceNow(settings, table or QuotaTable(), store)
     threads = Threads(2, "headgate-store")
     return AnswerSupport(in_force, TimeSlices(), threads, lambda: None)
 
@@ -192,10 +191,12 @@ def gateway() -> Callable[..., Setup]:
         rules = Enforcement(settings, 1, lambda: START_MS, journal, skew=skew)
         rules.load(QuotaTable.of(quotas or {}), START_MS)
         session = Session(
-            SessionState(rules, identity or StillIdentity(principal), **options),
+            rules,
+            identity or StillIdentity(principal),
             build_plans(pass_unknown=settings.unknown_apis == "pass"),
             StillFace(),
             pass_unknown=settings.unknown_apis == "pass",
+            **options,
         )
         return Setup(rules, session, Playbook(session), settings)
 

@@ -68,8 +68,8 @@ def test_a_long_sasl_request_is_refused_at_its_header(
     setup = gateway()
     setup.session.upstream_ready(START_MS)
     said(setup, build_request(key, version, 1, "app", bytes(600_000))[:1_000])
-    assert setup.session.state.closed is not None
-    assert setup.session.state.closed.reason == "oversized"
+    assert setup.session.closed is not None
+    assert setup.session.closed.reason == "oversized"
 
 
 def metadata(topics: int) -> bytes:
@@ -144,10 +144,10 @@ def test_a_request_whose_answer_does_not_parse_claims_nothing_any_more(
     session = setup.session
     session.upstream_ready(START_MS)
     said(setup, request_)
-    headroom = session.state.context.headroom
+    headroom = session.context.headroom
     assert headroom is not None
     session.broker_data(memoryview(bytearray(answer)), START_MS)
-    assert session.state.closed is not None
+    assert session.closed is not None
     assert not any(one.claimed for one in headroom.all)
     assert all(allowance.requests == 0 for allowance in headroom.all)
 
@@ -161,7 +161,7 @@ def test_a_connection_keeps_few_long_client_ids_in_the_journal(gateway: Make) ->
         said(setup, produce(33_000, n, client=f"{n:032000}"))
         session.broker_data(memoryview(bytearray(produced(n))), START_MS)
         session.to_client.clear()
-    kept = session.state.origins.values()
+    kept = session.origins.values()
     assert 0 < sum(len(origin.client_id) for origin in kept) <= 64_000
     assert not journal._shared
 

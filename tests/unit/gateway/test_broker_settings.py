@@ -13,7 +13,7 @@ import pytest
 from headgate.errors import KafkaError, StoreError
 from headgate.gateway.answered_here.broker_settings import split
 from headgate.gateway.session.commands import Ask, WakeAt
-from headgate.gateway.session.mute import MuteState
+from headgate.gateway.session.waits import Waits
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import REQUEST
 from headgate.store import open_store
@@ -242,7 +242,7 @@ async def test_ours_is_done_too_if_the_client_left_while_the_broker_did_its_part
     response = configs.AlterConfigsResponse((configs.ResourceResult(configs.BROKER, "1"),), 5)
     frame = encode_response(INCREMENTAL_ALTER_CONFIGS, 0, 7, response)
     talk.session.broker_data(memoryview(bytearray(frame)), START_MS)
-    assert talk.session.state.in_flight == 1  # a drain waits for it
+    assert talk.session.in_flight == 1  # a drain waits for it
     talk.session.close("client-gone", "", START_MS)
     await asyncio.gather(*talk.answers._finishing)
     assert not b"".join(talk.session.to_client)
@@ -257,13 +257,13 @@ async def test_an_alteration_is_charged_once_and_mutes_when_it_is_answered(
     talk = Talk(gateway(quotas, {"super.users": "User:alice"}), tmp_path)
     talk.session.account_client(1_000_000_000)
     await talk.ask(INCREMENTAL_ALTER_CONFIGS, ("1", MIXED))
-    assert talk.session.state.mute.state is MuteState.MUTED_AND_RESPONSE_PENDING
+    assert talk.session.waits == Waits.ANSWER
     await talk.reply()
     assert talk.told() == {"1": (0, None)}
-    assert talk.session.state.mute.state is MuteState.MUTED_AND_THROTTLED
+    assert talk.session.waits == Waits.THROTTLE
     assert [c.t_ms - START_MS for c in talk.session.commands if isinstance(c, WakeAt)] == [1_000]
     talk.session.wake(START_MS + 1_000)
-    assert talk.session.state.mute.state is MuteState.NOT_MUTED
+    assert talk.session.waits == Waits(0)
     talk.store.close()
 
 

@@ -84,7 +84,7 @@ def test_what_is_asked_before_login_costs_few_calls_whatever_it_is_and_however_l
                 calls = calls_of(lambda s=session, d=data: s.client_data(d, START_MS))
                 costs.setdefault((key, version), []).append(calls)
                 if size > sent:
-                    closed = session.state.closed is not None
+                    closed = session.closed is not None
                     assert closed or key in (SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE)
     assert max(map(max, costs.values())) <= MOST_CALLS, max(costs.items(), key=lambda i: max(i[1]))
     # What isn't read costs nothing more where there is more of it.

@@ -123,7 +123,7 @@ def said(setup: Setup, data: bytes) -> bytes:
 def told(setup: Setup, data: bytes) -> None:
     setup.session.broker_data(memoryview(bytearray(data)), START_MS)
     gone_on(setup.session)
-    assert setup.session.state.closed is None, setup.session.state.closed
+    assert setup.session.closed is None, setup.session.closed
 
 
 SPECIAL: dict[str, tuple[bytes, bytes | None, set[QuotaKey]]] = {
@@ -306,7 +306,7 @@ def judged(gateway: Make, name: str, quotas: dict[QuotaKey, float]) -> Told:
     )
     most = max(each[0] for each in kept.throttles.values())
     assert kept.told == {most}
-    assert setup.session.state.throttled_until_ms == (START_MS + most if most else 0)
+    assert setup.session.throttled_until_ms == (START_MS + most if most else 0)
     answers = b"".join(bytes(piece) for piece in setup.session.to_client)
     assert reply is None or struct.pack(">i", most) in answers
     return kept

@@ -10,7 +10,6 @@ import pytest
 
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
     CONSUMER,
@@ -26,6 +25,7 @@ from headgate.quota.key import (
 from headgate.steps import finish
 from kit.playbook import (
     NOTHING,
+    START_MS,
     Closed,
     FromBroker,
     FromClient,
@@ -43,6 +43,7 @@ from .conftest import (
     beaten,
     fetch,
     fetched,
+    gone_on,
     heartbeat,
     produce,
     produced,
@@ -82,8 +83,25 @@ def test_acks_0_after_a_long_transactional_id_is_charged_however_it_comes(
     for at in range(0, len(said), pieces):
         play.session.client_data(memoryview(bytearray(said[at : at + pieces])), play.now_ms)
     assert b"".join(play.session.to_broker) == said
-    assert play.session.state.in_flight == 0  # no answer is due
+    assert play.session.in_flight == 0  # no answer is due
     assert setup.rules.managers.produce.peek(("alice", ""), play.now_ms) == (len(said) - 4) / 10
+
+
+@pytest.mark.parametrize("quota", [None, 1e9])
+@pytest.mark.parametrize("pieces", [2_048, 16_384, 262_144])
+def test_what_was_held_in_pieces_passes_though_each_spends_a_callback(
+    gateway: Make, quota: float | None, pieces: int
+) -> None:
+    """A long Produce with a transactional id uses up what may be done in one callback."""
+    setup = gateway({ALICE: {PRODUCER: quota}} if quota else {})
+    session = setup.play.session
+    said = b"".join(transactional(7, "t", -1, correlation) for correlation in range(1, 7))
+    for at in range(0, len(said), pieces):  # the upstream isn't up yet
+        session.client_data(memoryview(bytearray(said[at : at + pieces])), START_MS)
+    session.upstream_ready(START_MS)
+    assert gone_on(session)
+    assert not session.held_bytes
+    assert b"".join(session.to_broker) == said
 
 
 def test_acks_that_never_come_close_the_connection(gateway: Make) -> None:
@@ -127,7 +145,7 @@ def test_a_cut_request_without_an_answer_is_charged(gateway: Make) -> None:
     play >> FromClient(produce(20_000, 1, acks=0)[:15_004]) << ToBroker()
     session.close("client-gone", "", play.now_ms)
     assert setup.rules.managers.produce.peek(("alice", ""), play.now_ms) == 1_500.0
-    assert session.state.throttled_until_ms == play.now_ms + 5_000  # what it owes
+    assert session.throttled_until_ms == play.now_ms + 5_000  # what it owes
 
 
 def test_what_was_held_and_never_passed_is_charged_to_nobody(gateway: Make) -> None:
@@ -184,7 +202,7 @@ def test_no_quota_that_is_far_away_stops_pipelining(
     play >> Ready() << NOTHING
     said = b"".join(produce(1_000, n) for n in range(5)) + heartbeat(6)
     play >> FromClient(said) << ToBroker(said) << NOTHING
-    assert play.session.state.in_flight == 6
+    assert play.session.in_flight == 6
 
 
 @pytest.mark.parametrize(
@@ -201,7 +219,7 @@ def test_each_kind_of_quota_lets_as_much_go_early_as_is_left(
     play = gateway({ALICE: {key: bound, PRODUCER: 1e9}}).play
     play >> Ready() << NOTHING
     play >> FromClient(b"".join(produce(size, n) for n in range(100)))
-    assert play.session.state.in_flight == early
+    assert play.session.in_flight == early
     passed = b"".join(s.data for s in play.said if isinstance(s, ToBroker))
     assert len(passed) == early * (size + 4)
 
@@ -220,7 +238,7 @@ def test_a_slow_request_lets_fewer_go_early(gateway: Make) -> None:
     play >> FromBroker(beaten(1)) << ToClient()
     # 81 ms are left, and each might take twice the slowest: four go early.
     play >> FromClient(b"".join(heartbeat(n) for n in range(2, 20))) << ToBroker() << NOTHING
-    assert play.session.state.in_flight == 4
+    assert play.session.in_flight == 4
 
 
 def test_a_request_slower_than_all_that_is_left_ends_pipelining_for_a_window(gateway: Make) -> None:
@@ -264,7 +282,7 @@ def test_producer_ids_in_flight_count_once(gateway: Make, pieces: int) -> None:
             play.session.client_data(memoryview(bytearray(piece)), play.now_ms)
     for number, ids in enumerate([(3, 4), (5,), (6,), (7,)], 20):
         play.session.client_data(memoryview(bytearray(idempotent(number, *ids))), play.now_ms)
-    assert play.session.state.in_flight == 23  # the one with the sixth id has come, and is the last
+    assert play.session.in_flight == 23  # the one with the sixth id has come, and is the last
     play.session.to_broker.clear()
     for number in range(23):
         play >> FromBroker(produced(number))
@@ -272,7 +290,7 @@ def test_producer_ids_in_flight_count_once(gateway: Make, pieces: int) -> None:
         play.said.clear()
     [sensor] = setup.rules.managers.producer_ids.sensors()
     assert sensor.peek(play.now_ms) == 5.0
-    assert play.session.state.in_flight == 1
+    assert play.session.in_flight == 1
 
 
 def test_exempt_principals_take_nothing_from_others_of_their_client_id(gateway: Make) -> None:
@@ -284,13 +302,11 @@ def test_exempt_principals_take_nothing_from_others_of_their_client_id(gateway: 
     play >> FromBroker(produced(1)) << ToClient(produced(1)) << NOTHING
     assert charged.peek(("alice", "app"), play.now_ms) == 5_000.0
     assert charged.peek(("", "app"), play.now_ms) == 0.0
-    other = Playbook(
-        Session(SessionState(setup.rules, StillIdentity("bob")), build_plans(), StillFace())
-    )
+    other = Playbook(Session(setup.rules, StillIdentity("bob"), build_plans(), StillFace()))
     other >> Ready() << NOTHING
     said = produce(4_000, 1) + produce(4_900, 2)
     other >> FromClient(said) << ToBroker(said) << NOTHING
-    assert other.session.state.in_flight == 2
+    assert other.session.in_flight == 2
     settings = type(setup.settings).from_properties(
         {
             "headgate.upstream": "127.0.0.1:9092",
@@ -346,9 +362,7 @@ def test_a_fetch_is_charged_time_and_bytes_where_both_are_limited(gateway: Make)
     play >> FromClient(heartbeat(1) + fetch(2) + heartbeat(3))
     (passed,) = (s.data for s in play.said if isinstance(s, ToBroker))
     play.said.clear()
-    assert (
-        play.session.state.in_flight == 2
-    )  # nothing after the fetch, whose answer may be any size
+    assert play.session.in_flight == 2  # nothing after the fetch, whose answer may be any size
     assert len(passed) == len(heartbeat(1)) + len(fetch(2))
     play >> FromBroker(beaten(1)) << ToClient(beaten(1))
     told: Any = round(((len(fetched(11_000)) - 4) / 10 - 1_000) / 1_000 * 10_000)
@@ -375,7 +389,7 @@ def whichever(gateway: Make, first: QuotaKey, second: QuotaKey, bounds: tuple[fl
         play >> FromClient(fetch(1)) << ToBroker()
         play >> FromBroker(fetched(records))
     told = [s.ms for s in play.said if isinstance(s, Mute)]
-    assert play.session.state.throttled_until_ms == (play.now_ms + told[0] if told else 0)
+    assert play.session.throttled_until_ms == (play.now_ms + told[0] if told else 0)
     return told[0] if told else 0
 
 
@@ -417,10 +431,10 @@ def test_whoever_is_near_either_limit_has_one_request_in_flight(
         play >> Ready() << NOTHING
         if first is PRODUCER:
             play >> FromClient(idempotent(1, 7) + idempotent(2, 7))
-            assert play.session.state.in_flight == (2 if pipelined else 1), bounds
+            assert play.session.in_flight == (2 if pipelined else 1), bounds
         else:
             play >> FromClient(fetch(1) + fetch(2))
-            assert play.session.state.in_flight == 1  # a fetch's answer may have any size
+            assert play.session.in_flight == 1  # a fetch's answer may have any size
 
 
 def test_a_bucket_in_use_has_room_for_no_more_than_it_lapses_to(gateway: Make) -> None:
@@ -444,9 +458,7 @@ def test_a_charge_that_claimed_elsewhere_finds_what_went_early_charged(gateway: 
     play >> Ready() << NOTHING
     play >> FromClient(produce(10_500, 1)) << ToBroker()  # claims of the client id's room
     finish(setup.rules._steps([(ALICE, PRODUCER, 1_000.0)], lambda: play.now_ms))
-    other = Playbook(
-        Session(SessionState(setup.rules, StillIdentity("alice")), build_plans(), StillFace())
-    )
+    other = Playbook(Session(setup.rules, StillIdentity("alice"), build_plans(), StillFace()))
     other >> Ready() << NOTHING
     other >> FromClient(produce(4_000, 1) + produce(4_000, 2)) << ToBroker() << NOTHING
     assert charged.peek(("alice", ""), play.now_ms) == 0.0
@@ -461,9 +473,7 @@ def test_what_went_early_is_charged_before_the_part_of_a_request_whose_client_ha
     play, charged = setup.play, setup.rules.managers.produce
     play >> Ready() << NOTHING
     play >> FromClient(produce(20_000, 1)[:9_004]) << ToBroker() << NOTHING
-    other = Playbook(
-        Session(SessionState(setup.rules, StillIdentity("alice")), build_plans(), StillFace())
-    )
+    other = Playbook(Session(setup.rules, StillIdentity("alice"), build_plans(), StillFace()))
     other >> Ready() << NOTHING
     other >> FromClient(produce(4_000, 1) + produce(4_000, 2)) << ToBroker() << NOTHING
     assert charged.peek(("alice", ""), play.now_ms) == 0.0
@@ -476,7 +486,7 @@ def test_what_comes_from_a_client_that_takes_no_answers_is_charged_at_once(gatew
     setup = gateway({ALICE: {PRODUCER: 1_000.0}})
     play = setup.play
     play >> Ready() << NOTHING
-    play.session.stalled(True, play.now_ms)
+    play.session.set_stalled(True, play.now_ms)
     play >> FromClient(produce(4_000, 1)) << ToBroker() << NOTHING
     assert setup.rules.managers.produce.peek(("alice", ""), play.now_ms) == 400.0
     play >> FromClient(produce(7_000, 2)[:-1]) << NOTHING  # comes after the first is answered
@@ -518,9 +528,7 @@ def test_one_session_with_two_client_ids_claims_from_one_at_a_time(gateway: Make
     assert charged.peek(("", "app"), play.now_ms) == 400.0  # it was sure to fit
     assert charged.peek(("", "too"), play.now_ms) == 0.0
     for client in ("app", "too"):
-        other = Playbook(
-            Session(SessionState(setup.rules, StillIdentity("bob")), build_plans(), StillFace())
-        )
+        other = Playbook(Session(setup.rules, StillIdentity("bob"), build_plans(), StillFace()))
         other >> Ready() << NOTHING
         other >> FromClient(produce(6_000, 1, client=client)) << ToBroker() << NOTHING
         assert charged.peek(("", client), play.now_ms) == 400.0

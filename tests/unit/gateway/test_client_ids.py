@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headgate.config import Settings
-from headgate.gateway.charging.client_ids import others_of
+from headgate.gateway.charging.clients import others_of
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.metrics.meters import Meters
 from headgate.quota.entity import DEFAULT, QuotaEntity

@@ -14,7 +14,6 @@ from headgate.gateway.connection.link import Link
 from headgate.gateway.connection.pool import ReadBuffer
 from headgate.gateway.session.commands import WakeAt
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER
 from kit.playbook import START_MS
@@ -42,13 +41,13 @@ def throttled(gateway: Callable[..., Any], now_ms: int) -> Session:
     session.upstream_ready(now_ms)
     session.client_data(memoryview(bytearray(produce(110_000))), now_ms)
     session.broker_data(memoryview(bytearray(produced())), now_ms)
-    assert session.state.throttled_until_ms > now_ms
+    assert session.throttled_until_ms > now_ms
     return session
 
 
 def test_a_mute_ends_when_its_time_is_over_by_the_loops_clock(gateway: Callable[..., Any]) -> None:
     session = throttled(gateway, START_MS)
-    until_ms = session.state.throttled_until_ms
+    until_ms = session.throttled_until_ms
     session.commands.clear()
     session.wake(START_MS - HOUR_MS, until_ms - 1)
     assert session.commands == []  # its own time was asked for, and will come
@@ -56,7 +55,7 @@ def test_a_mute_ends_when_its_time_is_over_by_the_loops_clock(gateway: Callable[
     assert session.commands == [WakeAt(until_ms)]  # a timer that was early
     session.commands.clear()
     session.wake(START_MS - HOUR_MS, until_ms)
-    assert session.state.throttled_until_ms == 0
+    assert session.throttled_until_ms == 0
     assert WakeAt(until_ms) not in session.commands
 
 
@@ -65,32 +64,32 @@ def test_a_mute_that_was_waited_out_is_left_to_nobody_though_the_clock_was_set_b
 ) -> None:
     """Found by the simulator: seed 3020, where a newcomer took it for the one that came after."""
     session = throttled(gateway, START_MS)
-    session.wake(START_MS - HOUR_MS, session.state.throttled_until_ms)
+    session.wake(START_MS - HOUR_MS, session.throttled_until_ms)
     session.close("client-gone", "", START_MS - HOUR_MS)
-    assert len(session.state.rules.lanes) == 0
+    assert len(session.rules.lanes) == 0
     again = throttled(gateway, START_MS)
     again.close("client-gone", "", START_MS - HOUR_MS)
-    assert len(again.state.rules.lanes) == 1
+    assert len(again.rules.lanes) == 1
 
 
 def test_a_time_that_was_asked_for_before_ends_no_later_mute(gateway: Callable[..., Any]) -> None:
     session = throttled(gateway, START_MS - HOUR_MS)  # what was asked for an hour later comes first
-    until_ms = session.state.throttled_until_ms
+    until_ms = session.throttled_until_ms
     session.wake(until_ms - 1_000, START_MS)
-    assert session.state.throttled_until_ms == until_ms
+    assert session.throttled_until_ms == until_ms
 
 
 def test_a_mute_lasts_though_the_clock_is_set_forward(gateway: Callable[..., Any]) -> None:
     """Found by the simulator: seed 36631193109, where a fetch was woken for another reason."""
     session = throttled(gateway, START_MS)
-    until_ms = session.state.throttled_until_ms
+    until_ms = session.throttled_until_ms
     session.commands.clear()
     session.wake(until_ms + HOUR_MS, until_ms - 1)
     session.nudged(until_ms + HOUR_MS)
-    assert session.state.throttled_until_ms == until_ms
+    assert session.throttled_until_ms == until_ms
     assert session.commands == []
     session.wake(until_ms + HOUR_MS, until_ms)
-    assert session.state.throttled_until_ms == 0
+    assert session.throttled_until_ms == 0
 
 
 class Dates(Journal):
@@ -110,8 +109,7 @@ def test_a_held_answer_goes_by_the_loops_clock_and_is_charged_by_the_wall_clock(
     skew_ms = 0
     rules = gateway(SLOW_FETCH, journal=journal, skew=lambda: skew_ms).rules
     first, second, third = (
-        Session(SessionState(rules, StillIdentity("alice")), build_plans(), StillFace())
-        for _ in range(3)
+        Session(rules, StillIdentity("alice"), build_plans(), StillFace()) for _ in range(3)
     )
     for session in (first, second, third):
         session.upstream_ready(START_MS)
@@ -123,8 +121,8 @@ def test_a_held_answer_goes_by_the_loops_clock_and_is_charged_by_the_wall_clock(
     second.broker_data(memoryview(bytearray(fetched(20_000))), START_MS + 1)
     assert WakeAt(START_MS + closed_ms) in second.commands
     assert not second.to_client
-    assert second.state.hold is not None
-    second.state.hold.rest(START_MS - 1_000)  # a picture's clock was read before: that is no step
+    assert second.hold is not None
+    second.hold.rest(START_MS - 1_000)  # a picture's clock was read before: that is no step
     assert rules.gates.ahead_ms == 0
     skew_ms = -HOUR_MS
     back_ms = START_MS + closed_ms - HOUR_MS
@@ -145,8 +143,7 @@ def test_a_gateway_that_stood_still_knows_how_far_its_clock_was_set_back(
     skew_ms = 0
     rules = gateway(SLOW_FETCH, journal=journal, skew=lambda: skew_ms).rules
     first, second, third = (
-        Session(SessionState(rules, StillIdentity("alice")), build_plans(), StillFace())
-        for _ in range(3)
+        Session(rules, StillIdentity("alice"), build_plans(), StillFace()) for _ in range(3)
     )
     for session in (first, second, third):
         session.upstream_ready(START_MS)
@@ -154,8 +151,8 @@ def test_a_gateway_that_stood_still_knows_how_far_its_clock_was_set_back(
     first.broker_data(memoryview(bytearray(fetched(120_000))), START_MS)
     second.broker_data(memoryview(bytearray(fetched(5_000))), START_MS)
     third.broker_data(memoryview(bytearray(fetched(5_000))), START_MS)
-    assert third.state.hold is not None
-    opens_ms, third_ms = START_MS + journal.charged[0][1], third.state.hold.wake_ms
+    assert third.hold is not None
+    opens_ms, third_ms = START_MS + journal.charged[0][1], third.hold.wake_ms
     # It was due 3 s ago, and by the clock it will be in half a second.
     now_ms = opens_ms - 500
     skew_ms = -3_500
@@ -179,11 +176,9 @@ async def test_a_link_goes_by_the_loops_clock(gateway: Callable[..., Any]) -> No
     link = Link(session, ReadBuffer(), nobody, lambda *_: None, lambda *_: None)
     link.client.transport = nobody
     link._wake(time.time_ns() // 1_000_000 + SET_BACK_MS // 2)
-    assert (
-        session.state.throttled_until_ms > ahead_ms
-    )  # a timer that is a little early isn't a step
-    link._wake(session.state.throttled_until_ms)
-    assert session.state.throttled_until_ms == 0
+    assert session.throttled_until_ms > ahead_ms  # a timer that is a little early isn't a step
+    link._wake(session.throttled_until_ms)
+    assert session.throttled_until_ms == 0
 
 
 def test_a_smooth_fetch_waits_no_longer_because_the_clock_is_set_back(
@@ -193,8 +188,7 @@ def test_a_smooth_fetch_waits_no_longer_because_the_clock_is_set_back(
     skew_ms = 0
     rules = gateway(SLOW_FETCH, smooth, skew=lambda: skew_ms).rules
     first, second = (
-        Session(SessionState(rules, StillIdentity("alice")), build_plans(), StillFace())
-        for _ in range(2)
+        Session(rules, StillIdentity("alice"), build_plans(), StillFace()) for _ in range(2)
     )
     for session in (first, second):
         session.upstream_ready(START_MS)
@@ -212,7 +206,7 @@ def test_a_smooth_fetch_waits_no_longer_because_the_clock_is_set_back(
         second.wake(looked_ms)
         if second.to_broker:
             break
-        assert second.state.hold is not None
-        looked_ms = second.state.hold.wake_ms
+        assert second.hold is not None
+        looked_ms = second.hold.wake_ms
     assert second.to_broker
     assert looked_ms - back_ms < 4_000  # the debt of some three seconds, and no hour

@@ -12,7 +12,7 @@ from pathlib import Path
 from headgate.config import Settings
 from headgate.gateway import Gateway, GatewayThread
 from headgate.gateway.connection.link import Link
-from headgate.gateway.session.state import SessionState
+from headgate.gateway.session.session import Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import MUTATION
 from headgate.quota.table import QuotaTable
@@ -39,7 +39,7 @@ def created(version: int, correlation: int, frame: bytes) -> bytes:
 def left() -> Counter[str]:
     gc.collect()
     found = Counter(type(one).__name__ for one in gc.get_objects())
-    names = (Link.__name__, SessionState.__name__, "TimerHandle")  # uvloop's
+    names = (Link.__name__, Session.__name__, "TimerHandle")  # uvloop's
     return Counter({name: found[name] for name in names})
 
 
@@ -74,5 +74,5 @@ def test_connections_that_were_muted_for_topic_changes_leave_nothing(tmp_path: P
                 time.sleep(0.01)
             after = thread.call(left)
             assert thread.call(lambda: len(gateway.brokers[1].rules.lanes)) == 1
-    assert after["Link"] == after["SessionState"] == 0
+    assert after["Link"] == after["Session"] == 0
     assert after["TimerHandle"] <= before["TimerHandle"] + 2  # the gateway's own come and go

@@ -12,11 +12,10 @@ from headgate.gateway.charging.fetch_gate import GateKey, Gates
 from headgate.gateway.charging.fetch_hold import HELD, FetchHold
 from headgate.gateway.charging.headroom import Headroom, TimeAllowance
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.session import answer_reader
+from headgate.gateway.session import answers
 from headgate.gateway.session.commands import ResumeBroker
 from headgate.gateway.session.fetch import FetchSession
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable, table_delta
@@ -77,15 +76,15 @@ def test_whatever_begins_to_be_kept_has_the_shell_ask_how_much(gateway: Make) ->
     muted = gateway({ALICE: {PRODUCER: 1_000.0}})
     muted.play >> Ready() << NOTHING
     muted.session.client_data(view(produce(11_000) + heartbeat(2)), START_MS)
-    assert muted.session.state.retains
+    assert muted.session.retains
     for setup, take, more in (
         (tokens, tokens.session.broker_data, CHALLENGE[:2]),
         (muted, muted.session.client_data, heartbeat(3)),
     ):
         before = setup.session.retained()
-        setup.session.state.retains = False
+        setup.session.retains = False
         take(view(more), START_MS)
-        assert setup.session.state.retains
+        assert setup.session.retains
         assert setup.session.retained() == before + len(more)
 
 
@@ -93,18 +92,17 @@ def held_answer(gateway: Make, more: bytes = b"") -> tuple[Session, int]:
     """A session with an answer, and what came with it, that waits; and until when it does."""
     rules = gateway({ALICE: {CONSUMER: 10_000.0}}).rules
     first, second = (
-        Session(SessionState(rules, StillIdentity("alice")), build_plans(), StillFace())
-        for _ in range(2)
+        Session(rules, StillIdentity("alice"), build_plans(), StillFace()) for _ in range(2)
     )
     for session in (first, second):
         session.upstream_ready(START_MS)
         session.client_data(view(fetch()), START_MS)
     first.broker_data(view(fetched(150_000)), START_MS)
-    assert not second.state.retains
+    assert not second.retains
     second.broker_data(view(fetched(2_000) + more), START_MS)
-    assert second.state.made_to_wait
+    assert second.made_to_wait
     assert not second.to_client
-    hold = second.state.hold
+    hold = second.hold
     assert hold is not None
     return second, hold.wake_ms
 
@@ -113,19 +111,19 @@ def test_an_answer_that_waits_counts_and_the_broker_is_read_again_when_it_is_tol
     gateway: Make,
 ) -> None:
     session, until_ms = held_answer(gateway)
-    assert session.state.retains
+    assert session.retains
     assert session.retained() == len(fetched(2_000))
     session.commands.clear()
     session.wake(until_ms)
     assert len(b"".join(session.to_client)) == len(fetched(2_000))
     assert any(isinstance(command, ResumeBroker) for command in session.commands)
-    assert (session.retained(), session.state.rules.gates.kept_bytes) == (0, 0)
+    assert (session.retained(), session.rules.gates.kept_bytes) == (0, 0)
 
 
 def test_what_can_not_be_behind_an_answer_that_waited_closes(gateway: Make) -> None:
     session, until_ms = held_answer(gateway, struct.pack(">ii", 2, 1))
     session.wake(until_ms)
-    closed = session.state.closed
+    closed = session.closed
     assert closed is not None
     assert (closed.reason, closed.detail[:17]) == ("upstream-malformed", "from the broker: ")
 
@@ -150,7 +148,7 @@ def test_the_longest_answer_that_is_rewritten_keeps_its_addresses(
     frames = (kio_response(upstreams(random_kio(apis.FETCH, 16, True, seed))) for seed in range(99))
     frame = next(frame for frame in frames if OURS.encode() in told(frame))
     for most, shown in ((len(frame), True), (len(frame) - 1, False)):
-        monkeypatch.setattr(answer_reader, "SMALL_ANSWER_BYTES", most)
+        monkeypatch.setattr(answers, "SMALL_ANSWER_BYTES", most)
         assert (OURS.encode() in told(frame)) is shown
 
 
@@ -183,20 +181,20 @@ def test_only_a_full_fetch_closes_the_session_that_a_client_was_not_told_of() ->
 
 def test_a_held_fetch_goes_on_when_its_quota_has_gone(gateway: Make) -> None:
     session, _ = held_answer(gateway)
-    rules = session.state.rules
+    rules = session.rules
     ask = fetch()[:-10] + struct.pack(">i", 1) + string("t") + bytes(4) + fetch()[-6:]
     ask = struct.pack(">i", len(ask) - 4) + ask[4:]
-    second = Session(SessionState(rules, StillIdentity("alice")), build_plans(), StillFace())
+    second = Session(rules, StillIdentity("alice"), build_plans(), StillFace())
     second.upstream_ready(START_MS)
     second.client_data(view(ask), START_MS)
-    assert second.state.made_to_wait
+    assert second.made_to_wait
     assert not second.to_broker
     rules.update(table_delta(QuotaTable.of({ALICE: {CONSUMER: 10_000.0}}), QuotaTable()), START_MS)
     second.wake(START_MS + 70)
     assert len(b"".join(second.to_broker)) == len(ask)
-    assert not second.state.made_to_wait
-    assert second.state.hold is not None
-    assert second.state.hold.take_waited() == 0  # it is written down already
+    assert not second.made_to_wait
+    assert second.hold is not None
+    assert second.hold.take_waited() == 0  # it is written down already
     assert rules.meters.fetch_held_ms == 70
 
 
@@ -233,7 +231,7 @@ def test_each_question_counts_and_waits_for_all_before_it(gateway: Make) -> None
     play >> FromBroker(beaten(2)) << ToClient(beaten(2)) << Asked(DESCRIBE_CONFIGS) << NOTHING
     play >> Answer(described(3)) << ToClient(described(3)) << NOTHING
     play >> FromClient(question(4)) << Asked(DESCRIBE_CONFIGS) << NOTHING
-    assert play.session.state.requests == 4
+    assert play.session.requests_taken == 4
 
 
 def test_what_nobody_offers_is_refused_as_that_before_a_login_too(gateway: Make) -> None:
@@ -249,16 +247,16 @@ def test_a_request_whose_header_came_in_two_pieces_is_half_here_no_more(gateway:
     session.upstream_ready(START_MS)
     for piece, since_ms in ((heartbeat()[:9], START_MS), (heartbeat()[9:], 0)):
         session.client_data(view(piece), START_MS)
-        assert session.state.partial_since_ms == since_ms
+        assert session.partial_since_ms == since_ms
 
 
 def test_a_muted_client_is_made_to_wait_and_one_that_is_not_is_not(gateway: Make) -> None:
     play = gateway({ALICE: {PRODUCER: 1_000.0}}).play
     play >> Ready() << NOTHING
-    assert not play.session.state.made_to_wait
+    assert not play.session.made_to_wait
     play >> FromClient(produce(11_000)) << ToBroker() << NOTHING
     play >> FromBroker(produced()) << ToClient(produced(1, 1_000)) << Mute(1_000) << NOTHING
-    assert play.session.state.made_to_wait
+    assert play.session.made_to_wait
 
 
 # -- charges
@@ -329,8 +327,8 @@ def test_what_was_passed_before_a_mistake_is_charged(gateway: Make, when: str) -
         play >> Ready() << NOTHING
         play >> FromClient(question(1) + said) << Asked(DESCRIBE_CONFIGS) << NOTHING
         play >> Answer(described(1))
-    assert session.state.closed is not None
-    assert session.state.closed.reason == "malformed"
+    assert session.closed is not None
+    assert session.closed.reason == "malformed"
     assert setup.rules.managers.produce.peek(("alice", ""), START_MS) == 500.0
 
 
@@ -340,7 +338,7 @@ def test_what_is_charged_at_a_hang_up_was_told_by_nobody(gateway: Make) -> None:
     session = setup.session
     session.upstream_ready(START_MS)
     session.client_data(view(heartbeat(1) + request(12, 3, 2, bytes(300))[:200]), START_MS)
-    assert session.state.begun is not None
+    assert session.begun is not None
     session.close("client-gone", "", START_MS)
     (row,) = (row for row in kept.rows if row[0] == "record")
     assert (row[1], row[5:7]) == (REQUEST.name, (0, 0))  # and nothing was produced

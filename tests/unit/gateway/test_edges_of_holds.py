@@ -42,9 +42,9 @@ def test_each_fetch_is_held_for_so_long_from_its_own_coming() -> None:
         assert hold.wake_ms == came_ms + 100
         assert hold.admit((ONE,), "alice", came_ms + 99, 100, came_ms + 99) == HELD
         assert hold.admit((ONE,), "alice", came_ms + 100, 100, came_ms + 100) == LITTLE
-        assert (hold.little, hold.idle) == (True, False)
+        assert (hold.expired, hold.idle) == (True, False)
         hold.emptied()
-        assert (hold.little, hold.free, hold.waiting) == (False, False, False)
+        assert (hold.expired, hold.asks_nothing, hold.waiting) == (False, False, False)
     assert hold.take_waited() == 300
 
 
@@ -53,11 +53,11 @@ def test_what_was_delivered_ends_its_place_and_the_next_begins_anew() -> None:
     hold = FetchHold(gates)
     assert hold.idle
     assert hold.admit((ONE,), "alice", T0, 1_000, T0) == HELD
-    hold.let_by(T0 + 10)
-    assert (hold.free, hold.waiting) == (True, False)
+    hold.pass_unasked(T0 + 10)
+    assert (hold.asks_nothing, hold.waiting) == (True, False)
     assert hold.admit((ONE,), "alice", T0, 1_000, T0 + 200) == PASS
     hold.delivered(T0 + 200)
-    assert (hold.idle, hold.free) == (True, False)
+    assert (hold.idle, hold.asks_nothing) == (True, False)
     gates.charged(ONE, 5_000, 100.0, T0 + 200)
     assert hold.admit((ONE,), "alice", T0 + 2_000, 1_000, T0 + 2_000) == HELD
 

@@ -10,7 +10,8 @@ import pytest
 from headgate.gateway.charging.headroom import MOST_TIMED
 from headgate.gateway.charging.lanes import Lane, lane_key
 from headgate.gateway.session.commands import Close
-from headgate.gateway.session.in_flight import IN_FLIGHT_BYTES
+from headgate.gateway.session.relay import IN_FLIGHT_BYTES
+from headgate.gateway.session.waits import Waits
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_IDS, REQUEST, QuotaKey
 from kit.playbook import (
@@ -60,15 +61,15 @@ def test_what_is_held_is_a_copy_since_the_buffer_it_came_in_is_used_again(gatewa
         buffer[:] = bytes(len(buffer))
     assert b"".join(session.to_broker) == produce(11_000, 1)
     session.to_broker.clear()
-    assert session.state.retains
+    assert session.retains
     assert session.held_bytes == 2 * len(heartbeat()) + 9
     play >> FromBroker(produced(1)) << ToClient(produced(1, 1_000)) << Mute(1_000) << NOTHING
     play >> After(1_000) << ToBroker(heartbeat(2) + heartbeat(3)) << NOTHING
     assert session.held_bytes == 0
-    assert session.state.partial_since_ms == play.now_ms
+    assert session.partial_since_ms == play.now_ms
     play >> FromClient(heartbeat(4)[9:]) << ToBroker(heartbeat(4)) << NOTHING
-    assert session.state.partial_since_ms == 0
-    assert session.state.requests == 4
+    assert session.partial_since_ms == 0
+    assert session.requests_taken == 4
 
 
 def test_a_session_says_why_it_was_closed_once(gateway: Make) -> None:
@@ -92,11 +93,11 @@ def test_time_is_charged_once_with_the_next_request_or_as_that_of_sending(gatewa
         play >> FromClient(ask) << ToBroker(ask) << NOTHING
         session.account_client(3_000_000)
         session.account_broker(2_000_000, play.now_ms)
-        assert session.state.spent_ns == 5_000_000
+        assert session.spent_ns == 5_000_000
         play >> FromBroker(got) << ToClient(got) << NOTHING
-        assert (session.state.spent_ns, session.state.answer_sent) == (0, True)
+        assert (session.spent_ns, session.answer_sent) == (0, True)
         session.account_broker(1_000_000, play.now_ms)
-        assert (session.state.spent_ns, session.state.answer_sent) == (0, False)
+        assert (session.spent_ns, session.answer_sent) == (0, False)
     (sensor,) = setup.rules.managers.request.sensors()
     assert sensor.peek(play.now_ms)[0] == pytest.approx(3 * 0.6 / 10)
 
@@ -104,7 +105,7 @@ def test_time_is_charged_once_with_the_next_request_or_as_that_of_sending(gatewa
 def test_a_question_is_asked_when_it_is_whole_and_alone(gateway: Make) -> None:
     """From then on a broker's time would count."""
     play = gateway({ALICE: {REQUEST: 1.0}}, {"headgate.request.time": "upstream"}).play
-    state = play.session.state
+    state = play.session
     play >> Ready() << NOTHING
     long = question(1, 300)
     play >> FromClient(long[:200]) << NOTHING
@@ -112,16 +113,16 @@ def test_a_question_is_asked_when_it_is_whole_and_alone(gateway: Make) -> None:
     play.now_ms += 70
     play >> FromClient(long[200:]) << Asked(DESCRIBE_CONFIGS) << NOTHING
     assert state.asked_ms == play.now_ms
-    assert state.requests == 1
+    assert state.requests_taken == 1
 
 
 def test_requests_that_wait_to_be_answered_count_in_what_is_retained(gateway: Make) -> None:
     session = gateway().session
     session.upstream_ready(START_MS)
     session.client_data(memoryview(bytearray(heartbeat(1) + heartbeat(2))), START_MS)
-    assert (session.retained(), session.state.retains) == (0, False)
-    session.state.until_answered = True
-    assert (session.retained(), session.state.retains) == (2 * IN_FLIGHT_BYTES, True)
+    assert (session.retained(), session.retains) == (0, False)
+    session.waits |= Waits.ANSWERS
+    assert (session.retained(), session.retains) == (2 * IN_FLIGHT_BYTES, True)
 
 
 def test_a_fetch_behind_an_answer_that_is_half_here_is_still_wanted(gateway: Make) -> None:
@@ -191,7 +192,7 @@ def test_ids_are_read_however_a_produce_is_cut(gateway: Make, version: int) -> N
         for piece in (said[:cut], said[cut:]):
             play.session.client_data(memoryview(bytearray(piece)), play.now_ms)
         assert b"".join(play.session.to_broker) == said
-        (asked,) = play.session.state.unanswered
+        (asked,) = play.session.unanswered
         assert asked[4] == {5, 6, 7}, cut
 
 
@@ -214,9 +215,9 @@ def test_a_fetch_whose_client_takes_no_answers_mutes_nobody_yet(
     play >> Ready() << NOTHING
     play >> FromClient(heartbeat(1) + fetch(2)) << ToBroker() << NOTHING
     play.session.account_client(1_000_000)
-    play.session.stalled(True, play.now_ms)
-    assert (play.session.commands, play.session.state.throttled_until_ms) == ([], 0)
-    play.session.stalled(False, play.now_ms)
+    play.session.set_stalled(True, play.now_ms)
+    assert (play.session.commands, play.session.throttled_until_ms) == ([], 0)
+    play.session.set_stalled(False, play.now_ms)
     play >> FromBroker(beaten(1)) << ToClient(beaten(1)) << NOTHING
 
 
@@ -252,7 +253,7 @@ def test_a_request_passes_to_its_last_byte_and_the_next_begins_there(gateway: Ma
         play >> FromClient(long[:-cut]) << ToBroker(long[:-cut]) << NOTHING
         play >> FromClient(long[-cut:] + heartbeat(2)) << ToBroker(long[-cut:] + heartbeat(2))
         play << NOTHING
-        assert [asked[2] for asked in play.session.state.unanswered] == [
+        assert [asked[2] for asked in play.session.unanswered] == [
             len(long) - 4, len(heartbeat()) - 4,
         ]  # fmt: skip
 

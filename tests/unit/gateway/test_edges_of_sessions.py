@@ -11,7 +11,7 @@ import pytest
 
 from headgate.gateway.charging.plans import RequestKind
 from headgate.gateway.session import questions
-from headgate.gateway.session.answer_reader import MAX_ANSWER_BYTES
+from headgate.gateway.session.answers import MAX_ANSWER_BYTES
 from headgate.gateway.session.commands import Ask
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import MUTATION, PRODUCER, REQUEST
@@ -67,7 +67,7 @@ def test_a_question_names_all_that_the_shell_needs(gateway: Make) -> None:
     assert (ask.correlation_id, ask.client_id, ask.body_offset) == (7, "app", 17)
     assert (ask.frame, ask.principal) == (question(7), "alice")
     assert (ask.client_ip, ask.token_id) == ("10.0.0.9", None)
-    state = play.session.state
+    state = play.session
     assert (state.in_flight, state.made_to_wait, play.session.at_rest) == (1, True, False)
     assert play.session.retained() == len(question(7))
 
@@ -88,7 +88,7 @@ def test_what_follows_a_question_waits_for_its_answer_and_other_answers_end_noth
     play >> Answer(described()) << ToBroker(heartbeat(2)) << ToClient(described()) << NOTHING
     session.answer(first, described(), play.now_ms)  # answered twice
     assert session.to_client == []
-    assert not session.state.made_to_wait
+    assert not session.made_to_wait
 
 
 def test_a_question_waits_for_those_before_it(gateway: Make) -> None:
@@ -117,7 +117,7 @@ def test_a_question_is_charged_once_and_told_the_larger_throttle(
     else:
         play >> Forward(question(), lambda _: ask) << ToBroker(question()) << NOTHING
         play >> FromBroker(described(1)) << ToClient(b"") << NOTHING
-        assert play.session.state.question is ask
+        assert play.session.question is ask
         play >> Answer(described(1, upstream_ms))
     said = {type(one): one for one in play.said}
     assert said == {ToClient: ToClient(described(1, told_ms)), Mute: Mute(1_000)}
@@ -146,7 +146,7 @@ def test_a_question_whose_client_hangs_up_is_charged_once_and_its_throttle_is_ow
     (sensor,) = setup.rules.managers.request.sensors()
     assert sensor.peek(play.now_ms)[0] == pytest.approx(0.5)
     assert len(setup.rules.lanes) == 1
-    assert session.state.throttled_until_ms == play.now_ms + 1_000
+    assert session.throttled_until_ms == play.now_ms + 1_000
     session.answer(ask, described(1), play.now_ms)  # it comes too late
     assert not session.to_client
     assert sensor.peek(play.now_ms)[0] == pytest.approx(0.5)
@@ -183,7 +183,7 @@ def test_a_topic_change_is_asked_about_where_mutations_are_charged(
     play >> Ready() << NOTHING
     play >> FromClient(said) << (Asked(CREATE_TOPICS) if limited else ToBroker(said)) << NOTHING
     if limited:
-        state = play.session.state
+        state = play.session
         assert play.asked is not None
         quota = setup.rules.mutations.quota(state.context, play.asked.plan, play.now_ms)
         quota.record(20, play.now_ms)
@@ -193,8 +193,8 @@ def test_a_topic_change_is_asked_about_where_mutations_are_charged(
     if limited:
         told = answer(1, struct.pack(">ii", 9_000, 0))
         play << ToClient(told) << Mute(9_000)
-        assert play.session.state.mutation_quota is None
-        assert play.session.state.muted_by.key == MUTATION.name
+        assert play.session.mutation_quota is None
+        assert play.session.muted_by.key == MUTATION.name
     else:
         play << ToClient(created)
     play << NOTHING
@@ -234,9 +234,9 @@ def test_a_long_client_id_is_known_whole_however_its_header_is_cut(gateway: Make
             play >> Ready() << NOTHING
             play.session.client_data(memoryview(bytearray(said[:cut])), play.now_ms)
             play.session.client_data(memoryview(bytearray(said[cut:])), play.now_ms)
-            assert play.session.state.client_id == name, cut
+            assert play.session.client_id == name, cut
             assert b"".join(play.session.to_broker) == said
-            (asked,) = play.session.state.unanswered
+            (asked,) = play.session.unanswered
             assert (asked[2], asked[3].client_id) == (len(said) - 4, name)
 
 
@@ -244,7 +244,7 @@ def test_who_is_charged_is_asked_again_when_the_client_id_or_a_quota_changes(
     gateway: Make,
 ) -> None:
     setup = gateway({ALICE: {PRODUCER: 1e6}})
-    play, state = setup.play, setup.session.state
+    play, state = setup.play, setup.session
     play >> Ready() << NOTHING
     seen = []
     for number, name in enumerate(["a", "a", "b", "b"], 1):
@@ -268,7 +268,7 @@ def test_the_principal_counts_whole_bytes_that_are_not_text_as_kafka_reads_them(
     said = struct.pack(">i", len(said)) + said
     play >> Ready() << NOTHING
     play >> FromClient(said) << ToBroker(said) << NOTHING
-    assert play.session.state.client_id == "\ufffdx"
+    assert play.session.client_id == "\ufffdx"
 
 
 # -- answers

@@ -41,7 +41,7 @@ IN_FORCE = {"all": KAFKAS | BEYOND, "missing": BEYOND, "observe": set()}
 
 def asked_for_much(setup: Setup, key: QuotaKey, now_ms: int) -> int:
     """Have alice use far more than one a second of what is limited; return the throttle, ms."""
-    rules, session = setup.rules, setup.session.state
+    rules, session = setup.rules, setup.session
     context = rules.context("alice", "app")
     produce, fetch = PLANS[apis.PRODUCE << 16 | 7], PLANS[apis.FETCH << 16 | 11]
     create = PLANS[apis.CREATE_TOPICS << 16 | 7]

@@ -280,7 +280,7 @@ def test_when_more_may_go_than_wait_the_next_that_comes_is_told_when() -> None:
     assert late.appointed
 
 
-def test_those_abroad_are_forgotten_when_it_closes_and_one_less_when_one_gives_up() -> None:
+def test_those_that_pass_are_forgotten_when_it_closes_and_one_less_when_one_gives_up() -> None:
     queue = Queue()
     turns = queue.wait(*(f"a{n}" for n in range(5)))
     assert queue.gate.admit(turns["a0"], 1_000)
@@ -290,7 +290,7 @@ def test_those_abroad_are_forgotten_when_it_closes_and_one_less_when_one_gives_u
     assert queue.gate.admit(turns["a2"], 1_000 + SLOT_MS)
     assert [turn.granted for turn in turns.values()] == [False, True, True, False, False]
     queue.gate.charged(500, 100.0, 1_100)
-    assert queue.gate.admit(turns["a3"], 1_600)  # though two are still abroad
+    assert queue.gate.admit(turns["a3"], 1_600)  # though two are still passing
     assert not turns["a4"].granted
 
 

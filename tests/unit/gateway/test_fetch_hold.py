@@ -76,7 +76,7 @@ def test_after_its_hold_a_fetch_is_answered_empty_told_the_rest_and_not_charged(
     assert told[1:3] == ("second", 0)
     assert left - 2_010 <= told[3] <= left - 2_000
     assert talk.world.asked[-1][1:] == (0, 1)  # MaxWait, MaxBytes
-    assert second.session.state.throttled_until_ms == talk.start + told[0] + told[3]
+    assert second.session.throttled_until_ms == talk.start + told[0] + told[3]
     assert fetch.peek(("alice", ""), talk.world.now_ms) == before
 
 
@@ -107,7 +107,7 @@ def test_an_answer_that_comes_while_the_gate_is_closed_is_left_unread_until_its_
     left = closed(talk, 90_000)
     assert 5_000 < left < 10_000
     talk.world.run(left - 20)
-    assert poll.session.state.in_flight == 1
+    assert poll.session.in_flight == 1
     assert talk.world.rules.gates.kept_bytes == NO_RECORDS
     assert not [a for a in talk.answers if a[1] == "poll"]
     talk.world.run(40)
@@ -143,8 +143,8 @@ def test_a_fetch_that_ends_its_session_is_never_held() -> None:
     client.say(build_request(FETCH, 11, 9, "app", body))
     talk.world.available = lambda _name: 0
     talk.world.run(5)
-    assert client.session.state.hold is not None
-    assert not client.session.state.hold.waiting
+    assert client.session.hold is not None
+    assert not client.session.hold.waiting
     assert talk.world.asked[-1][0] >= talk.world.now_ms - 5
 
 
@@ -162,7 +162,7 @@ def test_an_answer_that_was_asked_for_before_the_quota_is_held_whatever_was_aske
     left = closed(talk, 90_000)
     assert left > 5_000
     talk.world.run(left - 20)
-    assert poll.session.state.in_flight > 0
+    assert poll.session.in_flight > 0
     assert not [a for a in talk.answers if a[1:3] == ("poll", 0)]
     talk.world.run(40)
     assert [a for a in talk.answers if a[1:3] == ("poll", 0)]
@@ -189,10 +189,10 @@ def test_a_share_fetch_is_held_if_the_gate_closes_while_it_comes() -> None:
     client.say(request[-1:] + behind)
     talk.world.run(left - 10)
     assert b"".join(passed) == b""
-    assert client.session.state.made_to_wait
+    assert client.session.made_to_wait
     talk.world.run(20)
     assert b"".join(passed) == request  # what comes behind waits for its answer
-    assert client.session.state.requests == 1
+    assert client.session.requests_taken == 1
 
 
 def test_a_share_fetch_is_held_for_less_than_a_third_of_a_lock() -> None:

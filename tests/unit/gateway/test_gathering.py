@@ -101,8 +101,8 @@ async def test_few_requests_wait_for_nothing(gateway: Callable[..., Any]) -> Non
     for _ in range(MANY_UNANSWERED):
         mark_of(side).read_ms = 1 << 60  # as if the last read had been just now
         broker.answer(1)
-        expected = len(session.state.unanswered) - 1
-        await until(lambda expected=expected: len(session.state.unanswered) == expected)  # type: ignore[misc]
+        expected = len(session.unanswered) - 1
+        await until(lambda expected=expected: len(session.unanswered) == expected)  # type: ignore[misc]
         assert low_water(side) == 1
     await close(side, broker)
 
@@ -111,9 +111,9 @@ async def test_what_lies_below_the_mark_is_read_in_the_end(gateway: Callable[...
     side, session, broker = await connected(gateway, 100)
     mark_of(side).gather(100, ANSWER_BYTES)
     broker.answer(7)  # the mark is at 50 of them
-    await until(lambda: len(session.state.unanswered) == 93)
+    await until(lambda: len(session.unanswered) == 93)
     broker.answer(93)
-    await until(lambda: not session.state.unanswered)
+    await until(lambda: not session.unanswered)
     await until(lambda: not mark_of(side).active)
     assert low_water(side) == 1
     await close(side, broker)

@@ -10,9 +10,9 @@ import pytest
 from headgate.gateway.charging import contexts
 from headgate.gateway.session import produce as produce_handler
 from headgate.gateway.session.commands import Continue
-from headgate.gateway.session.held_bytes import HELD_BYTES
-from headgate.gateway.session.in_flight import Collecting
-from headgate.gateway.session.state import BUDGET
+from headgate.gateway.session.relay import Collecting
+from headgate.gateway.session.requests import HELD_BYTES
+from headgate.gateway.session.session import BUDGET
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_IDS
 from headgate.wire.fields import Buffer, write_varint
@@ -50,7 +50,7 @@ def test_a_header_that_dribbles_in_began_with_its_first_byte(gateway: Make) -> N
     head = struct.pack(">ihhih", 40_000, 12, 3, 1, 32_000) + bytes(1_000)
     for n in range(len(head)):
         session.client_data(memoryview(bytearray(head[n : n + 1])), START_MS + 1_000 * n)
-    assert session.state.partial_since_ms == START_MS
+    assert session.partial_since_ms == START_MS
 
 
 def test_the_next_header_begins_anew(gateway: Make) -> None:
@@ -59,7 +59,7 @@ def test_the_next_header_begins_anew(gateway: Make) -> None:
     frame = heartbeat(1)
     session.client_data(memoryview(bytearray(frame[:5])), START_MS)
     session.client_data(memoryview(bytearray(frame[5:] + frame[:5])), START_MS + 7_000)
-    assert session.state.partial_since_ms == START_MS + 7_000
+    assert session.partial_since_ms == START_MS + 7_000
 
 
 @pytest.mark.parametrize("quotas", [{}, {QuotaEntity.of(user="alice"): {PRODUCER: 1e9}}])
@@ -84,8 +84,8 @@ def test_a_question_that_is_too_large_to_read_is_refused(
     session.upstream_ready(START_MS)
     frame = request(*key_version, 1, bytes(2_000_000))
     session.client_data(memoryview(bytearray(frame[:65_536])), START_MS)
-    assert session.state.closed is not None
-    assert session.state.closed.reason == "oversized"
+    assert session.closed is not None
+    assert session.closed.reason == "oversized"
 
 
 def ids(count: int, version: int = 7) -> bytearray:
@@ -110,10 +110,10 @@ def test_a_produce_of_many_producers_is_refused_before_it_stops_the_others(
         frame = ids(count)
         read = 0
         for at in range(0, len(frame), piece):
-            if session.state.closed is None:
+            if session.closed is None:
                 read += 1
                 session.client_data(memoryview(frame[at : at + piece]), START_MS)
-        assert (session.state.closed.reason if session.state.closed else None) == reason
+        assert (session.closed.reason if session.closed else None) == reason
         assert read * min(piece, len(frame)) <= max(257 * 80 + piece, len(frame[:piece]))
 
 
@@ -121,7 +121,7 @@ def test_without_a_quota_of_producer_ids_nobody_looks_at_them(gateway: Make) -> 
     session = gateway().session
     session.upstream_ready(START_MS)
     session.client_data(memoryview(ids(1_000)), START_MS)
-    assert session.state.closed is None
+    assert session.closed is None
 
 
 def empty(version: int, count: int, *, partitions: int = 0, tags: int = 0) -> bytearray:
@@ -169,7 +169,7 @@ def test_a_produce_of_much_without_records_is_refused_before_it_stops_the_others
     last = len(frame) if whole else len(frame) - 1
     session.client_data(memoryview(frame[:last]), START_MS)
     session.client_data(memoryview(frame[last:]), START_MS)
-    closed = session.state.closed
+    closed = session.closed
     if tags and version < 9:  # there are no tagged fields
         refused = False
     assert (closed.reason if closed else None) == ("producer-ids" if refused else None)
@@ -194,7 +194,7 @@ def test_acks_that_come_late_are_not_looked_for_with_each_byte(
     frame = struct.pack(">i", len(head + body)) + head + body
     for n in range(len(frame)):
         session.client_data(memoryview(bytearray(frame[n : n + 1])), START_MS)
-    assert session.state.closed is None
+    assert session.closed is None
     assert b"".join(map(bytes, session.to_broker)) == frame
     assert looks <= 12
 
@@ -204,7 +204,7 @@ def test_a_request_that_was_collected_is_not_copied_again(gateway: Make) -> None
     session.upstream_ready(START_MS)
     frame = bytearray(request(78, 1, 1, bytes(100_000)))
     session.client_data(memoryview(frame[:50_000]), START_MS)
-    begun = session.state.begun
+    begun = session.begun
     assert isinstance(begun, Collecting)
     session.client_data(memoryview(frame[50_000:] + heartbeat(2)), START_MS)
     gone_on(session)
@@ -248,8 +248,8 @@ def test_requests_of_one_read_are_taken_a_few_at_a_time(
     assert not session.at_rest
     assert gone_on(session) >= count // (at_once + 1)
     assert b"".join(map(bytes, session.to_broker)) == b"".join(said)
-    assert session.state.closed is None
-    assert session.state.requests == count
+    assert session.closed is None
+    assert session.requests_taken == count
 
 
 def test_answers_to_many_client_ids_are_charged_a_few_at_a_time(gateway: Make) -> None:
@@ -260,10 +260,10 @@ def test_answers_to_many_client_ids_are_charged_a_few_at_a_time(gateway: Make) -
     asked = [produce(100, n, client=f"app-{n}") for n in range(1, count + 1)]
     session.client_data(memoryview(bytearray(b"".join(asked))), START_MS)
     gone_on(session)
-    assert len(session.state.unanswered) == count
+    assert len(session.unanswered) == count
     said = b"".join(produced(n) for n in range(1, count + 1))
     session.broker_data(memoryview(bytearray(said)), START_MS)
-    assert count - 21 <= len(session.state.unanswered) < count
+    assert count - 21 <= len(session.unanswered) < count
     gone_on(session)
     assert b"".join(map(bytes, session.to_client)) == said
     # Of those to one client id, far more are charged in one callback.
@@ -271,7 +271,7 @@ def test_answers_to_many_client_ids_are_charged_a_few_at_a_time(gateway: Make) -
     session.client_data(memoryview(bytearray(b"".join(same))), START_MS)
     gone_on(session)
     session.broker_data(memoryview(bytearray(said)), START_MS)
-    assert len(session.state.unanswered) < count - 100
+    assert len(session.unanswered) < count - 100
 
 
 def test_what_comes_meanwhile_keeps_its_place(gateway: Make) -> None:
@@ -294,7 +294,7 @@ def test_support_of_one_read_are_passed_on_a_few_at_a_time(gateway: Make) -> Non
         session.client_data(memoryview(bytearray(heartbeat(n))), START_MS)
     said = b"".join(beaten(n) for n in range(1, count + 1))
     session.broker_data(memoryview(bytearray(said)), START_MS)
-    assert len(session.state.unanswered) >= count - BUDGET
+    assert len(session.unanswered) >= count - BUDGET
     assert gone_on(session) >= 2
     assert b"".join(map(bytes, session.to_client)) == said
-    assert not session.state.unanswered
+    assert not session.unanswered

@@ -157,7 +157,7 @@ def converse(setup: Setup, seed: int, turns: int) -> None:
             play.session.account_broker(chance.randint(0, 4_000_000), play.now_ms)
         play.said.clear()
         pause = chance.choice([0, 1, 7, 130, 999, 1_000, 2_500])
-        play >> After(max(pause, play.session.state.throttled_until_ms - play.now_ms))
+        play >> After(max(pause, play.session.throttled_until_ms - play.now_ms))
 
 
 @pytest.mark.parametrize("seed", range(12))

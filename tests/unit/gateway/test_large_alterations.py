@@ -19,7 +19,7 @@ from headgate.gateway.answered_here.broker_settings import MOST_BROKERS
 from headgate.gateway.background import BackgroundWork
 from headgate.gateway.cluster.quotas import QuotasInForce
 from headgate.gateway.session.commands import Ask
-from headgate.gateway.store_link.in_force import InForce
+from headgate.gateway.store_link.in_force import InForceNow
 from headgate.quota.alteration import entity_error
 from headgate.quota.entity import KNOWN_TYPES, QuotaEntity
 from headgate.quota.key import PRODUCER
@@ -202,7 +202,7 @@ async def test_limits_of_many_brokers_change_one_after_the_other() -> None:
         return SimpleNamespace(limits_changed=lambda limits: limited.append(number))
 
     settings = Settings.from_properties({**BASE, "headgate.broker.id.max": "40"})
-    now, work = InForce(settings, QuotaTable(), None), BackgroundWork()
+    now, work = InForceNow(settings, QuotaTable(), None), BackgroundWork()
     fronted: Any = {n: broker(n) for n in range(40)}
     made = QuotasInForce(now, fronted, work, lambda: None)
     made.limit_connections()

@@ -21,7 +21,7 @@ from headgate.gateway.cluster.shared_listeners import SharedListeners
 from headgate.gateway.store_link import guard
 from headgate.gateway.store_link import link as kept_store
 from headgate.gateway.store_link.guard import StoreGuard, accept_store
-from headgate.gateway.store_link.in_force import InForce
+from headgate.gateway.store_link.in_force import InForceNow
 from headgate.gateway.store_link.link import StoreLink
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
@@ -262,7 +262,7 @@ def kept_in(folder: Path, store: Any, why: str | None = None) -> tuple[StoreLink
     )
     tasks, threads = Tasks(StallMeter()), Threads(1, "test")
     return (
-        StoreLink(InForce(settings, QuotaTable(), store), tasks, threads, lambda: why),
+        StoreLink(InForceNow(settings, QuotaTable(), store), tasks, threads, lambda: why),
         tasks,
         threads,
     )

@@ -240,7 +240,7 @@ class FakeLink:
 
     def __init__(self) -> None:
         identity = SimpleNamespace(principal="bob")
-        self.session = SimpleNamespace(state=SimpleNamespace(identity=identity))
+        self.session = SimpleNamespace(identity=identity)
         self.closed: tuple[str, str] | None = None
 
     def close(self, reason: str, detail: str = "") -> None:

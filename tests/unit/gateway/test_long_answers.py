@@ -243,10 +243,10 @@ def test_a_long_answer_is_charged_when_it_is_told(gateway: Make) -> None:
     session.account_client(10_000_000_000)
     session.broker_data(memoryview(bytearray(coordinators(MANY))), START_MS)
     rewrite = settled(session)
-    assert not session.state.throttled_until_ms
+    assert not session.throttled_until_ms
     session.rewritten(rewrite, finish(rewrite.work), START_MS)
     told = b"".join(map(bytes, session.to_client))
-    throttle_ms = session.state.throttled_until_ms - START_MS
+    throttle_ms = session.throttled_until_ms - START_MS
     assert throttle_ms > 0
     assert struct.unpack_from(">i", told, 9)[0] == throttle_ms
 
@@ -276,10 +276,10 @@ def test_a_long_answer_is_walked_in_slices_to_its_throttle_time(
     session.rewritten(rewrite, finish(rewrite.work), START_MS)
     told = b"".join(map(bytes, session.to_client))
     at = len(long) - ends
-    throttle_ms = session.state.throttled_until_ms - START_MS
+    throttle_ms = session.throttled_until_ms - START_MS
     assert throttle_ms > 5 or not limited
     assert told[at : at + 4] == (struct.pack(">i", throttle_ms) if limited else long[at : at + 4])
-    assert not session.state.unanswered
+    assert not session.unanswered
 
 
 def test_a_long_answer_is_walked_once(gateway: Make) -> None:
@@ -293,7 +293,7 @@ def test_a_long_answer_is_walked_once(gateway: Make) -> None:
     found = finish(rewrite.work)
     session.rewritten(rewrite, found._replace(throttle_at=20), START_MS)
     told = b"".join(map(bytes, session.to_client))
-    assert struct.unpack_from(">i", told, 20)[0] == session.state.throttled_until_ms - START_MS
+    assert struct.unpack_from(">i", told, 20)[0] == session.throttled_until_ms - START_MS
 
 
 def test_the_time_of_the_slices_is_not_the_brokers(gateway: Make) -> None:
@@ -315,7 +315,7 @@ def test_a_client_that_leaves_meanwhile_is_charged_once(gateway: Make) -> None:
     session = begun(gateway, coordinators(MANY), asks_for_coordinators())
     rewrite = settled(session)
     session.close("client-gone", "", START_MS)
-    assert not session.state.unanswered
+    assert not session.unanswered
     session.rewritten(rewrite, finish(rewrite.work), START_MS)
     assert not session.to_client
 

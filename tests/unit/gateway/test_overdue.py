@@ -11,7 +11,6 @@ from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.commands import AwaitTurn
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_BPS, PRODUCER_SHARES, QuotaKey
@@ -45,8 +44,7 @@ class Client:
         self._connect()
 
     def _connect(self) -> None:
-        state = SessionState(self.rules, StillIdentity("alice"))
-        self.session = Session(state, build_plans(), StillFace())
+        self.session = Session(self.rules, StillIdentity("alice"), build_plans(), StillFace())
         self.session.upstream_ready(self.now_ms)
 
     def nudge(self) -> None:
@@ -70,12 +68,12 @@ class Client:
             if isinstance(command, AwaitTurn):
                 command.waits.nudge = self.nudge
         session.commands.clear()
-        until_ms = session.state.throttled_until_ms
+        until_ms = session.throttled_until_ms
         if not self.held and not self.stays:
             session.close("client-gone", "", now)
             self._connect()
             until_ms = 0
-        debts = session.state.debts
+        debts = session.debts
         if self.held and debts is not None and debts.waits_at is not None:
             until_ms = debts.wake_ms
         self.now_ms = max(now + 1, until_ms)
@@ -124,11 +122,11 @@ def owing(rules: Enforcement) -> Client:
     session.client_data(memoryview(bytearray(produce(50 * SIZE))), START_MS)
     session.broker_data(memoryview(bytearray(produced())), START_MS)
     session.to_broker.clear()
-    client.now_ms = session.state.throttled_until_ms
+    client.now_ms = session.throttled_until_ms
     assert client.now_ms == START_MS + CAP_MS[PRODUCER_BPS]
     client.turn()
     assert client.held
-    assert session.state.muted_by.key == PRODUCER_BPS.name
+    assert session.muted_by.key == PRODUCER_BPS.name
     return client
 
 
@@ -168,10 +166,10 @@ def test_who_waits_for_an_answer_keeps_nobody_waiting(gateway: Make) -> None:
     stuck.now_ms = START_MS + 10_000
     data = heartbeat(0) + produce(SIZE)
     stuck.session.client_data(memoryview(bytearray(data)), stuck.now_ms)
-    assert stuck.session.state.unanswered
+    assert stuck.session.unanswered
     sensor = rules.managers.produce_bps.sensor(("alice", ""))
     assert sensor.line.came - sensor.line.gone == 2 * (SIZE + 4)
-    stuck.session.wake(stuck.session.state.throttled_until_ms)
+    stuck.session.wake(stuck.session.throttled_until_ms)
     assert sensor.line.came - sensor.line.gone == SIZE + 4
     client.now_ms = START_MS + 35_000
     client.turn()

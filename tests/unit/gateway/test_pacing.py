@@ -11,7 +11,6 @@ from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.journal import NO_JOURNAL
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
 from headgate.gateway.splits.dividing import LocalSplits, share_out
 from headgate.metrics import BrokerView
 from headgate.quota.entity import QuotaEntity
@@ -54,7 +53,7 @@ class Client:
         assert self.session.to_client
         self.acknowledged.append((now, SIZE))
         self._clear()
-        self.next_ms = max(now, self.session.state.throttled_until_ms)
+        self.next_ms = max(now, self.session.throttled_until_ms)
 
     def per_second(self, seconds: int, since: int = 0) -> list[int]:
         sums = [0] * seconds
@@ -113,7 +112,7 @@ def test_a_cluster_wide_quota_follows_demand_and_is_never_exceeded(gateway: Make
         rules[broker].managers.produce_bps.set_brokers(2, START_MS)
         rules[broker].load(table, START_MS)
     busy, idle = (
-        Client(Session(SessionState(rules[b], StillIdentity("alice")), build_plans(), StillFace()))
+        Client(Session(rules[b], StillIdentity("alice"), build_plans(), StillFace()))
         for b in (1, 2)
     )
     splits = LocalSplits(setup.settings.splits_period_ms)
@@ -136,6 +135,19 @@ def test_a_cluster_wide_quota_follows_demand_and_is_never_exceeded(gateway: Make
     assert statistics.fmean(both) == pytest.approx(400_000, rel=0.1)
 
 
+def test_a_quota_of_0_that_a_store_holds_leaves_the_others_divided(gateway: Make) -> None:
+    bob = QuotaEntity.of(user="bob")
+    setup = gateway({ALICE: {PRODUCER_BPS: 1e6}, bob: {PRODUCER_BPS: 0.0}})
+    produce_bps = setup.rules.managers.produce_bps
+    for user in ("alice", "bob"):
+        produce_bps.record(user, "", 1_000.0, START_MS)
+    splits = LocalSplits(setup.settings.splits_period_ms)
+    for at_ms in (START_MS + 1_000, START_MS + 2_000):
+        finish(splits.round({1: setup.rules.managers}, [1], lambda now=at_ms: now))
+    assert produce_bps.split(("alice", ""), START_MS + 2_000) == 1e6
+    assert produce_bps.split(("bob", ""), START_MS + 2_000) == 0.0
+
+
 def test_546_9_shares_divide_contested_capacity_by_weight(gateway: Make) -> None:
     quotas = {
         QuotaEntity.of(user="alice"): {PRODUCER_SHARES: 3.0},
@@ -143,9 +155,7 @@ def test_546_9_shares_divide_contested_capacity_by_weight(gateway: Make) -> None
     }
     setup = gateway(quotas, {"headgate.capacity.producer_byte_rate": "800000"})
     alice = Client(setup.session)
-    bob = Client(
-        Session(SessionState(setup.rules, StillIdentity("bob")), build_plans(), StillFace())
-    )
+    bob = Client(Session(setup.rules, StillIdentity("bob"), build_plans(), StillFace()))
     run(
         alice,
         bob,
@@ -166,7 +176,7 @@ def test_rates_and_utilisation_are_shown_with_smooth_pacing_and_of_cluster_wide_
     setup = gateway({entity: {PRODUCER: 1_000.0, PRODUCER_BPS: 4_000.0}}, smooth)
     rules, now = setup.rules, setup.play.now_ms
     rules.produce(
-        setup.session.state,
+        setup.session,
         rules.context("alice", "c"),
         build_plans()[7],
         3_000,

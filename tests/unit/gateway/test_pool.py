@@ -20,7 +20,6 @@ from headgate.gateway.connection.pool import (
     ReadBuffer,
 )
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_IDS
 from headgate.steps import finish
@@ -153,7 +152,7 @@ def house(monkeypatch: pytest.MonkeyPatch) -> House:
 
 def session(setup: Setup, **options: Any) -> Session:
     identity = StillIdentity("alice", **options)
-    return Session(SessionState(setup.rules, identity), PLANS, StillFace())  # type: ignore[arg-type]
+    return Session(setup.rules, identity, PLANS, StillFace())  # type: ignore[arg-type]
 
 
 def share_fetch(size: int, correlation: int = 1) -> bytes:
@@ -247,7 +246,7 @@ async def test_what_muted_clients_sent_takes_half_and_closes_none(
     for peer in peers:
         peer.says(produce(5_000))
         peer.says(answer(1, _produced_body()), "broker")
-        assert peer.link.session.state.throttled_until_ms
+        assert peer.link.session.throttled_until_ms
         peer.says(bytes(250_000))
     house.check()
     assert LIMIT // 2 <= house.pool.used <= LIMIT // 2 + 2 * MINIMUM_BYTES * 200 + 300_000

@@ -102,13 +102,13 @@ def test_936_2_an_id_given_out_is_neither_charged_nor_known_until_it_produces(
         play >> FromBroker(given(version, number)) << ToClient(given(version, number)) << NOTHING
     assert list(manager.sensors()) == []
     setup.rules.produce(
-        play.session.state, play.session.state.context, produced_by(7), 100, frozenset({4_711}), 0,
+        play.session, play.session.context, produced_by(7), 100, frozenset({4_711}), 0,
         True, play.now_ms,
     )  # fmt: skip
     assert manager.last_new == 1
     assert [sensor.peek(play.now_ms) for sensor in manager.sensors()] == [10.0]
     setup.rules.produce(
-        play.session.state, play.session.state.context, produced_by(7), 100, frozenset({4_711}), 0,
+        play.session, play.session.context, produced_by(7), 100, frozenset({4_711}), 0,
         True, play.now_ms,
     )  # fmt: skip
     assert manager.last_new == 0

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.session.held_bytes import HELD_BYTES
-from headgate.gateway.session.mute import MuteState
-from headgate.gateway.session.request_reader import MAX_IN_FLIGHT
+from headgate.gateway.session.requests import HELD_BYTES, MAX_IN_FLIGHT
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
+from headgate.gateway.session.waits import Waits
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST, QuotaKey
 from headgate.quota.table import QuotaTable, table_delta
@@ -72,7 +70,7 @@ def test_a_client_without_quotas_is_pipelined(gateway: Make) -> None:
     play >> Ready() << NOTHING
     play >> FromClient(produce(90_000, 1)) << ToBroker()
     play >> FromClient(produce(90_000, 2)) << ToBroker()
-    assert play.session.state.in_flight == 2
+    assert play.session.in_flight == 2
 
 
 @pytest.mark.parametrize(
@@ -93,7 +91,7 @@ def test_a_request_that_may_be_throttled_is_alone_in_flight(
     answered = told(100, 1) if told is fetched else told(1)
     play >> Ready() << NOTHING
     play >> FromClient(one + two) << ToBroker(ANY) << NOTHING
-    assert play.session.state.mute.state is MuteState.MUTED_AND_RESPONSE_PENDING
+    assert play.session.waits == Waits.ANSWER
     play >> FromBroker(answered) << ToBroker(two) << ToClient(answered) << NOTHING
 
 
@@ -122,9 +120,7 @@ def test_what_another_connection_has_in_flight_is_charged_where_both_may_not_fit
 ) -> None:
     setup = gateway({ALICE: {PRODUCER: 1_000.0}})
     play, charged = setup.play, setup.rules.managers.produce
-    other = Playbook(
-        Session(SessionState(setup.rules, StillIdentity("alice")), build_plans(), StillFace())
-    )
+    other = Playbook(Session(setup.rules, StillIdentity("alice"), build_plans(), StillFace()))
     other >> Ready() << NOTHING
     play >> Ready() << NOTHING
     other >> FromClient(produce(6_000, 1) + produce(2_000, 2)) << ToBroker()
@@ -144,9 +140,7 @@ def test_what_another_connection_has_in_flight_is_charged_where_both_may_not_fit
 def test_nobody_waits_for_a_half_sent_request(gateway: Make) -> None:
     setup = gateway({ALICE: {PRODUCER: 1_000.0}})
     others = [
-        Playbook(
-            Session(SessionState(setup.rules, StillIdentity("alice")), build_plans(), StillFace())
-        )
+        Playbook(Session(setup.rules, StillIdentity("alice"), build_plans(), StillFace()))
         for _ in range(10)
     ]
     for other in others:
@@ -156,27 +150,25 @@ def test_nobody_waits_for_a_half_sent_request(gateway: Make) -> None:
     said = produce(4_000, 1) + produce(4_999, 2)
     play >> Ready() << NOTHING
     play >> FromClient(said) << ToBroker(said) << NOTHING
-    assert play.session.state.in_flight == 2
+    assert play.session.in_flight == 2
 
 
 def test_nobody_loses_room_to_a_client_that_takes_no_answers(gateway: Make) -> None:
     setup = gateway({ALICE: {PRODUCER: 1_000.0}})
     play = setup.play
-    other = Playbook(
-        Session(SessionState(setup.rules, StillIdentity("alice")), build_plans(), StillFace())
-    )
+    other = Playbook(Session(setup.rules, StillIdentity("alice"), build_plans(), StillFace()))
     other >> Ready() << NOTHING
     play >> Ready() << NOTHING
     other >> FromClient(produce(11_000, 2)) << ToBroker() << NOTHING
-    other.session.stalled(True, play.now_ms)  # its answers aren't even read
-    assert other.session.state.throttled_until_ms == play.now_ms + 1_000  # as at a broker
+    other.session.set_stalled(True, play.now_ms)  # its answers aren't even read
+    assert other.session.throttled_until_ms == play.now_ms + 1_000  # as at a broker
     play >> After(12_000)
     play >> FromClient(produce(60, 0)) << ToBroker()
     play >> FromBroker(produced(0)) << ToClient(produced(0))  # measuring forgets what is old
     said = produce(4_000, 1) + produce(4_939, 2)
     play >> FromClient(said) << ToBroker(said) << NOTHING
     other.session.commands.clear()
-    other.session.stalled(False, play.now_ms)
+    other.session.set_stalled(False, play.now_ms)
     other >> After(12_000)
     other >> FromBroker(produced(2)) << ToClient(produced(2, 1_000))
     other >> FromClient(produce(100, 3)) << ToBroker()
@@ -191,9 +183,7 @@ def test_what_a_closed_connection_had_in_flight_is_charged(gateway: Make) -> Non
     play >> FromBroker(b"\0\0\0\0\0\0\0\0") << Closed("upstream-malformed")
     # All of the first; of the second what was passed, but its length field.
     assert charged.peek(("alice", ""), play.now_ms) == 830.0
-    other = Playbook(
-        Session(SessionState(setup.rules, StillIdentity("alice")), build_plans(), StillFace())
-    )
+    other = Playbook(Session(setup.rules, StillIdentity("alice"), build_plans(), StillFace()))
     other >> Ready() << NOTHING
     said = produce(600, 1) + produce(99, 2)
     other >> FromClient(said) << ToBroker(said) << NOTHING
@@ -206,11 +196,11 @@ def test_client_is_told_and_muted_for_the_throttle_time(gateway: Make) -> None:
     play >> FromClient(one) << ToBroker(one)
     # Kafka counts what the length field says: 11,000 over 10 s is 1,100 B/s.
     play >> FromBroker(produced(1)) << ToClient(produced(1, 1_000)) << Mute(1_000)
-    assert play.session.state.mute.state is MuteState.MUTED_AND_THROTTLED
+    assert play.session.waits == Waits.THROTTLE
     play >> FromClient(two) << NOTHING
     play >> After(999) << Mute(1)
     play >> After(1) << ToBroker(two) << NOTHING
-    assert play.session.state.mute.state is MuteState.MUTED_AND_RESPONSE_PENDING
+    assert play.session.waits == Waits.ANSWER
 
 
 def test_the_larger_of_upstreams_throttle_and_ours_is_told(gateway: Make) -> None:
@@ -225,7 +215,7 @@ def test_acks_0_has_no_answer_but_mutes(gateway: Make) -> None:
     one, two = produce(11_000, 1, acks=0), heartbeat(2)
     play >> Ready() << NOTHING
     play >> FromClient(one + two, 4_096) << ToBroker(one) << Mute(1_000) << NOTHING
-    assert play.session.state.in_flight == 0
+    assert play.session.in_flight == 0
     play >> After(1_000) << ToBroker(two)
     play >> FromBroker(beaten(2)) << ToClient(beaten(2)) << NOTHING
 
@@ -301,9 +291,9 @@ def test_limits_set_while_requests_are_in_flight_hold_from_then_on(gateway: Make
     play >> FromClient(produce(20_000, 2)) << ToBroker()
     _change(setup, {}, {ALICE: {PRODUCER: 1_000.0}})
     play >> FromBroker(produced(1)) << ToClient(produced(1, 10_000)) << Mute(10_000)
-    assert play.session.state.mute.state is MuteState.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING
+    assert play.session.waits == Waits.THROTTLE | Waits.ANSWER
     play >> FromBroker(produced(2)) << ToClient(produced(2, 30_000)) << Mute(30_000)
-    assert play.session.state.mute.state is MuteState.MUTED_AND_THROTTLED
+    assert play.session.waits == Waits.THROTTLE
     play >> FromClient(heartbeat(3)) << NOTHING
     play >> After(10_000) << Mute(20_000)
     play >> After(20_000) << ToBroker(heartbeat(3))
@@ -327,10 +317,10 @@ def test_a_client_that_is_never_answered_is_held_at_a_bound(gateway: Make) -> No
     play >> Ready() << NOTHING
     many = b"".join(heartbeat(n) for n in range(MAX_IN_FLIGHT + 10))
     play >> FromClient(many)
-    assert play.session.state.in_flight == MAX_IN_FLIGHT
+    assert play.session.in_flight == MAX_IN_FLIGHT
     play.said.clear()
     play >> FromBroker(b"".join(beaten(n) for n in range(MAX_IN_FLIGHT - 1))) << ToClient()
-    assert play.session.state.in_flight == 1
+    assert play.session.in_flight == 1
     last = b"".join(heartbeat(n) for n in range(MAX_IN_FLIGHT, MAX_IN_FLIGHT + 10))
     play >> FromBroker(beaten(MAX_IN_FLIGHT - 1)) << ToBroker(last) << ToClient()
 
@@ -398,7 +388,7 @@ def test_ties_go_to_the_request_quota(gateway: Make) -> None:
     play >> FromClient(produce(11_000, 1)) << ToBroker()
     play.session.account_client(1_000_000_000)
     play >> FromBroker(produced(1)) << ToClient(produced(1, 1_000)) << Mute(1_000)
-    assert play.session.state.muted_by.key == "request_percentage"
+    assert play.session.muted_by.key == "request_percentage"
     assert list(setup.rules.meters.throttled) == ["request_percentage"]
 
 

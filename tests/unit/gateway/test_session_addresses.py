@@ -10,7 +10,6 @@ import pytest
 
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST
 from headgate.wire import apis
@@ -67,12 +66,12 @@ def test_no_address_of_a_broker_leaves_a_session(
     for seed in SEEDS:
         rules = gateway(quotas).rules  # of the same, a newcomer would wait for what is owed
         frame = kio_response(upstreams(random_kio(key, version, True, seed)))
-        play = Playbook(Session(SessionState(rules, StillIdentity("alice")), PLANS, StillFace()))
+        play = Playbook(Session(rules, StillIdentity("alice"), PLANS, StillFace()))
         play >> Ready() >> FromClient(request)
         play.session.account_client(9_000_000)
         play.said.clear()
         play >> FromBroker(frame, pieces)
-        assert play.session.state.closed is None, play.session.state.closed
+        assert play.session.closed is None, play.session.closed
         said = b"".join(bytes(s.data) for s in play.said if isinstance(s, ToClient))
         play.said.clear()
         assert HOST.encode() not in said

@@ -13,10 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from headgate.config import Settings
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.session.held_bytes import HELD_BYTES
-from headgate.gateway.session.mute import MuteState
+from headgate.gateway.session.requests import HELD_BYTES
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
+from headgate.gateway.session.waits import Waits
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable
@@ -48,7 +47,7 @@ PLANS = build_plans()
 def session(quotas: Any = None, settings: Settings = SETTINGS, **options: Any) -> Session:
     rules = Enforcement(settings, 1, lambda: START_MS)
     rules.load(QuotaTable.of(quotas or {}), START_MS)
-    made = Session(SessionState(rules, StillIdentity("alice"), **options), PLANS, StillFace())
+    made = Session(rules, StillIdentity("alice"), PLANS, StillFace(), **options)
     made.upstream_ready(START_MS)
     return made
 
@@ -99,7 +98,7 @@ def test_without_quotas_every_byte_passes_as_it_came(
         at += step
     assert back == told
     assert made.at_rest
-    assert made.state.closed is None
+    assert made.closed is None
 
 
 @given(st.binary(max_size=2_000), st.integers(1, 100))
@@ -159,8 +158,8 @@ def test_under_a_quota_no_request_is_lost(
     passed = take(made.to_broker)
     for asked, told in pairs:
         if not passed:
-            assert made.state.throttled_until_ms > now
-            now = made.state.throttled_until_ms
+            assert made.throttled_until_ms > now
+            now = made.throttled_until_ms
             made.wake(now)
             passed += take(made.to_broker)
         assert passed[:12] == asked[:12]
@@ -168,16 +167,16 @@ def test_under_a_quota_no_request_is_lost(
         passed = passed[len(asked) :]
         if told:
             if by_time:
-                assert made.state.in_flight == 1
+                assert made.in_flight == 1
                 assert not passed
             made.broker_data(memoryview(bytearray(told)), now)
             assert take(made.to_client)[4:8] == told[4:8]
             passed += take(made.to_broker)
-            if made.state.throttled_until_ms > now:
-                assert made.state.in_flight == 0
-    assert made.state.in_flight == 0
+            if made.throttled_until_ms > now:
+                assert made.in_flight == 0
+    assert made.in_flight == 0
     assert made.held_bytes == 0
-    assert made.state.mute.state in (MuteState.NOT_MUTED, MuteState.MUTED_AND_THROTTLED)
+    assert made.waits in (Waits(0), Waits.THROTTLE)
 
 
 def throttle_in(told: bytes) -> int:
@@ -205,10 +204,10 @@ def test_going_early_changes_no_decision(
         for number, (size, _, _) in enumerate(turns):
             made.client_data(memoryview(bytearray(produce(size, number))), now)
         for number, (_, wait, step) in enumerate(turns):
-            if made.state.throttled_until_ms:
-                now = max(now, made.state.throttled_until_ms)
+            if made.throttled_until_ms:
+                now = max(now, made.throttled_until_ms)
                 made.wake(now)
-            assert made.state.in_flight
+            assert made.in_flight
             now += step * wait
             made.broker_data(memoryview(bytearray(produced(number))), now)
             found.append((number, throttle_in(take(made.to_client)), now))
@@ -233,8 +232,7 @@ class Crowd(RuleBasedStateMachine):
         self.now = START_MS
         self.number = 0
         self.sessions = [
-            Session(SessionState(self.rules, StillIdentity("alice")), PLANS, StillFace())
-            for _ in range(3)
+            Session(self.rules, StillIdentity("alice"), PLANS, StillFace()) for _ in range(3)
         ]
         self.asked: dict[Session, list[int]] = {made: [] for made in self.sessions}
         for made in self.sessions:
@@ -250,6 +248,7 @@ class Crowd(RuleBasedStateMachine):
                     self.asked[made].append(correlation)
                 said = said[4 + size :]
             made.commands.clear()
+            assert not made.held_bytes or made.waits, "held, and nothing is waited for"
 
     @rule(which=st.integers(0, 2), size=CROWDED, acks=st.sampled_from([0, -1, -1, -1]))
     def ask(self, which: int, size: int, acks: int) -> None:
@@ -265,7 +264,7 @@ class Crowd(RuleBasedStateMachine):
             correlation = self.asked[made].pop(0)
             made.broker_data(memoryview(bytearray(produced(correlation))), self.now)
             if throttle_in(take(made.to_client)):
-                assert made.state.in_flight == 0
+                assert made.in_flight == 0
             self.passed()
 
     @rule(step=st.one_of(st.integers(-1_500, 1_500), st.integers(0, 30_000)))
@@ -279,7 +278,7 @@ class Crowd(RuleBasedStateMachine):
     def hang_up(self, which: int) -> None:
         old = self.sessions[which]
         old.close("client-gone", "", self.now)
-        made = Session(SessionState(self.rules, StillIdentity("alice")), PLANS, StillFace())
+        made = Session(self.rules, StillIdentity("alice"), PLANS, StillFace())
         made.upstream_ready(self.now)
         self.sessions[which] = made
         del self.asked[old]
@@ -294,8 +293,8 @@ class Crowd(RuleBasedStateMachine):
             for which in range(3):
                 self.tell(which)
             self.go_on(1_000)
-        assert not any(made.held_bytes or made.state.in_flight for made in self.sessions)
-        headroom = self.sessions[0].state.rules.context("alice", "app").headroom
+        assert not any(made.held_bytes or made.in_flight for made in self.sessions)
+        headroom = self.sessions[0].rules.context("alice", "app").headroom
         assert headroom is not None
         assert not any(one.claimed for one in headroom.all)
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from headgate.errors import KafkaError
+from headgate.gateway.connection.link import Link
+from headgate.gateway.connection.pool import ReadBuffer
 from headgate.gateway.identity.identity import (
     AuthenticationContext,
     DefaultPrincipalBuilder,
@@ -79,10 +83,10 @@ def test_bare_tokens_pass_until_the_broker_says_yes(gateway: Make, pieces: int) 
     play, session = setup.play, setup.session
     play >> FromClient(FIRST, pieces) << ToBroker(FIRST)
     play >> FromBroker(CHALLENGE, pieces) << ToClient(CHALLENGE)
-    assert not session.state.identity.authenticated
+    assert not session.identity.authenticated
     play >> FromClient(FINAL, pieces) << ToBroker(FINAL)
     play >> FromBroker(PROVEN, pieces) << ToClient(PROVEN)
-    assert (session.state.identity.principal, session.state.identity.authenticated) == (
+    assert (session.identity.principal, session.identity.authenticated) == (
         "alice",
         True,
     )
@@ -128,7 +132,7 @@ def test_a_token_in_small_pieces_is_kept_once(gateway: Make) -> None:
     setup.play >> FromClient(struct.pack(">i", MAX_TOKEN_BYTES)) << NOTHING
     for _ in range(100):
         setup.play >> FromClient(bytes(5_000), 500) << NOTHING
-    assert session.state.partial_since_ms
+    assert session.partial_since_ms
     assert (session.held_bytes, session.retained()) == (0, 4 + 100 * 5_000)
 
 
@@ -173,8 +177,8 @@ def test_a_delegation_token_waits_until_its_owner_is_known(
     assert (ask.token_id, session.to_broker) == ("token-id", [])
     if not known:
         session.resume(ask, START_MS)
-        assert session.state.closed is not None
-        assert session.state.closed.reason == "delegation-token"
+        assert session.closed is not None
+        assert session.closed.reason == "delegation-token"
         assert session.to_broker == []
         # A bare token has no answer that could say why.
         refusals = [decode_response(36, 1, bytes(said)) for said in session.to_client]
@@ -208,3 +212,41 @@ def test_a_refusal_comes_after_the_support_of_earlier_requests(gateway: Make) ->
     play >> FromClient(produce(200, 1) + handshake) << ToBroker(produce(200, 1))
     play >> FromBroker(produced(1)) << ToClient(produced(1) + refusal)
     play << Closed("authentication-failed") << NOTHING
+
+
+@pytest.mark.parametrize(
+    ("version", "refused", "reason"),
+    [(1, True, "authentication-failed"), (1, False, "client-gone"), (0, True, "client-gone")],
+)
+async def test_who_hangs_up_after_a_refusal_failed_to_authenticate(
+    gateway: Make, version: int, *, refused: bool, reason: str
+) -> None:
+    # With a bare token (version 0) nothing says whether the broker refused it.
+    setup = gateway(identity=identity())
+    play = setup.play
+    play >> Ready() << NOTHING
+    play >> FromClient(handshake(version=version)) << ToBroker(handshake(version=version))
+    told = answer(1, OFFERED)
+    play >> FromBroker(told) << ToClient(told) << NOTHING
+    if version:
+        asked = request(36, 1, 2, struct.pack(">i", 9) + b"\0alice\0pw")
+        play >> FromClient(asked) << ToBroker(asked)
+        error = KafkaError.SASL_AUTHENTICATION_FAILED if refused else 0
+        told = answer(2, struct.pack(">hhiq", error, -1, 0, 0))
+        play >> FromBroker(told) << ToClient(told)
+    else:
+        play >> FromClient(PLAIN) << ToBroker(PLAIN)
+    closes: list[str] = []
+    nobody: Any = mock.MagicMock()
+    link = Link(
+        setup.session,
+        ReadBuffer(),
+        nobody,
+        lambda *_: None,
+        lambda _, reason, __: closes.append(reason),
+    )
+    link.client.transport = link.broker.transport = nobody
+    link.lost(link.client, None)
+    if not closes:
+        link.close("client-gone")  # what its timer does once late answers are no longer awaited
+    assert closes == [reason]

@@ -12,7 +12,6 @@ from kio.schema.index import api_key_map
 
 from headgate.gateway.charging.plans import RequestKind, build_plans
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import REQUEST
 from headgate.wire import apis
@@ -45,14 +44,12 @@ def test_the_larger_throttle_is_told_in_its_place(
         value = random_kio(key, version, True, seed)
         told: Any = datetime.timedelta(milliseconds=upstream_ms)
         frame = kio_response(dataclasses.replace(value, throttle_time=told))
-        play = Playbook(
-            Session(SessionState(rules, StillIdentity("alice")), build_plans(), StillFace())
-        )
+        play = Playbook(Session(rules, StillIdentity("alice"), build_plans(), StillFace()))
         play >> Ready() >> FromClient(kio_request(request, 7, "app"))
         play.session.account_client(900_000_000)
         play.said.clear()
         play >> FromBroker(frame, pieces)
-        assert play.session.state.closed is None, play.session.state.closed
+        assert play.session.closed is None, play.session.closed
         said = b"".join(bytes(s.data) for s in play.said if isinstance(s, ToClient))
         assert [s for s in play.said if isinstance(s, Mute)] == [Mute(OURS)]
         play.said.clear()

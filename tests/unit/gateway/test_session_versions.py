@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.gateway.session.request_reader import REPLAYS
+from headgate.gateway.session.requests import REPLAYS
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.wire.apis import API
@@ -69,7 +69,7 @@ def test_a_request_of_http_is_called_that(gateway: Make, begin: bytes) -> None:
     setup = gateway()
     setup.play >> Ready() << NOTHING
     setup.play >> FromClient(begin) << Closed("oversized")
-    closed = setup.session.state.closed
+    closed = setup.session.closed
     assert closed is not None
     assert closed.detail.startswith("from the client: an HTTP request at a port for Kafka clients")
 
@@ -203,6 +203,6 @@ def test_acks_0_is_known_in_every_version(gateway: Make, version: int) -> None:
     said = request(0, version, 1, start + struct.pack(">hi", 0, 1000) + bytes(10_960))
     play >> Ready() << NOTHING
     play >> FromClient(said) << ToBroker(said)
-    assert play.session.state.in_flight == 0
-    assert play.session.state.throttled_until_ms > play.now_ms
+    assert play.session.in_flight == 0
+    assert play.session.throttled_until_ms > play.now_ms
     play.said.clear()

@@ -289,7 +289,7 @@ async def charge(here: Here, gateway: Gateway, key: int, version: int, request: 
                 charged.append(event[5])
 
     setup = gateway({QuotaEntity.of(user="alice"): {MUTATION: 1e9}}, journal=Noted())
-    setup.session.state.context = setup.rules.context("alice", "app")
+    setup.session.context = setup.rules.context("alice", "app")
     frame = messages.encode_request(key, version, 1, "app", request)
     ask = Ask(build_plans()[key << 16 | version], 1, "app", parse_request_header(frame)[4], frame,
               "alice")  # fmt: skip
@@ -366,7 +366,7 @@ async def test_many_refusals_are_put_into_a_short_answer_in_slices(
     gateway: Gateway, count: int, later: bool
 ) -> None:
     setup = gateway({QuotaEntity.of(user="alice"): {MUTATION: 0.001}})
-    setup.session.state.context = setup.rules.context("alice", "app")
+    setup.session.context = setup.rules.context("alice", "app")
     topics = tuple(mutation.CreatableTopic(f"t{n}", 2, 1) for n in range(count))
     frame = messages.encode_request(19, 6, 1, "app", mutation.CreateTopicsRequest(topics))
     ask = Ask(build_plans()[19 << 16 | 6], 1, "app", parse_request_header(frame)[4], frame, "alice")

@@ -20,7 +20,6 @@ from headgate.gateway.charging.headroom import (
 from headgate.gateway.charging.lanes import FORGOTTEN_AT_ONCE, Lane, LaneBook, lane_key
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS
 from kit.playbook import START_MS
@@ -33,7 +32,7 @@ ALICE = QuotaEntity.of(user="alice")
 
 
 def session_of(setup: Setup, principal: str = "alice") -> Session:
-    made = Session(SessionState(setup.rules, StillIdentity(principal)), build_plans(), StillFace())
+    made = Session(setup.rules, StillIdentity(principal), build_plans(), StillFace())
     made.upstream_ready(START_MS)
     return made
 
@@ -43,7 +42,7 @@ def reads(session: Session, said: bytes) -> None:
 
 
 def uncharged(session: Session) -> int:
-    claims = [asked[6] for asked in session.state.unanswered]
+    claims = [asked[6] for asked in session.unanswered]
     return sum(isinstance(claim, Headroom) for claim in claims)
 
 
@@ -90,8 +89,8 @@ def test_beyond_the_bound_a_connection_goes_on_when_its_requests_are_answered(
     gone_on(session)
     seen = []
     answered = 0
-    while session.state.unanswered:
-        seen.append(len(session.state.unanswered))
+    while session.unanswered:
+        seen.append(len(session.unanswered))
         for _ in range(seen[-1]):
             answered += 1
             session.broker_data(memoryview(bytearray(produced(answered))), START_MS)

@@ -211,6 +211,15 @@ def test_a_wait_is_told_by_the_quota_and_the_use_of_its_own_moment() -> None:
     assert removed.startswith(
         " under a quota that is gone (users/alice: 3 kB/s, removed 2023-11-14"
     )
+    # Of a cluster-wide quota it was the broker's part that the client was beyond.
+    key = PRODUCER_BPS.name
+    divided = replace(told, quota=1e6, limit=1e5)
+    assert waits(divided, quota=None, key=key).startswith(
+        " under a quota that is gone (1 MB/s in all, 100 kB/s of it here), because it produced 160 "
+    )
+    assert "allowed 1 MB/s in all, 100 kB/s of it here (2 MB/s in all now) and it" in waits(
+        divided, quota=2e6, key=key
+    )
     other = replace(told, limit=1e6, quota=1e6, rate=2e6, replaced=True)
     assert waits(other).endswith("another quota applies to it now, and that doesn't end the wait, "
                                  "as in Kafka.")  # fmt: skip

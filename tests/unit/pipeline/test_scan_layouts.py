@@ -146,7 +146,7 @@ _ODD = st.sampled_from(
     [bytes([b]) for b in b'{}[]",:\\0-.+ TZ\n_/29\xc3']
     + [b"2026-11-21 11:45:51", b"11:45:51,5", b"+01:00", b" UTC", b'\\"', b"\\n", b"INFO", b" PM"]
     + [b"requestHeader", b'\\"requestHeader\\"', b"Completed request:", b"1763725551304"]
-    + ['\\\\\\"', b"[", b"trace=", b'{"isForwarded":', b'{\\"isForwarded\\":']
+    + [b'\\\\\\"', b"[", b"trace=", b'{"isForwarded":', b'{\\"isForwarded\\":']
 )
 _SOME = [
     next(line for line in STOCK.split(b"\n") if b'"%s"' % api in line)

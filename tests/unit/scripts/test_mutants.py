@@ -35,6 +35,11 @@ def test_what_may_live_names_code_that_is_there(mutants: ModuleType) -> None:
     assert not stale, "remove these from tests/data/mutants_allowed.txt, or name the new code"
 
 
+def test_the_tests_of_each_room_are_there(mutants: ModuleType) -> None:
+    named = {path for paths in mutants.ROOMS.values() for path in paths}
+    assert not sorted(path for path in named if not (ROOT / path).exists())
+
+
 def test_a_mutant_may_live_only_with_a_reason(mutants: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "allowed.txt"
     path.write_text(

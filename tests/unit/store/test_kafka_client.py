@@ -20,6 +20,7 @@ from headgate.client.security import librdkafka_config
 from headgate.config.security import ClientSecurity
 from headgate.config.settings import Settings
 from headgate.errors import KafkaError, StoreError
+from headgate.quota.filter import FilterComponent
 from headgate.store.kafka import client as kafka_client
 from headgate.store.kafka.client import KafkaClient
 from headgate.wire.apis import DESCRIBE_CLIENT_QUOTAS, SASL_AUTHENTICATE, SASL_HANDSHAKE
@@ -160,6 +161,29 @@ def test_errors_that_pass_are_tried_again_and_others_are_told(
     assert used.describe() == (ENTRY,)
     with pytest.raises(StoreError, match=r"CLUSTER_AUTHORIZATION_FAILED; headgate\.store\.kafka"):
         used.describe()
+
+
+def test_a_call_that_is_repeated_keeps_no_other_waiting(
+    broker: Callable[..., Broker], client: Callable[..., KafkaClient]
+) -> None:
+    """Between two tries of one call others are made."""
+    refused = DescribeClientQuotasResponse(None, error_code=int(KafkaError.NOT_CONTROLLER))
+    tried, other = threading.Event(), threading.Event()
+
+    def answer(_key: int, request: Any) -> Any:
+        if not request.components:  # the call that is repeated
+            tried.set()
+            return FOUND if other.is_set() else refused
+        other.set()
+        return FOUND
+
+    used = client(broker(answer).address)
+    first = threading.Thread(target=used.describe)
+    first.start()
+    assert tried.wait(60)
+    assert used.describe([FilterComponent.of_name("user", "alice")]) == (ENTRY,)
+    first.join(60)
+    assert not first.is_alive()
 
 
 def test_an_error_that_never_passes_is_told_in_the_end(

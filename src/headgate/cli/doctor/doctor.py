@@ -16,7 +16,7 @@ from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.as_code import entities
 from headgate.cli.quotas.flags import add_connection, add_place_flags
 from headgate.cli.quotas.plan_output import entity_path
-from headgate.cli.quotas.quota_home import open_quota_home
+from headgate.cli.quotas.quota_target import open_quota_target
 from headgate.cli.results import Error, Examined
 from headgate.errors import StoreError
 from headgate.quota.entity import DEFAULT, QuotaEntity
@@ -54,8 +54,8 @@ def _look(arguments: argparse.Namespace) -> Examined:
     if arguments.config is not None:
         look_at_setup(Path(arguments.config), report)
     else:
-        with open_quota_home(arguments, "doctor") as home:
-            look_at_quotas(home.store, home.table(), report)
+        with open_quota_target(arguments, "doctor") as place:
+            look_at_quotas(place.store(), place.table(), report)
     for line in report.found:
         say(printable(line))
     for line in report.unseen:

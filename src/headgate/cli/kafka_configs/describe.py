@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from headgate.admin.target import EntityQuery
 from headgate.cli.kafka_configs.errors import java_exception
 from headgate.cli.kafka_configs.options import (
     BROKERS,
@@ -33,31 +34,29 @@ from headgate.quota.filter import FilterComponent, MatchType
 from headgate.quota.key import QuotaKey
 
 if TYPE_CHECKING:
-    from headgate.admin import AdminClient
-    from headgate.admin.api import ConfigEntry
-
-TIMEOUT_S: Final = 60.0
+    from headgate.admin.api import ConfigEntry, Entities
+    from headgate.admin.open_target import OpenTarget
 
 
-def describe(client: AdminClient, options: ConfigsOptions) -> None:
+def describe(place: OpenTarget, options: ConfigsOptions) -> None:
     """Print the configs of the entities asked for."""
     types, names = options.entity_types, options.entity_names
     kind = types[0]
     if kind in WIRE_TYPES:
-        quotas = find(client, components_of(types, names))
+        quotas = find(place, components_of(types, names))
         for line in quota_lines(quotas):
             say(line)
-        for note in conditions(client, (key for values in quotas.values() for key in values)):
+        for note in conditions(place, (key for values in quotas.values() for key in values)):
             complain(f"note: {note}")
         if kind == USERS and CLIENTS not in types and "" not in names:
-            _describe_scram(client, names)
+            _describe_scram(place, names)
         return
-    found = names[:1] or client.names(kind) + ([""] if kind in (BROKERS, LOGGERS) else [])
+    found = names[:1] or _names(place, kind) + ([""] if kind in (BROKERS, LOGGERS) else [])
     everything = options.has("all")
     for name in found:
         if not everything:
             check_resource_name(kind, name)
-            if name and not _exists(client, options, kind, name):
+            if name and not _exists(place, options, kind, name):
                 text = f"The {kind[:-1]} '{name}' doesn't exist and doesn't have dynamic config."
                 say(printable(text))
                 return
@@ -68,9 +67,9 @@ def describe(client: AdminClient, options: ConfigsOptions) -> None:
             say(f"Default configs for {kind} in the cluster are:")
         if everything:
             check_resource_name(kind, name)
-            entries = client.describe_configs(name, kind)
+            entries = _settings(place, kind, name)
         else:
-            entries = dynamic(client, kind, name)
+            entries = dynamic(place, kind, name)
         for entry in entries:
             synonyms = ", ".join(
                 f"{s.source}:{s.name}={'null' if s.value is None else s.value}"
@@ -81,16 +80,16 @@ def describe(client: AdminClient, options: ConfigsOptions) -> None:
             say(printable(f"  {entry.name}={value} sensitive={sensitive} synonyms={{{synonyms}}}"))
 
 
-def _exists(client: AdminClient, options: ConfigsOptions, kind: str, name: str) -> bool:
+def _exists(place: OpenTarget, options: ConfigsOptions, kind: str, name: str) -> bool:
     """Whether a cluster has the resource; a store can't tell which brokers there are."""
     if options.has("store"):
         return True
     try:
-        return name in client.names(kind)
+        return name in _names(place, kind)
     except ApiError as exc:
         if exc.code != KafkaError.UNSUPPORTED_VERSION:
             raise
-    return bool(dynamic(client, kind, name))  # a broker that doesn't list its resources
+    return bool(dynamic(place, kind, name))  # a broker that doesn't list its resources
 
 
 def quota_lines(found: Mapping[QuotaEntity, Mapping[QuotaKey, float]]) -> list[str]:
@@ -115,8 +114,8 @@ def quota_lines(found: Mapping[QuotaEntity, Mapping[QuotaKey, float]]) -> list[s
 _DESCRIBED: Final = {"user": "user-principal"}
 
 
-def _describe_scram(client: AdminClient, users: Sequence[str]) -> None:
-    for user, found in client.describe_user_scram_credentials(users).items():
+def _describe_scram(place: OpenTarget, users: Sequence[str]) -> None:
+    for user, found in place.run(lambda target: target.describe_scram(users)).items():
         whose = f"SCRAM credential configs for user-principal '{user}'"
         if isinstance(found, ApiError):
             why = f"ExecutionException: {java_exception(found)}"
@@ -134,12 +133,12 @@ _DYNAMIC_SOURCES: Final[Mapping[str, str]] = {
 }
 
 
-def dynamic(client: AdminClient, kind: str, name: str) -> list[ConfigEntry]:
+def dynamic(place: OpenTarget, kind: str, name: str) -> list[ConfigEntry]:
     """Return the settings that were set for just this resource."""
     source = _DYNAMIC_SOURCES.get(kind)
     if kind == BROKERS and not name:
         source = "DYNAMIC_DEFAULT_BROKER_CONFIG"
-    entries = client.describe_configs(name, kind)
+    entries = _settings(place, kind, name)
     return [entry for entry in entries if source is None or entry.source == source]
 
 
@@ -187,9 +186,15 @@ def components_of(types: Sequence[str], names: Sequence[str]) -> list[FilterComp
     return components
 
 
-def find(
-    client: AdminClient, components: Sequence[FilterComponent]
-) -> dict[QuotaEntity, dict[QuotaKey, float]]:
+def find(place: OpenTarget, components: Sequence[FilterComponent]) -> Entities:
     """Ask for what matches strictly."""
-    found = client.describe_client_quotas(components, strict=True)
-    return found.entities().result(TIMEOUT_S)
+    query = EntityQuery(tuple(components), strict=True)
+    return place.run(lambda target: target.describe(query))
+
+
+def _names(place: OpenTarget, kind: str) -> list[str]:
+    return place.run(lambda target: target.names(kind))
+
+
+def _settings(place: OpenTarget, kind: str, name: str) -> list[ConfigEntry]:
+    return place.run(lambda target: target.describe_configs(kind, name))

@@ -12,12 +12,11 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.admin.home import with_way_out
+from headgate.admin.target import with_way_out
 from headgate.cli import exit_codes
 from headgate.cli.connecting import MalformedProperties, connect
 from headgate.cli.joptsimple import OptionError, usage, words_of
 from headgate.cli.kafka_configs.describe import (
-    TIMEOUT_S,
     check_resource_name,
     components_of,
     describe,
@@ -55,7 +54,7 @@ from headgate.quota.key import QuotaKey, keys_for
 from headgate.quota.lookalikes import name_notes
 
 if TYPE_CHECKING:
-    from headgate.admin import AdminClient
+    from headgate.admin.open_target import OpenTarget
 
 TOOL: Final = "kafka-configs"
 KAFKA_VERSION: Final = "4.3.1"
@@ -117,14 +116,14 @@ def _do(options: ConfigsOptions) -> None:
 
         run(options)
         return
-    with connect(options, TOOL) as client:
+    with connect(options, TOOL) as place:
         # ConfigCommand connects first and checks this then.
         if options.has("alter") and len(options.entity_types) != len(options.entity_names):
             raise IllegalArgument("An entity name must be specified for every entity type")
         if options.has("alter"):
-            alter(client, options)
+            alter(place, options)
         else:
-            describe(client, options)
+            describe(place, options)
 
 
 # --- alter
@@ -139,7 +138,7 @@ class ConfigsAlteration(NamedTuple):
     delete: Sequence[str]
 
 
-def alter(client: AdminClient, options: ConfigsOptions) -> None:
+def alter(place: OpenTarget, options: ConfigsOptions) -> None:
     """Set and remove configs of one entity."""
     kafka3 = (options.value("store") or "").startswith("zookeeper")
     add = configs_to_add(options, kafka3=kafka3)
@@ -148,7 +147,7 @@ def alter(client: AdminClient, options: ConfigsOptions) -> None:
     )
     kind, name = asked.types[0], asked.names[0]
     if kind in (USERS, CLIENTS):
-        _alter_client(client, asked)
+        _alter_client(place, asked)
     elif kind == IPS:
         unknown = [key for key in (*add, *asked.delete) if key not in IP_QUOTA_NAMES]
         if unknown:
@@ -156,16 +155,16 @@ def alter(client: AdminClient, options: ConfigsOptions) -> None:
                 "Only connection quota configs can be added for 'ips' using --bootstrap-server. "
                 f"Unexpected config names: {','.join(unknown)}"
             )
-        alter_quotas(client, asked)
+        alter_quotas(place, asked)
     else:
-        _alter_resource(client, asked)
+        _alter_resource(place, asked)
     if name:
         say(printable(f"Completed updating config for {kind[:-1]} {name}."))
     else:
         say(f"Completed updating default config for {kind} in the cluster.")
 
 
-def _alter_client(client: AdminClient, asked: ConfigsAlteration) -> None:
+def _alter_client(place: OpenTarget, asked: ConfigsAlteration) -> None:
     types, names, add, delete = asked
     scram_add = {key: value for key, value in add.items() if key in SCRAM_NAMES}
     scram_delete = [key for key in delete if key in SCRAM_NAMES]
@@ -177,7 +176,7 @@ def _alter_client(client: AdminClient, asked: ConfigsAlteration) -> None:
         if unknown:
             raise IllegalArgument(_unexpected(kind, done, unknown))
     if not scram_add and not scram_delete:
-        alter_quotas(client, asked)
+        alter_quotas(place, asked)
         return
     if "" in names:
         raise IllegalArgument(
@@ -189,7 +188,7 @@ def _alter_client(client: AdminClient, asked: ConfigsAlteration) -> None:
             "Cannot alter both quota and SCRAM credential configs simultaneously for "
             "'users' using --bootstrap-server."
         )
-    _alter_scram(client, names[0], scram_add, scram_delete)
+    _alter_scram(place, names[0], scram_add, scram_delete)
 
 
 def _quota_names(types: Collection[str]) -> Callable[[str], bool]:
@@ -213,7 +212,7 @@ def _unexpected(kind: str, done: str, names: Sequence[str]) -> str:
     )
 
 
-def alter_quotas(client: AdminClient, asked: ConfigsAlteration) -> None:
+def alter_quotas(place: OpenTarget, asked: ConfigsAlteration) -> None:
     """
     Set and remove quotas of one entity.
 
@@ -223,16 +222,15 @@ def alter_quotas(client: AdminClient, asked: ConfigsAlteration) -> None:
     """
     types, names, add, delete = asked
     entity = entity_of(types, names)
-    old = find(client, components_of(types, names)).get(entity, {})
+    old = find(place, components_of(types, names)).get(entity, {})
     present = {key.name for key in old}
     missing = [key for key in delete if QuotaKey.parse(key).name not in present]
     if missing:
         raise IllegalArgument(f"Invalid config(s): {','.join(missing)}")
     ops = [Op(QuotaKey.parse(key), quota_value(key, text)) for key, text in add.items()]
     ops += [Op(QuotaKey.parse(key), None) for key in delete]
-    result = client.alter_quotas([QuotaAlteration(entity, tuple(ops))])
     try:
-        result.all().result(TIMEOUT_S)
+        place.alter(QuotaAlteration(entity, tuple(ops)))
     except ApiError as exc:
         told = with_way_out(exc, [op.key for op in ops])
         if told is exc:
@@ -249,7 +247,7 @@ def entity_of(types: Sequence[str], names: Sequence[str]) -> QuotaEntity:
 
 
 def _alter_scram(
-    client: AdminClient, user: str, add: Mapping[str, str], delete: Sequence[str]
+    place: OpenTarget, user: str, add: Mapping[str, str], delete: Sequence[str]
 ) -> None:
     from headgate.admin.api import ScramUpsertion
 
@@ -257,17 +255,18 @@ def _alter_scram(
     for mechanism, text in add.items():
         iterations, password = scram_credential(mechanism, text)
         upsertions.append(ScramUpsertion(mechanism, iterations, password.encode()))
-    client.alter_user_scram_credentials(user, upsertions, delete)
+    place.run(lambda target: target.alter_scram(user, upsertions, delete))
 
 
-def _alter_resource(client: AdminClient, asked: ConfigsAlteration) -> None:
+def _alter_resource(place: OpenTarget, asked: ConfigsAlteration) -> None:
     types, names, add, delete = asked
     kind, name = types[0], names[0]
     check_resource_name(kind, name)
     # 4.3.1 looks for what is to be altered only where the resource is a broker's loggers.
     if kind == LOGGERS:
-        old = {entry.name for entry in dynamic(client, kind, name)}
+        old = {entry.name for entry in dynamic(place, kind, name)}
         strangers = [key for key in (*delete, *add) if key not in old]
         if strangers:
             raise IllegalArgument(f"Invalid broker logger(s): {','.join(strangers)}")
-    client.alter_configs(name, {**add, **dict.fromkeys(delete)}, kind)
+    changes = {**add, **dict.fromkeys(delete)}
+    place.run(lambda target: target.alter_configs(kind, name, changes))

@@ -37,7 +37,7 @@ from headgate.quota.key import KEYS, QuotaKey, keys_for
 from headgate.store.zookeeper.layout import encode_value
 
 if TYPE_CHECKING:
-    from headgate.admin import AdminClient
+    from headgate.admin.open_target import OpenTarget
     from headgate.store import QuotaStore
 
 WARNING: Final = (
@@ -56,8 +56,8 @@ def run(options: ConfigsOptions) -> None:
         IllegalArgument: a refusal whose text is all that is printed.
         HeadgateError: the ensemble can't be reached, or refused.
     """
-    from headgate.admin import AdminClient
-    from headgate.admin.opening import store_settings
+    from headgate.admin.open_target import OpenTarget
+    from headgate.admin.opening import Address, store_settings
     from headgate.store import open_store
 
     for line in WARNING:
@@ -67,14 +67,14 @@ def run(options: ConfigsOptions) -> None:
     url = f"zookeeper://{options.value('zookeeper')}"
     with (
         open_store(url, store_settings(config), create=options.has("alter")) as store,
-        AdminClient(store=store, tool=TOOL) as client,
+        OpenTarget(Address(store=store, tool=TOOL)) as place,
     ):
         if options.entity_types[0] == BROKERS:
-            _brokers(client, options)
+            _brokers(place, options)
         elif options.has("alter"):
-            _alter(client, store, options)
+            _alter(place, store, options)
         else:
-            _describe(client, store, options)
+            _describe(place, store, options)
 
 
 def pair(options: ConfigsOptions) -> list[tuple[str, str | None]]:
@@ -92,7 +92,7 @@ def pair(options: ConfigsOptions) -> list[tuple[str, str | None]]:
     return paired[::-1] if len(paired) == 2 and types[0] == CLIENTS else paired
 
 
-def _alter(client: AdminClient, store: QuotaStore, options: ConfigsOptions) -> None:
+def _alter(place: OpenTarget, store: QuotaStore, options: ConfigsOptions) -> None:
     entity = QuotaEntity({kind: name or DEFAULT for kind, name in pair(options)})
     add = configs_to_add(options, kafka3=True)
     delete = configs_to_delete(options)
@@ -110,7 +110,7 @@ def _alter(client: AdminClient, store: QuotaStore, options: ConfigsOptions) -> N
     credentials: dict[str, str | None] = {
         key: _credential(key, text) for key, text in add.items() if key in SCRAM_NAMES
     }
-    present = {key.name for key in _all(client).get(entity, {})}
+    present = {key.name for key in _all(place).get(entity, {})}
     if takes_scram:
         present |= set(_credentials(store).get(str(entity.user), {}))
     missing = [key for key in delete if QuotaKey.parse(key).name not in present]
@@ -120,9 +120,9 @@ def _alter(client: AdminClient, store: QuotaStore, options: ConfigsOptions) -> N
     ops = [Op(QuotaKey.parse(k), _value(k, text)) for k, text in add.items() if k in known]
     ops += [Op(QuotaKey.parse(key), None) for key in delete if key not in SCRAM_NAMES]
     if ops:
-        client.alter_quotas([QuotaAlteration(entity, tuple(ops))]).all().result()
+        place.alter(QuotaAlteration(entity, tuple(ops)))
     if credentials:
-        from headgate.admin.local import principal
+        from headgate.admin.store_target import principal
         from headgate.store.zookeeper.scram import alter_credentials
         from headgate.store.zookeeper.store import ZooKeeperStore
 
@@ -157,11 +157,11 @@ def _value(key: str, text: str) -> float:
         ) from None
 
 
-def _describe(client: AdminClient, store: QuotaStore, options: ConfigsOptions) -> None:
+def _describe(place: OpenTarget, store: QuotaStore, options: ConfigsOptions) -> None:
     wanted = pair(options)
     found = {
         entity: {key.name: encode_value(key, value) for key, value in values.items()}
-        for entity, values in _all(client).items()
+        for entity, values in _all(place).items()
     }
     if [kind for kind, _ in wanted] == ["user"]:
         # They stand in the same znodes, and the tool has always printed them.
@@ -188,8 +188,8 @@ def _asked_for(entity: QuotaEntity, wanted: Sequence[tuple[str, str | None]]) ->
     return True
 
 
-def _all(client: AdminClient) -> dict[QuotaEntity, dict[QuotaKey, float]]:
-    return client.describe_client_quotas().entities().result()
+def _all(place: OpenTarget) -> Mapping[QuotaEntity, Mapping[QuotaKey, float]]:
+    return place.table().entities
 
 
 def entity_text(entity: QuotaEntity) -> str:
@@ -200,21 +200,23 @@ def entity_text(entity: QuotaEntity) -> str:
     )
 
 
-def _brokers(client: AdminClient, options: ConfigsOptions) -> None:
+def _brokers(place: OpenTarget, options: ConfigsOptions) -> None:
     name = (options.entity_names or [""])[0]
     text = f"brokers '{name}'" if name else "default brokers"
     if options.has("alter"):
         add = configs_to_add(options, kafka3=True)
         delete = configs_to_delete(options)
-        present = {entry.name for entry in dynamic(client, BROKERS, name)}
+        present = {entry.name for entry in dynamic(place, BROKERS, name)}
         missing = [key for key in delete if key not in present]
         if missing:
             raise IllegalArgument(f"Invalid config(s): {','.join(missing)}")
-        client.alter_configs(name, {**add, **dict.fromkeys(delete)})
+        changes = {**add, **dict.fromkeys(delete)}
+        place.run(lambda target: target.alter_configs(BROKERS, name, changes))
         say(f"Completed updating config for entity: {text}.")
         return
-    for broker in options.entity_names[:1] or [*client.names(), ""]:
-        own = {entry.name: entry.value for entry in dynamic(client, BROKERS, broker)}
+    names = options.entity_names[:1] or [*place.run(lambda target: target.names(BROKERS)), ""]
+    for broker in names:
+        own = {entry.name: entry.value for entry in dynamic(place, BROKERS, broker)}
         pairs = ",".join(f"{key}={own[key]}" for key in properties_order(own))
         text = f"brokers '{broker}'" if broker else "default brokers"
         say(printable(f"Configs for {text} are {pairs}"))

@@ -23,8 +23,8 @@ from headgate.cli.contract import BadUsage
 from headgate.cli.output import printable
 from headgate.cli.pipeline.places import too_small, unwritable
 from headgate.cli.pipeline.print import progress_console
-from headgate.cli.quotas.quota_home import open_quota_store
 from headgate.cli.quotas.quota_output import say_notes
+from headgate.cli.quotas.quota_target import open_quota_store
 from headgate.embedded.java import spark_env
 from headgate.errors import ConfigError, HeadgateError
 from headgate.pipeline import session

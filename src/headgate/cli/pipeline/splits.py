@@ -16,7 +16,7 @@ from headgate.cli.pipeline.command import stop_on_sigterm
 from headgate.cli.pipeline.opening import read_quotas, start
 from headgate.cli.pipeline.print import progress_console
 from headgate.cli.pipeline.stream import kafka_config
-from headgate.cli.quotas.quota_home import open_quota_store
+from headgate.cli.quotas.quota_target import open_quota_store
 from headgate.cli.results import Splits
 from headgate.errors import ConfigError
 from headgate.pipeline import spark_versions

@@ -2,7 +2,7 @@
 Commands about quotas: `kafka-quotas`; `headgate` export, plan, apply, history, undo and store.
 
 - ``flags``: flags that several of these commands have.
-- ``quota_home``: the home of quotas that flags name: a store opened here, or servers.
+- ``quota_target``: the store or servers that flags name.
 - ``quota_output``: entities, values and effective quotas as text and JSON.
 - ``plan_output``: a plan for people and for programs.
 - ``plan_file``: a plan kept as a file, to be applied later.

@@ -14,14 +14,15 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.admin.home import OpenHome, Refused
+from headgate.admin.open_target import OpenTarget
+from headgate.admin.target import ChangeCheck, ChangeRequest, Refused
 from headgate.cli.contract import Action, BadUsage, Parser
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.flags import add_apply, add_message, add_shown, quotas_parser, read_clients
 from headgate.cli.quotas.plan_file import read_plan, write_plan
 from headgate.cli.quotas.plan_output import planned, print_plan, refusals
-from headgate.cli.quotas.quota_home import open_quota_home
 from headgate.cli.quotas.quota_output import say_notes
+from headgate.cli.quotas.quota_target import open_quota_target
 from headgate.cli.results import Applied, Error, Exported, Planned
 from headgate.errors import ConfigError
 from headgate.quota.plan import Plan, diff
@@ -57,7 +58,7 @@ def export_parser() -> Parser:
 def _export(arguments: argparse.Namespace) -> Exported:
     from headgate.quota.file import dump_quotas
 
-    with open_quota_home(arguments, "export") as place:
+    with open_quota_target(arguments, "export") as place:
         table = place.table()
     if arguments.strimzi is None:
         text, count, member = dump_quotas(table), len(table), "quotas"
@@ -142,10 +143,11 @@ def _plan(arguments: argparse.Namespace) -> Planned:
     from headgate.quota.file import read_quotas_file
 
     desired = read_quotas_file(arguments.file, cluster=arguments.strimzi)
-    with open_quota_home(arguments, "plan", planned=True) as place:
+    with open_quota_target(arguments, "plan", planned=True) as place:
         identity = place.identity()  # before the quotas: what comes after makes it old
         plan = diff(place.table(), desired, prune=arguments.prune)
-        told, refused = _show(place, plan, arguments)
+        told, checked = _show(place, plan, arguments)
+    refused = checked.refused
     _complain(told, "this plan can't be applied", refused)
     if arguments.out is not None and not refused:
         write_plan(arguments.out, plan, identity, arguments.message)
@@ -181,7 +183,7 @@ def _apply(arguments: argparse.Namespace) -> Applied:
     if kept is None:
         desired = read_quotas_file(arguments.file, cluster=arguments.strimzi)
     create = not arguments.validate_only and kept is None
-    with open_quota_home(arguments, "apply", create=create, planned=not create) as place:
+    with open_quota_target(arguments, "apply", create=create, planned=not create) as place:
         identity = place.identity()
         if kept is not None:
             plan = kept.check(place.name, place.table(), identity)
@@ -194,7 +196,7 @@ def _apply(arguments: argparse.Namespace) -> Applied:
 
 
 def carry_out(
-    place: OpenHome,
+    place: OpenTarget,
     plan: Plan,
     arguments: argparse.Namespace,
     at_revision: int | None,
@@ -211,7 +213,8 @@ def carry_out(
         at_revision: the store's revision that the plan was made from; None: any.
         reviewed: somebody has seen this very plan before.
     """
-    shown, refused = _show(place, plan, arguments)
+    shown, checked = _show(place, plan, arguments)
+    refused = checked.refused
     told = Applied(**msgspec.structs.asdict(shown), validate_only=arguments.validate_only)
     if refused:
         complain(f"{place.tool}: nothing was changed, because of:")
@@ -221,12 +224,10 @@ def carry_out(
         say("Applied: 0 entities changed.")
     else:
         _confirm(plan, arguments, reviewed=reviewed)
-        refused = place.alter(
-            plan.alterations(),
-            validate_only=False,
-            message=arguments.message,
-            at_revision=at_revision,
+        request = ChangeRequest(
+            plan.alterations(), message=arguments.message, at_revision=at_revision
         )
+        refused = place.change(request, checked)
         told.refused = refusals(refused)
         told.changed = len({c.entity for c in plan.changes}) - len({e for e, _ in refused})
         say(f"Applied: {told.changed} {entities(told.changed)} changed.")
@@ -277,11 +278,15 @@ def _complain(told: Planned, done: str, refused: Refused) -> None:
         told.error = Error(first.code, first.name, f"{which}, {done}: {first.error}")
 
 
-def _show(place: OpenHome, plan: Plan, arguments: argparse.Namespace) -> tuple[Planned, Refused]:
-    """Print a plan for people; return it for programs, and which of its changes are refused."""
-    refused = [] if plan.is_empty else place.alter(plan.alterations(), validate_only=True)
+def _show(
+    place: OpenTarget, plan: Plan, arguments: argparse.Namespace
+) -> tuple[Planned, ChangeCheck]:
+    """Print a plan for people; return it for programs, and what came of checking its changes."""
+    checked = ChangeCheck([], frozenset())
+    if not plan.is_empty:
+        checked = place.validate(ChangeRequest(plan.alterations()))
     clients = read_clients(arguments.client, arguments.clients)
     if not arguments.json:
         print_plan(plan, clients, place=place.name, color=arguments.color)
     say_notes(place.tool, plan.notes)
-    return planned(plan, clients, refused), refused
+    return planned(plan, clients, checked.refused), checked

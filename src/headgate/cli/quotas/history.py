@@ -18,8 +18,8 @@ from headgate.cli.contract import Parser
 from headgate.cli.output import printable, say
 from headgate.cli.quotas.flags import add_entity, quotas_parser, read_entity_flag
 from headgate.cli.quotas.plan_output import entity_path, from_to
-from headgate.cli.quotas.quota_home import open_quota_home
 from headgate.cli.quotas.quota_output import entity_json, json_number, number
+from headgate.cli.quotas.quota_target import open_quota_target
 from headgate.cli.results import Audited, History, QuotaChange
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.table import QuotaTable
@@ -51,12 +51,13 @@ def parser() -> Parser:
 
 def _history(arguments: argparse.Namespace) -> History:
     entity = read_entity_flag(arguments.entity)
-    with open_quota_home(arguments, "history") as place:
-        store, limit = place.history(), arguments.limit
-        changes = store.history(entity=entity, limit=limit)
-        events = [] if entity is not None else store.audit_log(limit=limit)
+    with open_quota_target(arguments, "history") as place:
+        place.find_history()
+        limit = arguments.limit
+        changes = place.run(lambda target: target.history(entity, limit))
+        events = [] if entity else place.run(lambda target: target.audit_log(limit))
         if arguments.format == "yaml":
-            say(as_quotas_file(store.snapshot(), changes).rstrip("\n"))
+            say(as_quotas_file(place.table(), changes).rstrip("\n"))
     rows: list[HistoryEntry | AuditEvent] = sorted([*changes, *events], key=lambda row: row.t_ms)
     told = [(row, _told(row)) for row in (rows[-limit:] if limit else rows)]
     for row, for_programs in told:

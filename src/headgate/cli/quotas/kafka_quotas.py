@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headgate import __version__
-from headgate.admin.api import AlterQuotasOptions, DescribeEffectiveQuotasOptions
-from headgate.admin.home import with_way_out
+from headgate.admin.target import EntityQuery, left_out, with_way_out
 from headgate.cli import exit_codes
 from headgate.cli.connecting import STORE, connect
 from headgate.cli.contract import BadUsage, run
@@ -45,10 +44,10 @@ from headgate.quota.lookalikes import name_notes
 from headgate.quota.plan import nothing_removed
 
 if TYPE_CHECKING:
-    from headgate.admin import AdminClient
+    from headgate.admin.api import Entities
+    from headgate.admin.open_target import OpenTarget
 
 TOOL: Final = "kafka-quotas"
-_TIMEOUT_S: Final = 60.0
 
 OPTIONS: Final = (
     Option(
@@ -290,8 +289,8 @@ def list_quotas(options: OptionSet) -> Listed:
         QuotaFilter(entity_type, QuotaFilter.Rule.PREFIX, prefix)
         for entity_type, prefix in read_pairs(options, "prefix")
     ]
-    with connect(options, TOOL) as client:
-        found = client.describe_quotas(filters).entities().result(_TIMEOUT_S)
+    with connect(options, TOOL) as place:
+        found = _find(place, filters)
     rows = [
         (entity, sorted(found[entity].items(), key=lambda item: str(item[0])))
         for entity in list_order(found)
@@ -317,11 +316,12 @@ def describe(options: OptionSet) -> DescribedAll:
     entity = read_entity(options, "describe")
     say_notes(TOOL, name_notes([entity]))
     overrides = options.has("include-overrides")
-    asked = DescribeEffectiveQuotasOptions(omit_overridden_values=not overrides)
-    with connect(options, TOOL) as client:
-        result = client.describe_effective_quotas([entity], asked)
-        values = result.config()[entity].result(_TIMEOUT_S)
-        asked_for = [] if options.has("json") else conditions(client, values)
+    with connect(options, TOOL) as place:
+        found = place.run(lambda target: target.effective([entity], not overrides))
+        values = found.get(entity, left_out(entity))
+        if isinstance(values, ApiError):
+            raise values
+        asked_for = [] if options.has("json") else conditions(place, values)
     for line in effective_lines(values):
         say(line)
     if not options.has("json"):
@@ -336,30 +336,32 @@ def alter(options: OptionSet) -> Altered:
     ops = read_ops(options)
     validate_only = options.has("validate-only")
     say_notes(TOOL, name_notes([entity]))
-    with connect(options, TOOL) as client:
-        say_notes(TOOL, _without_value(client, entity, [op.key for op in ops if op.value is None]))
-        result = client.alter_quotas(
-            [QuotaAlteration(entity, ops)], AlterQuotasOptions(validate_only=validate_only)
-        )
+    with connect(options, TOOL) as place:
+        say_notes(TOOL, _without_value(place, entity, [op.key for op in ops if op.value is None]))
         try:
-            result.all().result(_TIMEOUT_S)
+            place.alter(QuotaAlteration(entity, ops), validate_only=validate_only)
         except ApiError as exc:
             raise with_way_out(exc, [op.key for op in ops]) from exc
     values = {str(op.key): json_number(op.value) for op in ops}
     return Altered(entity_json(entity), values, validate_only)
 
 
-def _without_value(client: AdminClient, entity: QuotaEntity, keys: Sequence[QuotaKey]) -> list[str]:
+def _without_value(place: OpenTarget, entity: QuotaEntity, keys: Sequence[QuotaKey]) -> list[str]:
     """Say which keys that are to be removed have no value."""
     if not keys:
         return []
     filters = [QuotaFilter(kind, QuotaFilter.Rule.EXACT, name) for kind, name in entity]
     try:
-        found = client.describe_quotas(filters).entities().result(_TIMEOUT_S)
+        found = _find(place, filters)
     except ApiError as exc:
         return [f"whether there is a value to remove isn't known: {exc}"]
     present = found.get(entity, {})
     return [nothing_removed(entity, key) for key in keys if key not in present]
+
+
+def _find(place: OpenTarget, filters: Sequence[QuotaFilter]) -> Entities:
+    components = tuple(each.component() for each in filters)
+    return place.run(lambda target: target.describe(EntityQuery(components, draft=True)))
 
 
 _ACTIONS: Final[Mapping[str, Callable[[OptionSet], Result]]] = {

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
 
-from headgate.admin.home import Refused
+from headgate.admin.target import Refused
 from headgate.cli import results
 from headgate.cli.contract import error_of
 from headgate.cli.output import printable

@@ -67,13 +67,13 @@ def number(value: float | None) -> int | float | None:
     return 2**63 - 1 if value == 2.0**63 else int(value)
 
 
-def conditions(client: AdminClient, keys: Iterable[QuotaKey]) -> list[str]:
+def conditions(place: OpenTarget, keys: Iterable[QuotaKey]) -> list[str]:
     """Return notes about keys that are enforced only under a condition, unless it is met."""
     shares = sorted({key for key in keys if key.units == QuotaUnit.SHARES}, key=str)
     if not shares:
         return []
     try:
-        idle = client.describe_live(most=1).without_capacity
+        idle = place.picture(most=1).without_capacity
     except HeadgateError:  # a store, a broker, or a gateway that doesn't tell everybody
         return [
             f"{key} is enforced only where headgate.capacity.{key.type} is set, by a gateway"
@@ -83,7 +83,7 @@ def conditions(client: AdminClient, keys: Iterable[QuotaKey]) -> list[str]:
 
 
 if TYPE_CHECKING:
-    from headgate.admin import AdminClient
+    from headgate.admin.open_target import OpenTarget
 
 _MOST_NOTES: Final = 50
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.flags import add_connection
-from headgate.cli.quotas.quota_home import open_quota_store
 from headgate.cli.quotas.quota_output import value_text
+from headgate.cli.quotas.quota_target import open_quota_store
 from headgate.cli.results import StoreAccepted, StoreCopied, StoreShown
 from headgate.errors import StoreError
 from headgate.quota.alteration import QuotaAlteration
@@ -111,7 +111,7 @@ def _accept(arguments: argparse.Namespace) -> StoreAccepted:
 
 
 def _copy(arguments: argparse.Namespace) -> StoreCopied:
-    from headgate.admin.local import principal
+    from headgate.admin.store_target import principal
 
     if arguments.source == arguments.target:
         raise BadUsage("--from and --to are the same store")

@@ -24,7 +24,7 @@ from headgate.cli.quotas.flags import (
 )
 from headgate.cli.quotas.plan_file import write_plan
 from headgate.cli.quotas.plan_output import planned
-from headgate.cli.quotas.quota_home import open_quota_home
+from headgate.cli.quotas.quota_target import open_quota_target
 from headgate.cli.results import Planned
 from headgate.errors import ConfigError
 
@@ -61,10 +61,10 @@ def parser() -> Parser:
 def _undo(arguments: argparse.Namespace) -> Planned:
     since_ms = None if arguments.since is None else moment(arguments.since)
     about = read_entity_flag(arguments.entity)
-    with open_quota_home(arguments, "undo") as place:
-        store = place.history()
-        identity = store.identity()
-        entries = store.history(entity=about)
+    with open_quota_target(arguments, "undo") as place:
+        place.find_history()
+        identity = place.identity()
+        entries = place.run(lambda target: target.history(about))
         if since_ms is not None:
             chosen = [entry for entry in entries if entry.t_ms >= since_ms]
             what = f"undo since {arguments.since}"

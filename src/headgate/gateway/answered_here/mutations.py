@@ -58,9 +58,9 @@ async def charge(
     )
     refused: list[Any] = []
     charged: dict[Any, int] = {}
-    context = link.session.state.context
+    context = link.session.context
     quota = rules.mutations.quota(context, plan, rules.clock())
-    link.session.state.mutation_quota = quota
+    link.session.mutation_quota = quota
 
     def charge_each() -> Work[None]:
         size: int | None = len(ask.frame)
@@ -80,7 +80,7 @@ async def charge(
                 refused.append(topic)
             else:
                 charged[topic] = count if quota.was_charged else 0
-            rules.mutations.charged(link.session.state, context, plan, count, quota, size, now_ms)
+            rules.mutations.charged(link.session, context, plan, count, quota, size, now_ms)
             size = None
             yield
 
@@ -105,7 +105,7 @@ async def charge(
             count = charged.get(name if name is not None else getattr(topic, "topic_id", None))
             if count:
                 # Differs: charged when asked, given back when refused; Kafka validates first.
-                rules.mutations.give_back(link.session.state, context, plan, count)
+                rules.mutations.give_back(link.session, context, plan, count)
 
     def merged(answer: bytes) -> Work[bytes]:
         frame = yield from mutation.merge(plan.key, plan.version, answer, refused, give_back)

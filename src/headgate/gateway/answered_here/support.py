@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headgate.gateway.connection.link import Link
     from headgate.gateway.session.commands import Ask
     from headgate.gateway.session.rewrite import Rewrite
-    from headgate.gateway.store_link.in_force import InForce
+    from headgate.gateway.store_link.in_force import InForceNow
     from headgate.wire.fields import Buffer
 
 log = get_logger("headgate.gateway")
@@ -55,7 +55,7 @@ class AnswerSupport:
 
     def __init__(
         self,
-        in_force: InForce,
+        in_force: InForceNow,
         slices: TimeSlices,
         threads: Threads,
         trouble: Callable[[], str | None],

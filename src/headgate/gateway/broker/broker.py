@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.broker.clients import Clients
 from headgate.gateway.broker.dialing import Dialer
-from headgate.gateway.charging.client_ids import others_of
-from headgate.gateway.charging.decisions import TYPES
+from headgate.gateway.charging.charges import TYPES
+from headgate.gateway.charging.clients import others_of
 from headgate.gateway.connection.acceptor import Acceptor, listen, size_buffers
 from headgate.gateway.connection.hosts import BrokerHosts
 from headgate.gateway.connection.refusals import Refusals
@@ -207,17 +207,14 @@ class Broker:
             settings = link.listener.settings
             session = link.session
             idle_ms = settings.connections_max_idle_ms
-            if idle_ms >= 0 and now_ms - session.state.last_ms > idle_ms:
+            if idle_ms >= 0 and now_ms - session.last_ms > idle_ms:
                 link.close("idle", f"nothing for {idle_ms} ms")
             elif (
-                not session.state.identity.authenticated
+                not session.identity.authenticated
                 and now_ms - link.opened_ms > settings.handshake_timeout_ms
             ):
                 link.close("handshake-timeout", "not authenticated in time")
-            elif (
-                session.state.partial_since_ms
-                and now_ms - session.state.partial_since_ms > _SLOW_REQUEST_MS
-            ):
+            elif session.partial_since_ms and now_ms - session.partial_since_ms > _SLOW_REQUEST_MS:
                 link.close("slow-request", "a request that doesn't end")
         if now_ms >= self._expire_ms:
             self._expire_ms = now_ms + EXPIRY_PERIOD_MS
@@ -241,14 +238,14 @@ class Broker:
             if link.closed is not None:
                 continue  # it was counted when it closed
             self.clients.count_traffic(link)
-            state = link.session.state
-            queued_at = None if state.debts is None else state.debts.waits_at
-            if state.throttled_until_ms or queued_at is not None:
+            session = link.session
+            queued_at = None if session.debts is None else session.debts.waits_at
+            if session.throttled_until_ms or queued_at is not None:
                 muted[link.listener.name] += 1
                 if queued_at is not None:
                     queue[TYPES[queued_at.quota_type]] += 1
-                elif state.muted_by is not None:
-                    queue[TYPES[state.muted_by.key]] += 1
+                elif session.muted_by is not None:
+                    queue[TYPES[session.muted_by.key]] += 1
         for name, count in muted.items():
             self.meters.listeners[name].muted = count
         self.meters.queue = queue

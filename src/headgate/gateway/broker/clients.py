@@ -14,7 +14,6 @@ from headgate.errors import HeadgateError
 from headgate.gateway.connection.link import Link, ListenerView
 from headgate.gateway.log import LogLimit, get_logger, tells_all
 from headgate.gateway.session.session import Session
-from headgate.gateway.session.state import SessionState
 
 if TYPE_CHECKING:
     import socket
@@ -182,17 +181,18 @@ class Clients:
         if self.ending:  # accepted before, or its handshake took until now
             raise BrokerEnds
         self._numbers += 1
-        state = SessionState(
+        session = Session(
             self._rules,
             listener.make_identity(address, tls),
+            listener.plans or self._plans,
+            listener,
+            pass_unknown=listener.pass_unknown,
             max_request_bytes=listener.settings.socket_request_max_bytes,
             client_ip=address,
             listener=listener.name,
             connection=f"{self._broker_id}-{listener.name}-{self._numbers}",
             last_ms=accepted_ms if tls is None else now_ms(),
         )
-        plans = listener.plans or self._plans
-        session = Session(state, plans, listener, pass_unknown=listener.pass_unknown)
         link = Link(
             session,
             self._buffer,
@@ -207,7 +207,7 @@ class Clients:
         self.links[link] = None
         listener.meters.connections += 1
         if tells_all():
-            log.debug("connection opened", connection=state.connection, client=address)
+            log.debug("connection opened", connection=session.connection, client=address)
         return link
 
     def _not_taken(
@@ -233,7 +233,7 @@ class Clients:
             if other is not listener and self._quotas.max_connections_exceeded(other.name):
                 idle = [link for link in self.links if link.listener is other]
                 if idle:
-                    min(idle, key=lambda link: link.session.state.last_ms).close("max-connections")
+                    min(idle, key=lambda link: link.session.last_ms).close("max-connections")
                     return
 
     def slot_freed(self) -> None:
@@ -261,8 +261,8 @@ class Clients:
         meters = link.listener.meters
         meters.bytes_in += link.bytes_in
         meters.bytes_out += link.bytes_out
-        meters.requests += link.session.state.requests
-        link.bytes_in = link.bytes_out = link.session.state.requests = 0
+        meters.requests += link.session.requests_taken
+        link.bytes_in = link.bytes_out = link.session.requests_taken = 0
 
     def _count_close(
         self,
@@ -279,8 +279,8 @@ class Clients:
             return
         whose = {}
         if session is not None:
-            whose["connection"] = session.state.connection
-            whose["principal"] = f"User:{session.state.identity.principal}"
+            whose["connection"] = session.connection
+            whose["principal"] = f"User:{session.identity.principal}"
         if ordinary:
             log.debug("connection closed", reason=reason, client=client, **whose)
         elif self.closes.passes(reason, reason=reason, broker=self._broker_id):

@@ -173,7 +173,7 @@ class Dialer:
         self, listener: BrokerListener, lending: Lending, where: HostPort, link: Link
     ) -> None:
         """Go upstream with the credentials lent to an mTLS client's principal."""
-        principal = link.session.state.identity.principal
+        principal = link.session.identity.principal
         security = lending.lend(principal)
         if security is None:
             link.refuse(

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from headgate.gateway.charging.decisions import TYPES
-from headgate.gateway.charging.told import Used
+from headgate.gateway.charging.charges import TYPES
+from headgate.gateway.charging.clients import Used
 from headgate.live.picture import (
     MOST_ADDRESSES,
     MOST_CLIENTS,
@@ -36,8 +36,8 @@ from headgate.throttle.sensor import SampledRate
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
     from headgate.gateway.broker.broker import Broker
-    from headgate.gateway.charging.told import Told
-    from headgate.gateway.session.state import SessionState
+    from headgate.gateway.charging.clients import Told
+    from headgate.gateway.session.session import Session
     from headgate.steps import Work
 
 _AT_ONCE: Final = 512
@@ -141,20 +141,20 @@ def connected_steps(broker: Broker, now_ms: int) -> Work[Connected]:
     found = Connected(now_ms)
     for link in list(broker.links):
         yield
-        state = link.session.state
+        session = link.session
         if link.closed is not None:
             continue
         found.connections[link.listener.name] += 1
-        if not state.known:
+        if not session.known:
             continue
-        pair = (state.context.principal, state.context.client_id)
+        pair = (session.context.principal, session.context.client_id)
         client = found.clients.get(pair)
         if client is None:
             client = found.clients[pair] = _Client()
             found.client_ids.setdefault(pair[0], []).append(pair[1])
         client.connections += 1
         client.addresses[link.address] += 1
-        wait = _wait(broker, state, now_ms)
+        wait = _wait(broker, session, now_ms)
         if wait is not None:
             client.waits(*wait)
             found.muted[link.listener.name] += 1
@@ -169,25 +169,25 @@ def connected_steps(broker: Broker, now_ms: int) -> Work[Connected]:
 
 
 def _wait(
-    broker: Broker, state: SessionState, now_ms: int
+    broker: Broker, session: Session, now_ms: int
 ) -> tuple[QuotaId, int, WaitTold | None] | None:
     """Return by which quota-id a connection waits, until when, and why; None: it doesn't."""
-    told = state.muted_by
-    if state.throttled_until_ms > now_ms and told is not None:
+    told = session.muted_by
+    if session.throttled_until_ms > now_ms and told is not None:
         whose = QuotaId(QuotaKey.parse(told.key), (told.user_tag, told.client_tag))
-        return whose, state.throttled_until_ms, _told(told, "closed" if told.closed else "client")
-    debts = state.debts
+        return whose, session.throttled_until_ms, _told(told, "closed" if told.closed else "client")
+    debts = session.debts
     if debts is not None and debts.waits_at is not None:
         lane = debts.waits_at
         whose = QuotaId(QuotaKey.parse(lane.quota_type), (lane.user_tag, lane.client_tag))
         return whose, debts.wake_ms, None
-    hold = state.hold
+    hold = session.hold
     if hold is None or not hold.waiting:
         return None
     rest_ms, key = hold.rest(now_ms)
     gate = None if key is None else broker.rules.gates.get(key)
     if key is None:  # its gate is open, and another's turn comes first
-        key = next(iter(state.context.share_gates), None)
+        key = next(iter(session.context.share_gates), None)
     if key is None:
         return None
     whose = QuotaId(QuotaKey.parse(key.quota_type), (key.user_tag, key.client_tag))

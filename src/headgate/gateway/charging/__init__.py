@@ -4,20 +4,15 @@ Apply the quotas of one broker to live traffic: who is charged how much, and who
 No clock, socket or log is used here: time is an argument. In the order a request meets them:
 
 - ``plans``: how each API and version is handled.
-- ``client``: a client's connection, as charging sees it.
+- ``clients``: a client's connection, the wait it was told, the client-id that it is charged as.
 - ``contexts``: who is charged, one principal with one client-id; made again when quotas change.
-- ``client_ids``: which client-ids of a principal are charged separately, and which together.
 - ``repaying``: newcomers that wait while another connection repays such a mute.
 - ``lanes``: mutes left by closed connections, which new connections of the quota-id wait out.
 - ``fetch_gate``: when a quota-id may fetch again, and which of its connections is next.
 - ``fetch_hold``: how long a connection's fetch is held at the gates of its quota-ids.
 - ``headroom``: what may be in flight before anything could be throttled.
 - ``managers``: the manager of each quota type.
-- ``fetches``: charges of fetches.
-- ``request_time``: charges of thread time.
-- ``mutations``: charges of topics created, deleted or grown.
-- ``told``: what was true when a wait was told.
-- ``decisions``: which throttle counts.
+- ``charges``: charges of request time, topics and fetches; which throttle counts.
 - ``enforcement``: the charges of all kinds of requests; it holds the objects above.
 - ``journal``: where every charge is noted; ``headgate.gateway.usage_journal`` has what writes it.
 """

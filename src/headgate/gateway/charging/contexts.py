@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from headgate.gateway.charging.client_ids import ClientIds
+from headgate.gateway.charging.clients import ClientIds
 from headgate.gateway.charging.fetch_gate import GateKey
 from headgate.gateway.charging.headroom import (
     Allowance,
@@ -64,7 +64,7 @@ class Context:
     Args:
         principal: name of the principal, raw.
         client_id: as the client claims it, raw.
-        charged_id: the client-id that it is charged as (``client_ids``).
+        charged_id: the client-id that it is charged as (``ClientIds``).
         exempt: named in ``headgate.exempt.principals``: measured, never throttled.
         limited: at least one finite quota applies.
         timed: a quota of request time does, so any request may be throttled.

@@ -12,15 +12,20 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from headgate.gateway.charging.charges import (
+    INT_MAX,
+    MUTATION_NAME,
+    REQUEST_NAME,
+    Decisions,
+    FetchCharges,
+    MutationCharges,
+    RequestTime,
+)
 from headgate.gateway.charging.contexts import Context, Contexts
-from headgate.gateway.charging.decisions import INT_MAX, Decisions
 from headgate.gateway.charging.fetch_gate import GateKey, Gates
-from headgate.gateway.charging.fetches import FetchCharges
 from headgate.gateway.charging.journal import NO_JOURNAL, Journal
 from headgate.gateway.charging.lanes import LaneBook, LaneKey
 from headgate.gateway.charging.managers import Managers, sensors_of
-from headgate.gateway.charging.mutations import MUTATION_NAME, MutationCharges
-from headgate.gateway.charging.request_time import REQUEST_NAME, RequestTime
 from headgate.metrics.meters import Meters
 from headgate.quota.key import PRODUCER, PRODUCER_IDS, QuotaKey, QuotaType
 from headgate.steps import finish
@@ -32,7 +37,7 @@ from headgate.throttle.request import PERCENT_PER_NS
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
-    from headgate.gateway.charging.client import ClientConnection
+    from headgate.gateway.charging.clients import ClientConnection
     from headgate.gateway.charging.plans import RequestPlan
     from headgate.quota.entity import QuotaEntity
     from headgate.quota.table import QuotaTable, TableDelta

@@ -21,7 +21,7 @@ from heapq import heapify, heappop, heappush, heapreplace, nlargest
 from itertools import count
 from typing import Final, NamedTuple
 
-from headgate.gateway.charging.told import Told
+from headgate.gateway.charging.clients import Told
 from headgate.steps import one_by_one
 
 SLOT_MS: Final = 20
@@ -102,7 +102,7 @@ class Gate:
         self._bound = 0.0
         self.told: Told | None = None
         self._opened_ms: int | None = None  # when the first went, after it had been closed
-        self._abroad = 0  # let through since, and not charged yet
+        self._passing = 0  # let through since, and not charged yet
         self._waiting = self._gone = 0
         self._queues: dict[str, list[tuple[int, int, GateTurn]]] = {}  # heaps by principal
         # A heap of the principals that wait: when each last had a turn, its first place, its name.
@@ -171,7 +171,7 @@ class Gate:
         """A turn doesn't wait any more, for now or for good; it keeps its place."""
         if turn.granted:
             turn.granted = False
-            self._abroad = max(self._abroad - 1, 0)
+            self._passing = max(self._passing - 1, 0)
         if turn.waiting:
             turn.waiting = False
             self._waiting -= 1
@@ -222,7 +222,7 @@ class Gate:
 
     def _close(self) -> None:
         self._opened_ms = None
-        self._abroad = 0
+        self._passing = 0
 
     def _join(self, turn: GateTurn) -> None:
         if turn.waiting:
@@ -248,14 +248,14 @@ class Gate:
             self._opened_ms = now_ms
         slots = max(now_ms - self._opened_ms, 0) // SLOT_MS
         most = 1 << min(slots, MOST_DOUBLED)
-        while self._abroad < most:
+        while self._passing < most:
             turn = self._first()
             if turn is None:
                 break
             turn.waiting = False
             turn.granted = True
             self._waiting -= 1
-            self._abroad += 1
+            self._passing += 1
             self._turns += 1
             self._served[turn.principal] = self._turns
             if turn is not asking:

@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.gateway.charging.fetch_gate import GateKey, Gates, GateTurn
-from headgate.wire.messages import fetch
 
 PASS: Final = 0
 """Go on."""
@@ -45,18 +44,16 @@ class FetchHold:
 
     Attributes:
         nudge: has the session woken soon; the shell sets it when the session first waits.
-        waiting: a request or an answer is held.
-        free: the request asked for no records, so its answer passes without asking the gates.
-        little: the hold lasted too long, so the answer is emptied.
+        asks_nothing: the request asked for no records, so its answer passes without its turn.
+        expired: the hold lasted too long, so the answer is emptied.
         wake_ms: when to look again while it is held, epoch ms.
         waited_ms: how long was waited since ``take_waited``.
     """
 
     _gates: Gates
     nudge: Callable[[], None] | None = None
-    waiting: bool = False
-    free: bool = False
-    little: bool = False
+    asks_nothing: bool = False
+    expired: bool = False
     wake_ms: int = 0
     waited_ms: int = 0
     _turns: dict[GateKey, GateTurn] = field(default_factory=dict)
@@ -102,14 +99,18 @@ class FetchHold:
         until_ms = self._since_ms + most_ms
         if now_ms >= until_ms:
             self._stop(now_ms)
-            self.little = True
+            self.expired = True
             return LITTLE
-        self.waiting = True
         if self._held_ms is None:
             self._held_ms = now_ms
         due_ms = min(until_ms, closed.gate.next_ms(now_ms)) if closed.appointed else until_ms
         self.wake_ms = due_ms - gates.ahead_ms
         return HELD
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a request or an answer is held."""
+        return self._held_ms is not None
 
     @property
     def idle(self) -> bool:
@@ -132,27 +133,24 @@ class FetchHold:
         waited_ms, self.waited_ms = self.waited_ms, 0
         return waited_ms
 
-    def let_by(self, now_ms: int) -> None:
-        """The request asks for no records: it goes on."""
+    def pass_unasked(self, now_ms: int) -> None:
+        """Let a request pass that asks for no records, without asking the gates."""
         self._stop(self._gates.time(now_ms))
-        self.free = True
+        self.asks_nothing = True
 
-    def give_up(self, now_ms: int) -> None:
-        """Stop holding an answer, for whose bytes there is no room."""
+    def drop_answer(self, now_ms: int) -> None:
+        """Stop holding an answer: there is no room for its bytes, and it will be emptied."""
         self._stop(self._gates.time(now_ms))
 
-    def spend(self, frame: memoryview, version: int, body: int, now_ms: int) -> None:
-        """Write into a request what is left to ask after its hold: a shorter MaxWait, or little."""
+    def delayed_ms(self, now_ms: int) -> int:
+        """Return how long ago the fetch came, ms; 0: it isn't at the gates."""
         now_ms = self._gates.time(now_ms)
-        if self.little:
-            fetch.ask_little(frame, version, body)
-        elif self._since_ms is not None and now_ms > self._since_ms:
-            fetch.shorten_wait(frame, version, body, now_ms - self._since_ms)
+        return 0 if self._since_ms is None else max(now_ms - self._since_ms, 0)
 
     def delivered(self, now_ms: int) -> None:
         """The answer was charged and goes to the client: its place ends."""
         self._since_ms = None
-        self.little = self.free = False
+        self.expired = self.asks_nothing = False
         if self._turns:
             now_ms = self._gates.time(now_ms)
             turns, self._turns = self._turns, {}
@@ -162,14 +160,14 @@ class FetchHold:
     def emptied(self) -> None:
         """The answer was emptied: the next fetch keeps this one's place."""
         self._since_ms = None
-        self.little = self.free = False
+        self.expired = self.asks_nothing = False
         for turn in self._turns.values():
             turn.gate.stand_aside(turn)
 
     def leave(self) -> None:
         """The connection closes."""
         self.nudge = None
-        self.waiting = False
+        self._held_ms = None
         for turn in self._turns.values():
             turn.gate.left(turn)
         self._turns.clear()
@@ -229,7 +227,6 @@ class FetchHold:
 
     def _stop(self, now_ms: int) -> None:
         """Note that the request or answer isn't held any more."""
-        self.waiting = False
         self._had.clear()
         if self._held_ms is not None:
             self.waited_ms += max(now_ms - self._held_ms, 0)

@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from headgate.gateway.charging.client import ClientConnection
+    from headgate.gateway.charging.clients import ClientConnection
 
 LEAST_TIME_NS: Final = 1_000_000
 """Thread time that a request claims at least; one takes some 10 to 100 µs."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from headgate.gateway.charging.client import ClientConnection
+    from headgate.gateway.charging.clients import ClientConnection
     from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.managers import Sensors
     from headgate.gateway.charging.plans import RequestPlan

@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
+from headgate.gateway.charging.clients import Told, Used
 from headgate.gateway.charging.repaying import REPAYS_MS, SEEN_MS, Queue
-from headgate.gateway.charging.told import Told, Used
 from headgate.steps import one_by_one
 
 MOST_OF_A_KEY: Final = 4_096

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.gateway.charging.clients import Told, Used, used_of
 from headgate.gateway.charging.fetch_gate import GateKey
 from headgate.gateway.charging.lanes import LaneKey, lane_key
 from headgate.gateway.charging.plans import RequestKind
-from headgate.gateway.charging.told import Told, Used, used_of
 from headgate.quota.entity import entity_from_path
 from headgate.quota.key import (
     CONSUMER,

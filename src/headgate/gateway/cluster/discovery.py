@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headgate.gateway.background import Tasks
     from headgate.gateway.broker.broker import Broker
     from headgate.gateway.cluster.listener_security import ListenerSecurity
-    from headgate.gateway.store_link.in_force import InForce
+    from headgate.gateway.store_link.in_force import InForceNow
 
 log = get_logger("headgate.gateway")
 
@@ -45,7 +45,7 @@ class Discovery:
         unexposed: brokers without a port here.
     """
 
-    def __init__(self, in_force: InForce, security: ListenerSecurity) -> None:
+    def __init__(self, in_force: InForceNow, security: ListenerSecurity) -> None:
         self._in_force = in_force
         self._security = security
         self.clusters: dict[str, up.Cluster] = {}
@@ -128,7 +128,7 @@ class Answering:
         security: how they are asked.
     """
 
-    in_force: InForce
+    in_force: InForceNow
     brokers: Mapping[int, Broker]
     security: ListenerSecurity
 

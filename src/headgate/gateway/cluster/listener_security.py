@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from headgate.config.security import ClientSecurity, Tls
     from headgate.config.settings import Settings
-    from headgate.gateway.store_link.in_force import InForce
+    from headgate.gateway.store_link.in_force import InForceNow
 
 _SAID_OF_TLS: Final = (
     "enabled_protocols",
@@ -53,7 +53,7 @@ class ListenerSecurity:
 
     def __init__(
         self,
-        in_force: InForce,
+        in_force: InForceNow,
         upstreams: Mapping[str, Sequence[HostPort]],
         admin: ClientSecurity | None,
         owner_of: Callable[[str], str | None],

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headgate.gateway.cluster.listener_security import ListenerSecurity
     from headgate.gateway.cluster.shared_listeners import SharedListeners
     from headgate.gateway.fleet.leases import Leases
-    from headgate.gateway.store_link.in_force import InForce
+    from headgate.gateway.store_link.in_force import InForceNow
 
 log = get_logger("headgate.gateway")
 
@@ -60,7 +60,7 @@ class Ports:
 
     def __init__(
         self,
-        in_force: InForce,
+        in_force: InForceNow,
         brokers: dict[int, Broker],
         discovery: Discovery,
         security: ListenerSecurity,

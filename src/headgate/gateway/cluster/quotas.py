@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headgate.gateway.background import BackgroundWork, TimeSlices
     from headgate.gateway.broker.broker import Broker
     from headgate.gateway.charging.enforcement import Enforcement
-    from headgate.gateway.store_link.in_force import InForce
+    from headgate.gateway.store_link.in_force import InForceNow
     from headgate.quota.key import QuotaKey
     from headgate.quota.table import QuotaTable
     from headgate.steps import Work
@@ -53,7 +53,7 @@ class QuotasInForce:
 
     def __init__(
         self,
-        in_force: InForce,
+        in_force: InForceNow,
         brokers: Mapping[int, Broker],
         work: BackgroundWork,
         save_soon: Callable[[], None],

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headgate.gateway.broker.broker import Broker
     from headgate.gateway.cluster.discovery import Discovery
     from headgate.gateway.cluster.listener_security import ListenerSecurity
-    from headgate.gateway.store_link.in_force import InForce
+    from headgate.gateway.store_link.in_force import InForceNow
 
 log = get_logger("headgate.gateway")
 
@@ -49,7 +49,7 @@ class SharedListeners:
 
     def __init__(
         self,
-        in_force: InForce,
+        in_force: InForceNow,
         brokers: Mapping[int, Broker],
         discovery: Discovery,
         security: ListenerSecurity,

@@ -161,7 +161,7 @@ class Link:
     def settle(self) -> None:
         """Write what the session has to say and do what it commands, until it has nothing left."""
         session = self.session
-        if session.state.closed is not None and self._must_wait(session.state.closed.reason):
+        if session.closed is not None and self._must_wait(session.closed.reason):
             return
         while True:
             if session.to_client:
@@ -169,7 +169,7 @@ class Link:
             if session.to_broker:
                 self.broker.send(session.to_broker)
             if not session.commands:
-                if session.state.retains or self._account is not None:
+                if session.retains or self._account is not None:
                     self.weigh()
                 return
             commands = session.commands[:]
@@ -219,13 +219,11 @@ class Link:
             account = self._account = Account(self._go_on, self._give_up)
         elif retained + owed == account.size <= MINIMUM_BYTES:
             return
-        if not session.state.known:
+        if not session.known:
             kind = ConnectionKind.UNKNOWN
         else:
             kind = (
-                ConnectionKind.OURS
-                if session.state.made_to_wait and not owed
-                else ConnectionKind.KNOWN
+                ConnectionKind.OURS if session.made_to_wait and not owed else ConnectionKind.KNOWN
             )
         now_ms = time.monotonic_ns() // 1_000_000
         starved = not self._buffer.pool.hold(account, retained + owed, kind, now_ms)
@@ -286,7 +284,7 @@ class Link:
     def refuse(self, reason: str, detail: str) -> None:
         """Refuse the client for something outside its session, such as missing credentials."""
         session = self.session
-        if self.closed is None and session.state.closed is None:
+        if self.closed is None and session.closed is None:
             session.close(reason, detail, now_ms())
             self.settle()
 
@@ -321,11 +319,11 @@ class Link:
                 was set back can't be told apart, so only times in the future are moved, to now.
             now_ms: the wall clock as it is now, epoch ms.
         """
-        state, by_ms = self.session.state, max(by_ms, 0)
+        session, by_ms = self.session, max(by_ms, 0)
         self.opened_ms = min(self.opened_ms + by_ms, now_ms)
-        state.last_ms = min(state.last_ms + by_ms, now_ms)
-        if state.partial_since_ms:
-            state.partial_since_ms = min(state.partial_since_ms + by_ms, now_ms)
+        session.last_ms = min(session.last_ms + by_ms, now_ms)
+        if session.partial_since_ms:
+            session.partial_since_ms = min(session.partial_since_ms + by_ms, now_ms)
 
     def client_reading(self) -> None:
         """Read from the client unless the session, the pool or the broker's side forbids it."""
@@ -370,8 +368,8 @@ class Link:
     def stalled(self, on: bool) -> None:
         """The client's side is full (``on``), or has drained: no answers are read meanwhile."""
         session = self.session
-        if session.state.closed is None:
-            session.stalled(on, now_ms())
+        if session.closed is None:
+            session.set_stalled(on, now_ms())
             if session.commands:
                 asyncio.get_running_loop().call_soon(self.settle)
 
@@ -390,7 +388,7 @@ class Link:
         """One side's connection has gone."""
         if self.closed is not None or (self._waits and side is self.broker):
             return
-        identity = self.session.state.identity
+        identity = self.session.identity
         if side is self.client:
             self.client_gone(str(exc or ""))
         elif identity.close_reason is not None:
@@ -406,9 +404,14 @@ class Link:
         reads what came before a connection's end.
         """
         session = self.session
-        if self.closed is not None or session.state.gone:
+        if self.closed is not None or session.gone:
             return
-        reached = session.requests.opened
+        identity = session.identity
+        if identity.close_reason is not None and not identity.raw:
+            # It was told that its authentication failed, and hung up before its broker did.
+            self.close(identity.close_reason, identity.close_text)
+            return
+        reached = session.upstream_is_up
         if not reached and not self._waits and self.task is not None and session.retained():
             self._left = detail
             self._hangup.forget(self)

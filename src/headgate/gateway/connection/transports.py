@@ -281,9 +281,9 @@ class ClientSide(_Side):
         if self.freely:
             return self.buffer.memory
         session = self.link.session
-        if not session.state.known:
+        if not session.known:
             return self.buffer.small
-        self.freely = not session.state.made_to_wait
+        self.freely = not session.made_to_wait
         if self.freely or not self.buffer.pool.scarce(ConnectionKind.OURS):
             return self.buffer.memory
         return self.buffer.small
@@ -293,14 +293,14 @@ class ClientSide(_Side):
         link = self.link
         session = link.session
         watched = _cpu_ns() if nbytes >= WATCHED_BYTES else 0
-        started = _perf_ns() if session.state.rules.counts_requests else 0
+        started = _perf_ns() if session.rules.counts_requests else 0
         link.bytes_in += nbytes
         session.client_data(self.buffer.view[:nbytes], _wall_ns() // 1_000_000)
         if session.to_broker:
             link.broker.send(session.to_broker)
         if session.commands or session.to_client:
             link.settle()
-        elif session.state.retains:
+        elif session.retains:
             link.weigh()
         if started:
             session.account_client(_perf_ns() - started)
@@ -331,17 +331,17 @@ class BrokerSide(_Side):
         link = self.link
         session = link.session
         watched = _cpu_ns() if nbytes >= WATCHED_BYTES else 0
-        started = _perf_ns() if session.state.rules.counts_requests else 0
+        started = _perf_ns() if session.rules.counts_requests else 0
         now_ms = _wall_ns() // 1_000_000
         link.bytes_out += nbytes
-        unanswered = session.state.unanswered
+        unanswered = session.unanswered
         before = len(unanswered)
         session.broker_data(self.buffer.view[:nbytes], now_ms)
         if session.to_client:
             link.client.send(session.to_client)
         if session.commands or session.to_broker:
             link.settle()
-        elif session.state.retains:
+        elif session.retains:
             link.weigh()
         if before > MANY_UNANSWERED and self.gathering is None and not self.tls:
             self.gathering = Gathering.of(self.transport)

@@ -108,7 +108,7 @@ class Fleet:
             exit_s: how long it may take to end.
 
         Returns:
-            Why, of ``watchdog.KILLS``; it is counted.
+            Why, of ``KILLS``; it is counted.
         """
         why = await until_stuck(until_hung(self._pipes[broker], timeout_s), stopping, exit_s)
         self._killed[broker, why] += 1

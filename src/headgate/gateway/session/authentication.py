@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import RemoteProtocolError
 from headgate.gateway.charging.plans import RAW_TOKEN, RequestPlan
 from headgate.gateway.session.commands import Ask
-from headgate.gateway.session.relay import collect_alone
+from headgate.gateway.session.relay import InFlight, collect_alone
 from headgate.wire.header import parse_request_header
 
 if TYPE_CHECKING:
-    from headgate.gateway.session.state import SessionState
+    from headgate.gateway.session.session import Session
     from headgate.wire.fields import Buffer
 
 MAX_REQUEST_BYTES: Final = 524_288
 """Longest request or bare token that is taken, after login too: it is copied and read in one piece.
-A client that isn't known yet may send no more either (``SessionState.max_bytes``)."""
+A client that isn't known yet may send no more either (``Session.max_bytes``)."""
 MAX_TOKEN_ANSWER_BYTES: Final = 1_048_576
 """Largest answer to a bare SASL token: far above what any mechanism says."""
 # Differs: a SASL request of more than 512 KiB closes after login, too, and without SASL.
@@ -31,62 +31,60 @@ on_request: Final = partial(collect_alone, MAX_REQUEST_BYTES)
 _INT: Final = struct.Struct(">i").unpack_from
 
 
-def take(state: SessionState, plan: RequestPlan, frame: memoryview, now_ms: int) -> None:
+def take(session: Session, plan: RequestPlan, frame: memoryview, now_ms: int) -> None:
     """Take a SASL request or a bare token that was collected."""
-    state.block()
+    session.wait_for_answer()
     correlation_id, client_id, body = 0, None, 4
     if plan is RAW_TOKEN:
-        state.requests += 1
+        session.requests_taken += 1
     else:
         _, _, correlation_id, client_id, body = parse_request_header(frame)
-    identity = state.identity
+    identity = session.identity
     token_id = identity.unknown_token(plan.key, plan.version, frame, body)
     if token_id is None:
-        pass_on(state, plan, correlation_id, body, frame)
+        pass_on(session, plan, correlation_id, body, frame)
         return
-    state.question = Ask(
-        plan, correlation_id, client_id, body, bytes(frame), identity.principal, token_id
-    )
-    state.commands.append(state.question)
+    ask = Ask(plan, correlation_id, client_id, body, bytes(frame), identity.principal, token_id)
+    session.ask(ask)
 
 
 def pass_on(
-    state: SessionState,
+    session: Session,
     plan: RequestPlan,
     correlation_id: int,
     body: int,
     frame: memoryview | bytes,
 ) -> None:
     """Pass a SASL request or a bare token on, unless the identity refuses it."""
-    identity = state.identity
+    identity = session.identity
     if plan is RAW_TOKEN:
         identity.raw_request(frame)
     else:
         refusal = identity.request(plan.key, plan.version, bytes(frame), body)
         if refusal is not None:
-            state.to_client.append(refusal)
-            state.close(identity.close_reason or "authentication-failed", identity.close_text)
+            session.to_client.append(refusal)
+            session.end(identity.close_reason or "authentication-failed", identity.close_text)
             return
-    state.to_broker.append(frame)
-    state.unanswered.append((correlation_id, plan, len(frame) - 4, state.context, None, None, None))
+    session.to_broker.append(frame)
+    session.unanswered.append(InFlight(correlation_id, plan, len(frame) - 4, session.context))
 
 
-def answered(state: SessionState, plan: RequestPlan, frame: Buffer) -> None:
+def answered(session: Session, plan: RequestPlan, frame: Buffer) -> None:
     """Show the identity a broker's answer; it takes a principal only when the broker accepts it."""
-    before = state.identity.principal
+    before = session.identity.principal
     if plan is RAW_TOKEN:
-        state.identity.raw_response(frame)
+        session.identity.raw_response(frame)
     else:
-        state.identity.response(plan.key, plan.version, bytes(frame))
-    state.identified(before)
+        session.identity.response(plan.key, plan.version, bytes(frame))
+    session.identified(before)
 
 
-def token_answered(state: SessionState, collected: bytearray) -> bool:
+def token_answered(session: Session, collected: bytearray) -> bool:
     """
     Take the answer to a bare SASL token, if it has all come.
 
     Args:
-        state: of the session.
+        session: of the session.
         collected: what has come of it; it goes to the client.
 
     Raises:
@@ -101,9 +99,9 @@ def token_answered(state: SessionState, collected: bytearray) -> bool:
         )
     if len(collected) < end:
         return False
-    if not state.unanswered or len(collected) > end:
+    if not session.unanswered or len(collected) > end:
         raise RemoteProtocolError("a SASL answer to no token", reason="upstream-unexpected")
-    state.unanswered.popleft()
-    answered(state, RAW_TOKEN, collected)
-    state.to_client.append(collected)
+    session.unanswered.popleft()
+    answered(session, RAW_TOKEN, collected)
+    session.to_client.append(collected)
     return True

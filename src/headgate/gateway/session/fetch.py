@@ -11,23 +11,25 @@ from headgate.gateway.charging.fetch_gate import KEPT_BYTES
 from headgate.gateway.charging.fetch_hold import HELD, LITTLE, PASS, SHARE_HOLD_MS, FetchHold
 from headgate.gateway.charging.plans import RequestKind, RequestPlan
 from headgate.gateway.session.commands import AwaitTurn, WakeAt
-from headgate.gateway.session.in_flight import told_before
 from headgate.gateway.session.relay import (
     COLLECT,
     PASSED,
     WAITS,
+    InFlight,
     may_follow,
+    new_in_flight,
     pass_limited,
     pass_part,
+    told_before,
 )
+from headgate.gateway.session.waits import TURN
 from headgate.wire.header import parse_request_header
 from headgate.wire.messages import fetch, share
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.fetch_gate import GateKey
-    from headgate.gateway.session.in_flight import InFlight
-    from headgate.gateway.session.state import SessionState
+    from headgate.gateway.session.session import Session
 
 _INT: Final = struct.Struct(">i").unpack_from
 _PACK_INT: Final = struct.Struct(">i").pack_into
@@ -70,7 +72,7 @@ class FetchSession:
 
 
 def on_request(
-    state: SessionState,
+    session: Session,
     data: memoryview,
     pos: int,
     header: int,
@@ -80,31 +82,31 @@ def on_request(
     now_ms: int,
 ) -> int:
     """Pass a Fetch on, or hold it; arguments and result as for ``relay.on_request``."""
-    context = state.context
-    if (state.hold is not None or context.share_gates) and _waits_for_turn(
-        state, plan, context.gates, data[pos:], now_ms
+    context = session.context
+    if (session.hold is not None or context.share_gates) and _waits_for_turn(
+        session, plan, context.gates, data[pos:], now_ms
     ):
         return WAITS
-    hold = state.hold
-    limit = state.rules.fetch_limit(context, now_ms)
+    hold = session.hold
+    limit = session.rules.fetch_limit(context, now_ms)
     if limit is not None or hold is not None:
-        _adapt(state, data[pos : pos + 4 + size], plan.version, limit, now_ms)
+        _adapt(session, data[pos : pos + 4 + size], plan.version, limit, now_ms)
     watched = context.timed or context.fetches_alone
-    if watched and state.unanswered and not may_follow(state, 0, now_ms):
+    if watched and session.unanswered and not may_follow(session, 0, now_ms):
         return WAITS
-    asked = (correlation_id, plan, size, context, None, None, None)
+    asked = new_in_flight(InFlight, (correlation_id, plan, size, context, None, None, None))
     left = pos + 4 + size - len(data)
     if left > 0:
-        pass_part(state, asked, left, now_ms)
+        pass_part(session, asked, left, now_ms)
     elif watched:
-        pass_limited(state, asked, now_ms)
+        pass_limited(session, asked, now_ms)
     else:
-        state.unanswered.append(asked)
+        session.unanswered.append(asked)
     return PASSED
 
 
 def on_share_request(
-    state: SessionState,
+    session: Session,
     data: memoryview,
     pos: int,
     header: int,
@@ -120,75 +122,77 @@ def on_share_request(
     """
     if len(data) - pos < 4 + size:
         return COLLECT
-    gates = state.context.share_gates
-    if (state.hold is not None or gates) and _waits_for_turn(
-        state, plan, gates, data[pos:], now_ms
+    gates = session.context.share_gates
+    if (session.hold is not None or gates) and _waits_for_turn(
+        session, plan, gates, data[pos:], now_ms
     ):
         return WAITS
     return COLLECT
 
 
-def take_share_fetch(
-    state: SessionState, plan: RequestPlan, frame: memoryview, now_ms: int
-) -> None:
+def take_share_fetch(session: Session, plan: RequestPlan, frame: memoryview, now_ms: int) -> None:
     """Pass on a ShareFetch that was collected, asking for no more than the quota's window."""
     _, version, correlation_id, _, body = parse_request_header(frame)
-    context = state.context
-    limit = state.rules.fetch_limit(context, now_ms)
+    context = session.context
+    limit = session.rules.fetch_limit(context, now_ms)
     passed = frame if limit is None else share.cap_request(frame, version, body, limit)
-    if state.hold is not None and state.hold.little:
+    if session.hold is not None and session.hold.expired:
         passed = share.ask_little(passed, version, body)
-    state.to_broker.append(passed)
-    state.unanswered.append((correlation_id, plan, len(frame) - 4, context, None, None, None))
+    session.to_broker.append(passed)
+    session.unanswered.append(InFlight(correlation_id, plan, len(frame) - 4, context))
     if context.limited:
-        state.block()
+        session.wait_for_answer()
 
 
 def _adapt(
-    state: SessionState, view: memoryview, version: int, limit: int | None, now_ms: int
+    session: Session, view: memoryview, version: int, limit: int | None, now_ms: int
 ) -> None:
     """Write into a Fetch how much it may ask for and how long the broker may wait."""
-    hold = state.hold
+    hold = session.hold
     body = parse_request_header(view)[4]
     if limit is not None:
         fetch.cap_request(view, version, body, limit)
-    if version >= _SESSIONS_SINCE and (state.rules.empties_fetches or hold is not None):
-        _session(state).requested(view, version, body)
+    if version >= _SESSIONS_SINCE and (session.rules.empties_fetches or hold is not None):
+        _session(session).requested(view, version, body)
     if hold is not None and not hold.idle:
-        hold.spend(view, version, body, now_ms)
+        delayed_ms = hold.delayed_ms(now_ms)
+        if hold.expired:
+            fetch.ask_little(view, version, body)
+        elif delayed_ms:
+            fetch.shorten_wait(view, version, body, delayed_ms)
 
 
-def _session(state: SessionState) -> FetchSession:
-    if state.fetch_session is None:
-        state.fetch_session = FetchSession()
-    return state.fetch_session
+def _session(session: Session) -> FetchSession:
+    if session.fetch_session is None:
+        session.fetch_session = FetchSession()
+    return session.fetch_session
 
 
 def _waits_for_turn(
-    state: SessionState,
+    session: Session,
     plan: RequestPlan,
     keys: tuple[GateKey, ...],
     frame: memoryview,
     now_ms: int,
 ) -> bool:
     """Whether a fetch is held for now; one that asks for no records never is."""
-    if (state.hold is None or state.hold.idle) and not state.rules.gates.any_at(keys):
+    if (session.hold is None or session.hold.idle) and not session.rules.gates.any_at(keys):
         return False
     # Differs: a fetch whose quota-id owes is held; Kafka answers it empty and mutes.
-    way, hold = _turn(state, plan, state.context, keys, now_ms, now_ms)
+    way, hold = _turn(session, plan, session.context, keys, now_ms, now_ms)
     if way != HELD:
         return False
     if plan.kind is _KIND_FETCH and fetch.asks_nothing(
         frame, plan.version, parse_request_header(frame)[4]
     ):
-        hold.let_by(now_ms)
+        hold.pass_unasked(now_ms)
         return False
-    state.blocked = True
+    session.waits |= TURN
     return True
 
 
 def _turn(
-    state: SessionState,
+    session: Session,
     plan: RequestPlan,
     context: Context,
     keys: tuple[GateKey, ...],
@@ -196,64 +200,64 @@ def _turn(
     now_ms: int,
 ) -> tuple[int, FetchHold]:
     """Say whether a fetch or its answer may go on (``FetchHold.admit``); if not, have it woken."""
-    rules = state.rules
-    hold = state.hold
+    rules = session.rules
+    hold = session.hold
     if hold is None:
-        hold = state.hold = FetchHold(rules.gates)
+        hold = session.hold = FetchHold(rules.gates)
     most_ms = rules.hold_ms
     if plan.kind is not _KIND_FETCH and most_ms > SHARE_HOLD_MS:
         most_ms = SHARE_HOLD_MS
     way = hold.admit(keys, context.principal, since_ms, most_ms, now_ms)
     if way == HELD:
         if hold.nudge is None:
-            state.commands.append(AwaitTurn(hold))
-        state.commands.append(WakeAt(hold.wake_ms))
+            session.commands.append(AwaitTurn(hold))
+        session.commands.append(WakeAt(hold.wake_ms))
     elif hold.waited_ms:
-        rules.held(state, context, plan, hold.take_waited(), now_ms)
+        rules.held(session, context, plan, hold.take_waited(), now_ms)
     return way, hold
 
 
 def _answer_way(
-    state: SessionState, plan: RequestPlan, context: Context, data: memoryview, now_ms: int
+    session: Session, plan: RequestPlan, context: Context, data: memoryview, now_ms: int
 ) -> int:
     """
     Say what becomes of a Fetch's answer: PASS, HELD for its turn, or emptied (LITTLE).
 
     Args:
-        state: of the session.
+        session: of the session.
         plan: of the request.
         context: the one that the request was passed on with.
         data: the answer, as far as it has come.
         now_ms: epoch ms.
     """
-    rules = state.rules
+    rules = session.rules
     if rules.contexts.epoch != context.epoch:  # quotas have changed since it was asked for
         context = rules.context(context.principal, context.client_id)
-    hold = state.hold
+    hold = session.hold
     if hold is None or hold.idle:
-        if state.gone or not rules.gates.any_at(context.gates):
+        if session.gone or not rules.gates.any_at(context.gates):
             return PASS
-    elif hold.little:
+    elif hold.expired:
         return LITTLE
-    elif hold.free or state.gone:
+    elif hold.asks_nothing or session.gone:
         return PASS
     if plan.version >= _SESSIONS_SINCE and fetch.response_session(data, plan.version)[0]:
         return PASS  # an error has no records
-    way, hold = _turn(state, plan, context, context.gates, state.asked_ms, now_ms)
+    way, hold = _turn(session, plan, context, context.gates, session.asked_ms, now_ms)
     if way == HELD and rules.gates.kept_bytes + len(data) > KEPT_BYTES:
-        hold.give_up(now_ms)
+        hold.drop_answer(now_ms)
         return LITTLE
     return way
 
 
 def answered(
-    state: SessionState, data: memoryview, pos: int, size: int, asked: InFlight, now_ms: int
+    session: Session, data: memoryview, pos: int, size: int, asked: InFlight, now_ms: int
 ) -> tuple[bytes | None, int]:
     """
     Charge a Fetch by its answer's size, and write the throttle time into the answer in place.
 
     Args:
-        state: of the session.
+        session: of the session.
         data: what came from the broker; of the answer at least the beginning.
         pos: where the answer begins in ``data``.
         size: bytes of the answer without the length prefix.
@@ -264,16 +268,16 @@ def answered(
         What is sent in place of the answer (None: the answer itself), and the throttle time that
         begins now, ms; -1: nothing is charged yet, and the answer waits for its turn.
     """
-    correlation_id, plan, asked_bytes, context, _, _, claim = asked
-    rules, hold = state.rules, state.hold
+    plan, context = asked.plan, asked.context
+    rules, hold = session.rules, session.hold
     withheld = False
     if context.limited or hold is not None or rules.contexts.epoch != context.epoch:
-        way = _answer_way(state, plan, context, data[pos:], now_ms)
+        way = _answer_way(session, plan, context, data[pos:], now_ms)
         if way == HELD:
             return None, -1
         withheld = way == LITTLE
-        hold = state.hold
-    if claim is not None:
+        hold = session.hold
+    if asked.claim is not None:
         told_before(asked)
     at = plan.throttle_at
     has_throttle = 0 < at <= size
@@ -281,19 +285,19 @@ def answered(
     # Differs: a fetch over quota keeps its records and is charged; Kafka empties it.
     # Differs: node endpoints (of moved leaders) in a fetch's answer are charged.
     throttle = rules.fetch(
-        state, context, plan, asked_bytes, size + 4, upstream, now_ms, withheld=withheld
+        session, context, plan, asked.size, size + 4, upstream, now_ms, withheld=withheld
     )
-    state.answer_sent = rules.counts_requests
+    session.answer_sent = rules.counts_requests
     if hold is not None:
         if withheld:
             hold.emptied()
         elif not hold.idle:
             hold.delivered(now_ms)
     if withheld or (throttle and rules.empties_fetches):
-        empty = _session(state).emptied(
-            data[pos:], correlation_id, plan.version, max(throttle, upstream)
+        empty = _session(session).emptied(
+            data[pos:], asked.correlation_id, plan.version, max(throttle, upstream)
         )
-        rules.unfetch(state, context, plan, size + 4, now_ms)
+        rules.unfetch(session, context, plan, size + 4, now_ms)
         return empty, throttle
     if throttle > upstream and has_throttle:
         _PACK_INT(data, pos + at, throttle)
@@ -301,11 +305,12 @@ def answered(
 
 
 def charge_share(
-    state: SessionState, asked: InFlight, answer_bytes: int, upstream_ms: int, now_ms: int
+    session: Session, asked: InFlight, answer_bytes: int, upstream_ms: int, now_ms: int
 ) -> int:
     """Charge a ShareFetch by its whole answer; return the throttle time, ms."""
-    _, plan, size, context, _, _, _ = asked
-    throttle = state.rules.fetch(state, context, plan, size, answer_bytes, upstream_ms, now_ms)
-    if state.hold is not None:
-        state.hold.delivered(now_ms)
+    throttle = session.rules.fetch(
+        session, asked.context, asked.plan, asked.size, answer_bytes, upstream_ms, now_ms
+    )
+    if session.hold is not None:
+        session.hold.delivered(now_ms)
     return throttle

@@ -8,31 +8,32 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import RemoteProtocolError
-from headgate.gateway.session.in_flight import told_before
-from headgate.gateway.session.mute import RESPONSE_SENT
 from headgate.gateway.session.relay import (
     INCOMPLETE,
     PASSED,
     WAITS,
+    InFlight,
+    new_in_flight,
     pass_limited,
     pass_part,
     pass_silent,
+    told_before,
     wait_for_answers,
 )
+from headgate.gateway.session.waits import HOLDS_CLIENT
 from headgate.throttle.line import Place
 from headgate.wire.header import parse_request_header
 from headgate.wire.messages import produce
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.plans import RequestPlan
-    from headgate.gateway.session.in_flight import InFlight
-    from headgate.gateway.session.state import SessionState
+    from headgate.gateway.session.session import Session
 
 MAX_HEAD_BYTES: Final = 66_560
 """Most bytes that are kept until a Produce's acks have come. Before them are a client id and a
 transactional id, of 32,767 bytes at most each."""
 LATE_ACKS: Final = 4
-"""Bytes before a Produce's acks by a unit of work (``SessionState.budget``), as a power of two."""
+"""Bytes before a Produce's acks by a unit of work (``Session.budget``), as a power of two."""
 _INT: Final = struct.Struct(">i").unpack_from
 _PACK_INT: Final = struct.Struct(">i").pack_into
 _SHORT: Final = struct.Struct(">h").unpack_from
@@ -42,7 +43,7 @@ _TAIL: Final = struct.Struct(">iB").unpack_from
 
 
 def on_request(
-    state: SessionState,
+    session: Session,
     data: memoryview,
     pos: int,
     header: int,
@@ -54,7 +55,7 @@ def on_request(
     """Pass a Produce on; arguments and result as for ``relay.on_request``."""
     version = plan.version
     left = pos + 4 + size - len(data)
-    if state.context.overdue and _waits_for_rest(state, 4 + size - max(left, 0), now_ms):
+    if session.context.overdue and _waits_for_rest(session, 4 + size - max(left, 0), now_ms):
         return WAITS
     acks: int | None = None
     if header <= size:
@@ -64,7 +65,7 @@ def on_request(
             acks = None
     if acks is None:
         head = data[pos : pos + 4 + size]
-        state.budget -= len(head[:MAX_HEAD_BYTES]) >> LATE_ACKS
+        session.budget -= len(head[:MAX_HEAD_BYTES]) >> LATE_ACKS
         acks = _late_acks(head, version, header)
         if acks is None:  # never guessed
             if len(data) - pos >= MAX_HEAD_BYTES:
@@ -72,52 +73,59 @@ def on_request(
                     f"a Produce whose acks don't come in its first {len(data) - pos} bytes"
                 )
             return INCOMPLETE
-    context = state.context
+    context = session.context
     producer_ids = walker = None
-    if state.rules.counts_producer_ids:
+    if session.rules.counts_producer_ids:
         producer_ids, walker = _ids_in(data[pos:], version, header, left, 4 + size)
-        state.budget -= 2 + len(producer_ids or ())
+        session.budget -= 2 + len(producer_ids or ())
     headroom = context.headroom
-    unanswered = state.unanswered
+    unanswered = session.unanswered
     if headroom is None:
         claim = None
-    elif acks and left <= 0 and not state.stalled and headroom.claim_at_once(state, size):
+    elif (
+        acks
+        and left <= 0
+        and not session.holds & HOLDS_CLIENT
+        and headroom.claim_at_once(session, size)
+    ):
         claim = headroom
     elif unanswered and not headroom.fits(size, now_ms):
-        return wait_for_answers(state)
+        return wait_for_answers(session)
     else:
         claim = None
-    asked = (correlation_id, plan, size, context, producer_ids, None, claim)
+    asked = new_in_flight(
+        InFlight, (correlation_id, plan, size, context, producer_ids, None, claim)
+    )
     if left > 0:
-        pass_part(state, asked, left, now_ms, not acks, walker)
+        pass_part(session, asked, left, now_ms, not acks, walker)
     elif not acks:
-        pass_silent(state, asked, now_ms)
+        pass_silent(session, asked, now_ms)
     elif headroom is claim:
         unanswered.append(asked)
     else:
-        pass_limited(state, asked, now_ms)
+        pass_limited(session, asked, now_ms)
     return PASSED
 
 
-def _waits_for_rest(state: SessionState, bytes_here: int, now_ms: int) -> bool:
+def _waits_for_rest(session: Session, bytes_here: int, now_ms: int) -> bool:
     """Whether the client waits for what its quota-id owes beyond one throttle; if so, mute it."""
     # Differs: by bps or shares a Produce waits while more is owed than one throttle may tell.
     # Else connections that stay would each pass a request per throttle, however much is owed.
     longest_ms, longest = 0, ""
-    places = state.places
-    for name, overdue_ms in state.context.overdue:
+    places = session.places
+    for name, overdue_ms in session.context.overdue:
         place = places.get(name) or places.setdefault(name, Place(bytes_here))
         wait_ms = overdue_ms(place, now_ms)
         if wait_ms > longest_ms:
             longest_ms, longest = wait_ms, name
     if not longest_ms:
-        state.leave_places()
+        session.leave_places()
         return False
-    context = state.context
-    state.told = state.rules.managers.told(longest, context.principal, context.client_id, now_ms)
-    state.start_throttle(longest_ms, now_ms)
-    if not state.unanswered:
-        state.mute.apply(RESPONSE_SENT)
+    context = session.context
+    session.told = session.rules.managers.told(
+        longest, context.principal, context.client_id, now_ms
+    )
+    session.start_throttle(longest_ms, now_ms)
     return True
 
 
@@ -146,14 +154,12 @@ def _ids_in(
     return None, walker
 
 
-def answered_in_place(
-    state: SessionState, data: memoryview, pos: int, size: int, now_ms: int
-) -> int:
+def answered_in_place(session: Session, data: memoryview, pos: int, size: int, now_ms: int) -> int:
     """
     Charge a Produce whose answer is all here, and write the throttle time into it in place.
 
     Args:
-        state: of the session.
+        session: of the session.
         data: what came from the broker.
         pos: where the answer begins in ``data``.
         size: bytes of the answer without the length prefix.
@@ -163,7 +169,8 @@ def answered_in_place(
         The throttle time that begins now, ms; -1: nothing was done, since the answer has to be read
         as a whole.
     """
-    _, plan, asked_bytes, context, producer_ids, _, claim = state.unanswered[0]
+    asked = session.unanswered[0]
+    plan, claim = asked.plan, asked.claim
     at = pos + size  # where the last 4 bytes are
     upstream, tags = _TAIL(data, at - 1)
     if plan.version < 9:
@@ -174,28 +181,35 @@ def answered_in_place(
         at -= 1
     if size <= 8 or not plan.version:
         return -1
-    state.unanswered.popleft()
-    rules = state.rules
+    session.unanswered.popleft()
+    rules = session.rules
     if isinstance(claim, int):  # it is charged, and its throttle has begun
         told, throttle = claim, 0
     else:
         if claim is not None:
-            claim.release(asked_bytes, producer_ids)
+            claim.release(asked.size, asked.producer_ids)
         told = throttle = rules.produce(
-            state, context, plan, asked_bytes, producer_ids, upstream, True, now_ms
+            session,
+            asked.context,
+            plan,
+            asked.size,
+            asked.producer_ids,
+            upstream,
+            True,
+            now_ms,
         )
     if told > upstream:
         _PACK_INT(data, at, told)
-    state.answer_sent = rules.counts_requests
+    session.answer_sent = rules.counts_requests
     return throttle
 
 
-def answered(state: SessionState, asked: InFlight, upstream: int, now_ms: int) -> tuple[int, int]:
+def answered(session: Session, asked: InFlight, upstream: int, now_ms: int) -> tuple[int, int]:
     """
     Charge a Produce whose answer was collected.
 
     Args:
-        state: of the session.
+        session: of the session.
         asked: the request.
         upstream: the throttle time that the broker told, ms.
         now_ms: epoch ms.
@@ -206,6 +220,14 @@ def answered(state: SessionState, asked: InFlight, upstream: int, now_ms: int) -
     told = told_before(asked)
     if told is not None:
         return told, 0
-    _, plan, size, context, producer_ids, _, _ = asked
-    throttle = state.rules.produce(state, context, plan, size, producer_ids, upstream, True, now_ms)
+    throttle = session.rules.produce(
+        session,
+        asked.context,
+        asked.plan,
+        asked.size,
+        asked.producer_ids,
+        upstream,
+        True,
+        now_ms,
+    )
     return throttle, throttle

@@ -18,7 +18,7 @@ from headgate.wire.throttle import finding_throttle
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.plans import RequestPlan
-    from headgate.gateway.session.interfaces import ClusterView
+    from headgate.gateway.session.commands import ClusterView
 
 STEPS_AT_ONCE: Final = 2
 """Steps of 256 brokers, coordinators, partitions or tokens that are done in one piece; of an answer

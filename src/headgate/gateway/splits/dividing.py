@@ -262,4 +262,5 @@ def parts_of_quotas(
         quota = manager.quota(tags)
         if quota >= UNLIMITED:
             continue  # none is in force here: not yet, or not any more
-        yield tags, min(split if divided is None else split * (quota / divided), quota)
+        changed = quota / divided if divided else 1.0  # a quota of 0 may come from a store
+        yield tags, min(split * changed, quota)

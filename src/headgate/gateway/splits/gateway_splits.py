@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headgate.gateway.background import BackgroundWork
     from headgate.gateway.broker.broker import Broker
     from headgate.gateway.charging.managers import Managers
-    from headgate.gateway.store_link.in_force import InForce
+    from headgate.gateway.store_link.in_force import InForceNow
     from headgate.usage.splits import Split
 
 
@@ -38,7 +38,7 @@ class GatewaySplits:
 
     def __init__(
         self,
-        in_force: InForce,
+        in_force: InForceNow,
         brokers: Mapping[int, Broker],
         broker_ids: Callable[[], list[int]],
         work: BackgroundWork,

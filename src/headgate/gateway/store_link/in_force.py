@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class InForce:
+class InForceNow:
     """
     What is in force now.
 

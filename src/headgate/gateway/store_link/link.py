@@ -18,7 +18,7 @@ from headgate.store.deadline import patient
 
 if TYPE_CHECKING:
     from headgate.gateway.background import Tasks, Threads
-    from headgate.gateway.store_link.in_force import InForce
+    from headgate.gateway.store_link.in_force import InForceNow
     from headgate.quota.table import QuotaTable, TableDelta
     from headgate.store.watched import QuotaStore
 
@@ -59,7 +59,7 @@ class StoreLink:
 
     def __init__(
         self,
-        in_force: InForce,
+        in_force: InForceNow,
         tasks: Tasks,
         threads: Threads,
         trouble: Callable[[], str | None],

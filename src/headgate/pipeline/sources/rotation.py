@@ -179,9 +179,11 @@ class RolledFiles:
         found = FilesOfRound()
         logs = [path for path in files if not path.endswith(SUFFIXES)]
         chosen = self._new_of_logs(logs, now_s)
-        unread = [pair for pair in chosen if self._known(pair[0]) is None]
+        unread: list[tuple[Seen, str]] = []
+        grown: list[tuple[Seen, str]] = []
+        for pair in chosen:
+            (unread if self._known(pair[0]) is None else grown).append(pair)
         turns = {head: at for at, head in enumerate(self._logs)}  # the last read is the last here
-        grown = [pair for pair in chosen if self._known(pair[0]) is not None]
         grown.sort(key=lambda pair: turns.get(pair[0].head, turns.get(pair[0].elder, 0)))
         self._take_logs(unread, found, now_s, sizes)
         self._take_others([p for p in files if p.endswith((CLOSED, PARQUET))], found)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from headgate.client.quota_calls import RETRIABLE
 from headgate.client.quota_messages import Values, cut, entity_of
 from headgate.errors import ApiError, KafkaError, StoreError, StoreSilent
 from headgate.quota.alteration import QuotaAlteration
@@ -25,7 +26,7 @@ from headgate.quota.table import QuotaTable
 from headgate.store.base import FOREIGN, ChangeOrigin, KeyChange
 from headgate.store.deadline import NOTHING, UNSURE, left_s
 from headgate.store.identity import check_revision
-from headgate.store.kafka.client import CALL_TIMEOUT_S, RETRIABLE, KafkaClient
+from headgate.store.kafka.client import CALL_TIMEOUT_S, KafkaClient
 from headgate.store.kafka.codec import by_entity
 from headgate.store.kafka.state import (
     At,

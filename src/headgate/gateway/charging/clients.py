@@ -1,5 +1,6 @@
 """
-Which client-ids of a principal are charged separately, and which together: the *others*.
+A client as charging sees it: its connection, the wait that was told to it, and the client-id that
+it is charged as.
 
 A client-id is what a client claims, so one principal may claim any number, and each of them costs a
 sensor for every quota type. So a bounded number of a principal's client-ids is charged separately
@@ -18,13 +19,112 @@ without a quota of its own. These rules keep that fair:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from headgate.steps import one_by_one
 from headgate.throttle.bloom import ScalableBloomFilter
 
 if TYPE_CHECKING:
+    from headgate.gateway.charging.fetch_hold import FetchHold
+    from headgate.gateway.charging.headroom import Headroom
+    from headgate.gateway.charging.lanes import Lane, LaneKey
+    from headgate.gateway.charging.plans import RequestPlan
     from headgate.steps import Work
+
+
+class Used(NamedTuple):
+    """
+    The use of a quota-id at one moment.
+
+    Attributes:
+        quota: the quota in force, as it is set.
+        rate: per second, of a sampled rate; None: a bucket decides.
+        owed: what the bucket was overdrawn by, in its units; None: a rate decides.
+    """
+
+    quota: float
+    rate: float | None
+    owed: float | None
+
+
+class Told(NamedTuple):
+    """
+    A wait.
+
+    Attributes:
+        key: name of the quota key.
+        user_tag, client_tag: of the quota-id.
+        at_ms: when the wait was told, epoch ms.
+        bound: what the use was compared with: the quota, or a broker's part of it.
+        used: the use then; None: it wasn't measured.
+        closed: it was told to a connection that has closed since.
+    """
+
+    key: str
+    user_tag: str
+    client_tag: str
+    at_ms: int
+    bound: float
+    used: Used | None = None
+    closed: bool = False
+
+
+def used_of(manager: Any, tags: tuple[str, str], now_ms: int) -> Used:
+    """Return the use of a quota-id of a manager now; it changes nothing."""
+    sensor, quota = manager.sensor(tags), manager.bound(tags)
+    if sensor is None:
+        return Used(quota, None, None)
+    reading = sensor.peek(now_ms)
+    if isinstance(reading, tuple):
+        return Used(quota, reading[0], None)
+    return Used(quota, None, max(-reading, 0.0))
+
+
+class ClientConnection(Protocol):
+    """
+    A client's connection to one broker; ``session.session.Session`` is the one that is used.
+
+    Attributes:
+        spent_ns: thread time that its next charge has to count; the charge sets it to 0.
+        asked_ms: when a broker begins with its oldest request in flight, epoch ms.
+        told: the last wait that was told to it; a decision that throttles sets it.
+        repays: kinds of requests (``RequestPlan.bit``) whose charge it has to be told (``repaid``).
+        early_in: the headroom in which it may have requests that aren't charged yet.
+        client_ip: for the journal.
+        listener: for the journal.
+        connection: for the journal; unique within the worker.
+        origins: the journal's own, kept for as long as the connection is open.
+        origin_seen: the one that the journal used last, by quota type.
+    """
+
+    spent_ns: int
+    asked_ms: int
+    told: Told | None
+    repays: int
+    early_in: Headroom | None
+    client_ip: str
+    listener: str
+    connection: str
+    origins: dict[Any, Any]
+    origin_seen: dict[str, tuple[Any, ...]]
+
+    @property
+    def broker_id(self) -> int:
+        """The upstream broker's id."""
+
+    @property
+    def hold(self) -> FetchHold | None:
+        """Its fetch; None before the first."""
+
+    def note_debt(self, key: LaneKey, lane: Lane) -> None:
+        """Note a throttle, to be left behind if the connection closes before it is over."""
+
+    def repaid(self, plan: RequestPlan, now_ms: int) -> None:
+        """Note that a request is charged of a kind that may have waited for a debt."""
+
+    def charge_early(self, now_ms: int) -> None:
+        """Charge the requests that went early (``headroom``), answered or not."""
+
 
 OTHERS: Final = "(others of "
 """How the others' client-id begins. A client that claims such a name is one of the others."""

@@ -1,15 +1,15 @@
 """
-The home of quotas that flags name: a store, or servers.
+The store or servers that a command's flags name.
 """
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.admin.home import OpenHome
-from headgate.cli.connecting import load_properties, open_client
+from headgate.admin.open_target import OpenTarget
+from headgate.admin.opening import Address
+from headgate.cli.connecting import load_properties, open_servers
 from headgate.cli.output import complain, printable
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ def open_quota_store(url: str, config_file: str | None, *, create: bool = False)
     return open_store(url, store_settings(config), create=create)
 
 
-def open_quota_home(
+def open_quota_target(
     arguments: argparse.Namespace, command: str, *, create: bool = False, planned: bool = False
-) -> OpenHome:
+) -> OpenTarget:
     """
-    Open the home that flags name.
+    Return the store or servers that flags name; they are opened at the first call.
 
     Args:
         arguments: with the flags of ``flags.add_place``.
@@ -51,23 +51,15 @@ def open_quota_home(
 
     Raises:
         OSError: the file of ``--command-config`` can't be read.
-        ConfigError: settings that make no sense, or a URL that names no store.
-        StoreError: the store can't be reached, or isn't there.
+        ConfigError: settings that make no sense.
     """
-    config_file = arguments.command_config
-    home = OpenHome(
-        str(arguments.store or arguments.bootstrap_server),
-        f"headgate {command}",
-        servers=arguments.bootstrap_server or "",
-        open_store=lambda url: open_quota_store(url, config_file),
+    tool, config_file = f"headgate {command}", arguments.command_config
+    if arguments.store is None:
+        return open_servers(arguments.bootstrap_server, config_file, tool)
+    config = load_properties(config_file) if config_file else {}
+    address = Address(
+        store=arguments.store, config=config, tool=tool, create=create, planned=planned
     )
-    scheme, _, path = (arguments.store or "").partition(":")
-    if planned and scheme == "sqlite" and path and not Path(path).exists():
-        complain(printable(f"There is no {home.name} yet; headgate apply makes it."))
-    elif arguments.store is not None:
-        home.store = open_quota_store(arguments.store, config_file, create=create)
-    else:
-        home.client = open_client(
-            servers=home.servers, store=None, config_file=config_file, tool=home.tool
-        )
-    return home
+    if planned and address.is_missing:
+        complain(printable(f"There is no {address.name} yet; headgate apply makes it."))
+    return OpenTarget(address)

@@ -14,8 +14,9 @@ from headgate.errors import RemoteProtocolError
 from headgate.gateway.charging.plans import RequestKind, RequestPlan
 from headgate.gateway.session import authentication, fetch, produce, relay
 from headgate.gateway.session.commands import Ask, PauseBroker, ResumeBroker
-from headgate.gateway.session.in_flight import InFlight, told_before
+from headgate.gateway.session.relay import InFlight, told_before
 from headgate.gateway.session.rewrite import Rewrite, Rewriter, Rewritten
+from headgate.gateway.session.waits import HOLDS_ANSWER, HOLDS_TURN, HOLDS_WORK, QUESTION
 from headgate.quota.key import PRODUCER_IDS
 from headgate.wire import apis
 from headgate.wire.messages import api_versions
@@ -23,8 +24,7 @@ from headgate.wire.messages.fetch import EndpointMasker
 from headgate.wire.throttle import patch_throttle, read_throttle, throttle_offset
 
 if TYPE_CHECKING:
-    from headgate.gateway.session.request_reader import RequestReader
-    from headgate.gateway.session.state import SessionState
+    from headgate.gateway.session.session import Session
 
 MAX_ANSWER_BYTES: Final = 268_435_456
 """Largest answer that is collected to be rewritten; Metadata of 100,000 partitions is 10 MB."""
@@ -32,7 +32,7 @@ SMALL_ANSWER_BYTES: Final = 65_536
 """A Fetch answer up to this size that comes in one read keeps its node endpoints, rewritten. In any
 other they are masked."""
 REWRITTEN: Final = 6
-"""Bytes of an answer that is taken whole by a unit of work (``SessionState.budget``), as a power of
+"""Bytes of an answer that is taken whole by a unit of work (``Session.budget``), as a power of
 two."""
 CHARGED: Final = 20
 """Units of work of an answer to another client id than the one before: it may be the first that is
@@ -57,15 +57,13 @@ class AnswerReader:
     """
     Reads the answers that one client's requests get.
 
+    The session is an argument of its methods and isn't kept (``RequestReader``).
+
     Args:
-        state: of the session.
-        requests: reads the client's requests; told when an answer is on its way.
         rewriter: replaces brokers' addresses in answers.
         pass_unknown: ``headgate.unknown.apis=pass``.
     """
 
-    _state: SessionState
-    _requests: RequestReader
     _rewriter: Rewriter
     _pass_unknown: bool
     _head: bytearray = field(default_factory=bytearray)  # of an answer that isn't all here
@@ -74,12 +72,12 @@ class AnswerReader:
     _collected: bytearray | None = None  # an answer that is taken whole
     _masker: EndpointMasker | None = None  # an answer passes through it
     _dropping: bool = False  # the rest of an answer that was emptied
-    _kept: bytearray | None = None  # an answer that waits for its turn
+    _kept: bytearray = field(default_factory=bytearray)  # an answer that waits for its turn
 
     @property
     def retained(self) -> int:
         """Bytes that are kept or collected here."""
-        kept = len(self._head) + len(self._collected or b"") + len(self._kept or b"")
+        kept = len(self._head) + len(self._collected or b"") + len(self._kept)
         return kept + self._rewriter.pending_bytes
 
     @property
@@ -99,12 +97,7 @@ class AnswerReader:
 
     # --- answers that wait for their turn ---------------------------------------------------
 
-    @property
-    def keeps(self) -> bool:
-        """Whether an answer waits for its turn; the broker isn't read meanwhile."""
-        return self._kept is not None
-
-    def release(self, now_ms: int) -> bool:
+    def release(self, session: Session, now_ms: int) -> bool:
         """
         Go on with the answer that waits, if its turn has come.
 
@@ -114,140 +107,141 @@ class AnswerReader:
         Raises:
             RemoteProtocolError: the broker breaks the protocol.
         """
-        kept = self._take_kept()
-        self.feed(memoryview(kept), now_ms)
-        return self._kept is None and self._rewriter.pending is None
+        kept = self._take_kept(session)
+        self.feed(session, memoryview(kept), now_ms)
+        return not session.holds & HOLDS_ANSWER
 
-    def drop(self) -> None:
+    def drop(self, session: Session) -> None:
         """Forget what is kept and collected: the conversation is over."""
-        self._take_kept()
+        self._take_kept(session)
         self._head = bytearray()
         self._collected = self._rewriter.pending = None
+        session.holds &= ~HOLDS_WORK
 
-    def _take_kept(self) -> bytearray:
+    def _take_kept(self, session: Session) -> bytearray:
         """Stop keeping the answer that waits; return its bytes."""
-        kept, self._kept = self._kept or bytearray(), None
-        self._state.rules.gates.kept_bytes -= len(kept)
+        kept, self._kept = self._kept, bytearray()
+        session.holds &= ~HOLDS_TURN
+        session.rules.gates.kept_bytes -= len(kept)
         return kept
 
-    def _keep(self, data: memoryview) -> None:
+    def _keep(self, session: Session, data: memoryview) -> None:
         """Keep the beginning of an answer until its turn; the rest is left unread."""
-        if self._rewriter.pending is not None:
+        if session.holds & HOLDS_WORK:
             self._head += data
             return
-        if self._kept is None:
-            self._kept = bytearray(data)
-            self._state.commands.append(PauseBroker())
-        else:  # it came before the shell stopped reading
-            self._kept += data
-        self._state.retains = True
-        self._state.rules.gates.kept_bytes += len(data)
+        if not session.holds & HOLDS_TURN:
+            session.holds |= HOLDS_TURN
+            session.commands.append(PauseBroker())
+        self._kept += data  # more may come before the shell stops reading
+        session.retains = True
+        session.rules.gates.kept_bytes += len(data)
 
     # --- bytes ------------------------------------------------------------------------------
 
-    def feed(self, data: memoryview, now_ms: int) -> None:
+    def feed(self, session: Session, data: memoryview, now_ms: int) -> None:
         """Go through bytes answer by answer; raise RemoteProtocolError for a broken protocol."""
-        state = self._state
         if self._left > len(data) and self._untouched:
             self._left -= len(data)
-            state.to_client.append(data)
+            session.to_client.append(data)
             return
-        if self._kept is not None or self._rewriter.pending is not None or state.tokens:
-            self._set_aside(data, now_ms)
+        if session.holds & HOLDS_ANSWER or session.tokens:
+            self._set_aside(session, data, now_ms)
             return
-        rules, unanswered, out = state.rules, state.unanswered, state.to_client
-        charged = state.context
+        rules, unanswered, out = session.rules, session.unanswered, session.to_client
+        charged = session.context
         run = pos = 0  # all before ``run`` is dealt with; from there up to ``pos`` it passes
         if self._left:
-            run, pos = self._continue(data, now_ms)
+            run, pos = self._continue(session, data, now_ms)
         elif self._head:
             head, self._head = self._head, bytearray()
             head += data
             data = memoryview(head)
         end = len(data)
-        while (avail := end - pos) >= 8 and state.closed is None and state.budget > 0:
+        while (avail := end - pos) >= 8 and session.closed is None and session.budget > 0:
             size, correlation_id = _ANSWER(data, pos)
             frame_bytes = size + 4
             if avail < frame_bytes and avail < _ANSWER_PEEK:
                 break
-            if size < 4 or not unanswered or unanswered[0][0] != correlation_id:
+            if size < 4 or not unanswered or unanswered[0].correlation_id != correlation_id:
                 raise _unexpected(size, correlation_id, unanswered)
             asked = unanswered[0]
-            plan = asked[1]
-            state.budget -= 3 + (frame_bytes >> REWRITTEN) if plan.whole else 1
-            if asked[3] is not charged:
-                charged = asked[3]
-                state.budget -= CHARGED
+            plan = asked.plan
+            session.budget -= 3 + (frame_bytes >> REWRITTEN) if plan.whole else 1
+            if asked.context is not charged:
+                charged = asked.context
+                session.budget -= CHARGED
             answer: Any = None  # what goes to the client in place of what came
             throttle = -1
             if plan.kind is _KIND_PRODUCE and avail >= frame_bytes:
-                throttle = produce.answered_in_place(state, data, pos, size, now_ms)
+                throttle = produce.answered_in_place(session, data, pos, size, now_ms)
             if throttle < 0:
                 if plan.whole:
                     if avail < frame_bytes:
-                        self._collect(plan, data[pos:], frame_bytes)
+                        self._collect(session, plan, data[pos:], frame_bytes)
                         end = pos
                         break
-                    answer, throttle = self._whole(data[pos : pos + frame_bytes], now_ms)
+                    answer, throttle = self._whole(session, data[pos : pos + frame_bytes], now_ms)
                     if throttle < 0:
                         self._head = bytearray(data[pos + frame_bytes :])
                         end = pos
                         break
                 else:
                     if plan.kind is _KIND_FETCH:
-                        answer, throttle = fetch.answered(state, data, pos, size, asked, now_ms)
+                        answer, throttle = fetch.answered(session, data, pos, size, asked, now_ms)
                         if throttle < 0:
-                            self._keep(data[pos:])
+                            self._keep(session, data[pos:])
                             end = pos
                             break
                         if plan.mask and answer is None:
-                            answer = self._masked(asked, data[pos : pos + frame_bytes], frame_bytes)
-                    elif rules.counts_requests or asked[6] is not None:
-                        throttle = relay.answered(state, data, pos, size, asked, now_ms)
+                            answer = self._masked(
+                                session, asked, data[pos : pos + frame_bytes], frame_bytes
+                            )
+                    elif rules.counts_requests or asked.claim is not None:
+                        throttle = relay.answered(session, data, pos, size, asked, now_ms)
                     else:
                         throttle = 0
                     if avail < frame_bytes:
-                        self._begin(asked, frame_bytes - avail, throttle, answer, now_ms)
+                        self._begin(session, asked, frame_bytes - avail, throttle, answer, now_ms)
                     else:
                         unanswered.popleft()
             if answer is not None:
                 out += (data[run:pos], answer) if run < pos else (answer,)
                 run = pos + frame_bytes
             pos += frame_bytes
-            state.asked_ms = now_ms  # a broker begins with the next when this one is answered
-            if (throttle or state.blocked) and pos <= end:
+            session.asked_ms = now_ms  # a broker begins with the next when this one is answered
+            if (throttle or session.waits) and pos <= end:
                 if run < pos:
                     out.append(data[run:pos])
                     run = pos
-                self._requests.answered(throttle, now_ms)
+                session.requests.answered(session, throttle, now_ms)
         if run < pos:
             out.append(data[run:pos] if run or pos < len(data) else data)
         if pos < end:
-            self._keep_head(data[pos:])
+            self._keep_head(session, data[pos:])
 
-    def _set_aside(self, data: memoryview, now_ms: int) -> None:
+    def _set_aside(self, session: Session, data: memoryview, now_ms: int) -> None:
         """Keep bytes behind an answer that waits, or take them for a bare SASL token."""
-        if self._kept is not None or self._rewriter.pending is not None:
-            self._keep(data)
+        if session.holds & HOLDS_ANSWER:
+            self._keep(session, data)
         else:
-            self._feed_token(data, now_ms)
+            self._feed_token(session, data, now_ms)
 
-    def _keep_head(self, head: memoryview) -> None:
+    def _keep_head(self, session: Session, head: memoryview) -> None:
         """Keep what can't be read yet: too little, or too much for one callback."""
         self._head = bytearray(head)
-        if self._state.budget <= 0:
-            self._state.go_on_later()
+        if session.budget <= 0:
+            session.go_on_later()
 
-    def go_on(self, now_ms: int) -> None:
+    def go_on(self, session: Session, now_ms: int) -> None:
         """Read on in what came before and had to wait."""
-        if self._head and self._rewriter.pending is None and self._kept is None:
+        if self._head and not session.holds & HOLDS_ANSWER:
             head, self._head = self._head, bytearray()
-            self.feed(memoryview(head), now_ms)
+            self.feed(session, memoryview(head), now_ms)
 
-    def _continue(self, data: memoryview, now_ms: int) -> tuple[int, int]:
+    def _continue(self, session: Session, data: memoryview, now_ms: int) -> tuple[int, int]:
         """Go on with the answer that has begun; return ``run`` and ``pos``."""
-        state = self._state
-        out = state.to_client
+        out = session.to_client
         pos = min(self._left, len(data))
         self._left -= pos
         collected = self._collected
@@ -255,12 +249,12 @@ class AnswerReader:
             collected += data[:pos]
             if not self._left:
                 self._collected = None
-                answer, throttle = self._whole(memoryview(collected), now_ms, owned=True)
+                answer, throttle = self._whole(session, memoryview(collected), now_ms, owned=True)
                 if throttle < 0:
                     self._head = bytearray(data[pos:])
                     return len(data), len(data)
                 out.append(collected if answer is None else answer)
-                self._requests.answered(throttle, now_ms)
+                session.requests.answered(session, throttle, now_ms)
             return pos, pos
         run = 0
         if self._masker is not None:
@@ -270,15 +264,21 @@ class AnswerReader:
             run = pos
         if not self._left:
             self._masker = None
-            state.unanswered.popleft()
-            if run < pos and state.blocked:
+            session.unanswered.popleft()
+            if run < pos and session.waits:
                 out.append(data[:pos])
                 run = pos
-            self._requests.answered(0, now_ms)
+            session.requests.answered(session, 0, now_ms)
         return run, pos
 
     def _begin(
-        self, asked: InFlight, left: int, throttle_ms: int, answer: Any, now_ms: int
+        self,
+        session: Session,
+        asked: InFlight,
+        left: int,
+        throttle_ms: int,
+        answer: Any,
+        now_ms: int,
     ) -> None:
         """
         Note that the beginning of an answer passes, or that its rest will be dropped.
@@ -287,13 +287,15 @@ class AnswerReader:
         """
         self._left = left
         if throttle_ms:
-            self._state.start_throttle(throttle_ms, now_ms)
+            session.start_throttle(throttle_ms, now_ms)
         self._dropping = answer is not None and self._masker is None
         self._untouched = answer is None
-        if asked[6] is not None:  # it is charged
-            self._state.unanswered[0] = (*asked[:6], 0)
+        if asked.claim is not None:  # it is charged
+            session.unanswered[0] = asked._replace(claim=0)
 
-    def _collect(self, plan: RequestPlan, head: memoryview, frame_bytes: int) -> None:
+    def _collect(
+        self, session: Session, plan: RequestPlan, head: memoryview, frame_bytes: int
+    ) -> None:
         """Begin to collect an answer."""
         if frame_bytes > MAX_ANSWER_BYTES:
             raise RemoteProtocolError(
@@ -302,25 +304,28 @@ class AnswerReader:
         self._collected = bytearray(head)
         self._untouched = False
         self._left = frame_bytes - len(head)
-        self._state.retains = True
+        session.retains = True
 
-    def _feed_token(self, data: memoryview, now_ms: int) -> None:
+    def _feed_token(self, session: Session, data: memoryview, now_ms: int) -> None:
         """Collect the answer to a bare SASL token; a broker that refuses closes instead."""
         if self._collected is None:
             self._collected = bytearray()
-            self._state.retains = True
+            session.retains = True
         self._collected += data
-        if authentication.token_answered(self._state, self._collected):
+        if authentication.token_answered(session, self._collected):
             self._collected = None
-            self._requests.answered(0, now_ms)
+            session.requests.answered(session, 0, now_ms)
 
     # --- whole answers ----------------------------------------------------------------------
 
-    def _whole(self, frame: memoryview, now_ms: int, *, owned: bool = False) -> tuple[Any, int]:
+    def _whole(
+        self, session: Session, frame: memoryview, now_ms: int, *, owned: bool = False
+    ) -> tuple[Any, int]:
         """
         Charge the oldest request, and tell the throttle time in its answer.
 
         Args:
+            session: whose request it is.
             frame: the answer.
             now_ms: epoch ms.
             owned: whether it lies in the session's own memory.
@@ -329,19 +334,19 @@ class AnswerReader:
             The answer as the client shall see it (None: as it came), and the throttle time that
             begins now, ms; -1: it is read in slices first.
         """
-        state = self._state
-        asked = state.unanswered[0]
-        plan, merge = asked[1], asked[5]
+        asked = session.unanswered[0]
+        plan, merge = asked.plan, asked.merge
         if merge is None and plan.kind is not _KIND_VERSIONS:
             read = self._rewriter.at_once(plan, frame, now_ms, owned=owned)
             if isinstance(read, Rewrite):
-                state.retains = True
-                state.commands += PauseBroker(), read
+                session.retains = True
+                session.holds |= HOLDS_WORK
+                session.commands += PauseBroker(), read
                 return None, -1
             if plan.kind is _KIND_SASL:
-                authentication.answered(state, plan, frame)
-            state.unanswered.popleft()
-            return self._told(asked, frame, read, now_ms)
+                authentication.answered(session, plan, frame)
+            session.unanswered.popleft()
+            return self._told(session, asked, frame, read, now_ms)
         # What doesn't parse is an error, and its request is still due to be charged then.
         if merge is None:
             answer: Any = api_versions.narrow_response(
@@ -350,76 +355,79 @@ class AnswerReader:
         else:
             answer = merge(bytes(frame))
             if isinstance(answer, Ask):  # there is more to do first: ``Session.answer`` ends it
-                state.unanswered.popleft()
+                session.unanswered.popleft()
                 told_before(asked)
-                state.question = answer
+                session.question = answer
+                session.waits |= QUESTION
                 return b"", 0
         at = throttle_offset(plan.key, plan.version, answer)
-        state.unanswered.popleft()
-        return self._told(asked, frame, Rewritten(answer, (), at), now_ms)
+        session.unanswered.popleft()
+        return self._told(session, asked, frame, Rewritten(answer, (), at), now_ms)
 
-    def _told(self, asked: InFlight, frame: Any, read: Rewritten, now_ms: int) -> tuple[Any, int]:
+    def _told(
+        self, session: Session, asked: InFlight, frame: Any, read: Rewritten, now_ms: int
+    ) -> tuple[Any, int]:
         """Charge a request, and tell the throttle time in its answer; result as for ``_whole``."""
-        state = self._state
         answer: Any = self._rewriter.shown(read)
         upstream = read_throttle(answer, read.throttle_at)
-        if asked[1].kind is _KIND_PRODUCE:
-            told, throttle = produce.answered(state, asked, upstream, now_ms)
+        if asked.plan.kind is _KIND_PRODUCE:
+            told, throttle = produce.answered(session, asked, upstream, now_ms)
         else:
-            told, throttle = self._charged(asked, frame, upstream, now_ms)
+            told, throttle = self._charged(session, asked, frame, upstream, now_ms)
         if told > upstream:
             if isinstance(answer, bytes):
                 answer = bytearray(answer)
             answer = patch_throttle(answer, read.throttle_at, told)
-        state.answer_sent = state.rules.counts_requests
+        session.answer_sent = session.rules.counts_requests
         return (None if answer is frame else answer), throttle
 
     def _charged(
-        self, asked: InFlight, frame: memoryview, upstream: int, now_ms: int
+        self, session: Session, asked: InFlight, frame: memoryview, upstream: int, now_ms: int
     ) -> tuple[int, int]:
         """Charge what isn't a Produce; result as for ``produce.answered``."""
-        state = self._state
-        _, plan, size, context, _, _, _ = asked
+        plan, size, context = asked.plan, asked.size, asked.context
         at = plan.throttle_at
         if plan.kind is _KIND_NEW_PRODUCER_ID and bytes(frame[at + 4 :][:2]) == b"\0\0":
             # Only written down: KIP-936 charges the id's first Produce.
-            state.rules.journal.note(
-                "producer_id", state, context, plan, PRODUCER_IDS.name, now_ms, 1.0,
+            session.rules.journal.note(
+                "producer_id", session, context, plan, PRODUCER_IDS.name, now_ms, 1.0,
                 upstream_ms=upstream, size=size,
             )  # fmt: skip
         told = told_before(asked)
         if told is not None:
             return told, 0
         if plan.kind is _KIND_SHARE_FETCH:
-            throttle = fetch.charge_share(state, asked, len(frame), upstream, now_ms)
+            throttle = fetch.charge_share(session, asked, len(frame), upstream, now_ms)
         else:
-            throttle = state.charge(plan, context, size, upstream, now_ms)
+            throttle = session.charge(plan, context, size, upstream, now_ms)
         return throttle, throttle
 
-    def rewritten(self, rewrite: Rewrite, result: Rewritten, now_ms: int) -> None:
+    def rewritten(self, session: Session, rewrite: Rewrite, result: Rewritten, now_ms: int) -> None:
         """
         Pass on an answer that was read in slices, and read what came behind it.
 
         Raises:
             RemoteProtocolError: the broker breaks the protocol.
         """
-        state = self._state
         if rewrite is not self._rewriter.pending:
             return
         self._rewriter.pending = None
-        state.commands.append(ResumeBroker())
-        state.asked_ms += now_ms - rewrite.came_ms  # the slices' time isn't the broker's
-        asked = state.unanswered.popleft()
-        answer, throttle = self._told(asked, rewrite.frame, result, now_ms)
-        state.to_client.append(rewrite.frame if answer is None else answer)
-        self._requests.answered(throttle, now_ms)
-        if state.closed is None:
-            self.go_on(now_ms)
+        session.holds &= ~HOLDS_WORK
+        session.commands.append(ResumeBroker())
+        session.asked_ms += now_ms - rewrite.came_ms  # the slices' time isn't the broker's
+        asked = session.unanswered.popleft()
+        answer, throttle = self._told(session, asked, rewrite.frame, result, now_ms)
+        session.to_client.append(rewrite.frame if answer is None else answer)
+        session.requests.answered(session, throttle, now_ms)
+        if session.closed is None:
+            self.go_on(session, now_ms)
 
-    def _masked(self, asked: InFlight, piece: memoryview, frame_bytes: int) -> Any:
+    def _masked(
+        self, session: Session, asked: InFlight, piece: memoryview, frame_bytes: int
+    ) -> Any:
         """Return a Fetch's answer, or its first piece, without the brokers' own addresses."""
-        plan = asked[1]
-        self._state.unanswered[0] = (*asked[:6], 0)  # charged, even if the answer doesn't parse
+        plan = asked.plan
+        session.unanswered[0] = asked._replace(claim=0)  # charged, even if the answer doesn't parse
         if len(piece) == frame_bytes <= SMALL_ANSWER_BYTES:
             return self._rewriter.whole(plan, piece)
         masker = EndpointMasker(plan.version)
@@ -437,5 +445,6 @@ def _unexpected(size: int, correlation_id: int, unanswered: deque[InFlight]) -> 
             f"an answer {correlation_id} to nothing", reason="upstream-unexpected"
         )
     return RemoteProtocolError(
-        f"answer {correlation_id} where {unanswered[0][0]} was due", reason="upstream-out-of-order"
+        f"answer {correlation_id} where {unanswered[0].correlation_id} was due",
+        reason="upstream-out-of-order",
     )
