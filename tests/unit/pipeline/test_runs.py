@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -263,6 +264,31 @@ def test_readers_of_a_table_a_directory_or_one_above_see_what_counts(tmp_path: P
         find_files([f"{out}/storms"])
     with pytest.raises(ConfigError, match="no run of a command wrote a table storms"):
         paths(out, "storms")
+
+
+def test_a_part_that_isnt_there_any_more_is_an_error_and_no_empty_table(tmp_path: Path) -> None:
+    days(tmp_path, run="a", mode="append", of=("1", "2"), folder=LocalFolder(str(tmp_path)))
+    days(tmp_path, run="b", mode="append", of=("3",), folder=LocalFolder(str(tmp_path)))
+    (first, *_) = sorted(paths(tmp_path, "usage"))
+    shutil.rmtree(Path(first).parent)
+    for read in (
+        lambda: paths(tmp_path, "usage"),
+        lambda: find_files([str(tmp_path / "usage")], may_lack=True),
+        lambda: find_files([str(tmp_path)]),
+        lambda: find_files([str(tmp_path.parent)], may_lack=True),
+    ):
+        with pytest.raises(ConfigError, match=r"usage/day=\d, which isn't there"):
+            read()
+    assert files(tmp_path, "bad_lines") == ["part-b.parquet"]
+    days(tmp_path, run="c", mode="overwrite", of=("3",), folder=LocalFolder(str(tmp_path)))
+    assert files(tmp_path) == ["day=3/part-c.parquet"]
+
+
+def test_what_isnt_a_tables_file_isnt_read_as_one(tmp_path: Path) -> None:
+    a_run(tmp_path, "one")
+    [run] = tmp_path.glob("run-*")
+    (run / "usage" / "notes.txt").write_text("mine")
+    assert files(tmp_path) == ["part-one-2.parquet", "part-one.parquet"]
 
 
 @pytest.mark.parametrize(

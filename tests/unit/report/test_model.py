@@ -205,6 +205,24 @@ def test_the_tables_that_the_pointer_names_are_read(tmp_path: Path, uri: bool) -
     assert read.rows("storms") == []
 
 
+@pytest.mark.parametrize("uri", [False, True])
+def test_a_table_that_is_gone_and_one_beside_the_runs_are_refused(
+    tmp_path: Path, uri: bool
+) -> None:
+    run = "run-20261127T100000-usage-00000001"
+    write(tmp_path / run, usage=[usage_row(0, amount=1)])
+    pointer = Pointer({"usage": [f"{run}/usage"], "storms": [f"{run}/storms"]})
+    (tmp_path / POINTER).write_bytes(pointer.written())
+    place = f"file://{tmp_path}" if uri else tmp_path
+    with pytest.raises(ConfigError, match=f"{run}/storms"):
+        read_tables(place)
+    (tmp_path / run / "storms").mkdir()
+    assert len(read_tables(place).rows("usage")) == 1
+    write(tmp_path, usage=[usage_row(0, amount=5)])  # as an earlier version, or hp.write
+    with pytest.raises(ConfigError, match="usage lie there without a run, beside tables that"):
+        read_tables(place)
+
+
 def test_tables_that_only_spark_reads_and_half_replaced_ones_are_refused(tmp_path: Path) -> None:
     place = write(tmp_path, usage=[usage_row(0, amount=5)])
     for made, format in (("_delta_log", "delta"), ("metadata", "iceberg")):

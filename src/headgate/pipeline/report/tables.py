@@ -16,7 +16,7 @@ from pyarrow import fs
 
 from headgate.errors import ConfigError
 from headgate.pipeline.schema import TABLES
-from headgate.pipeline.sources.files import filesystem, find_files
+from headgate.pipeline.sources.files import filesystem, table_files
 from headgate.pipeline.table import summed
 from headgate.pipeline.tables import lake
 from headgate.pipeline.tables.pointer import POINTER, earlier_tables, read_pointer
@@ -92,11 +92,10 @@ def _read_folder(tables: Path, place: str) -> ReportTables:
     grain_ms = 1_000
     _refuse_lake(tables, place)
     for name in REPORTED:
-        files = [path for path, _ in find_files([str(tables / name)], may_lack=True)]
-        files = [path for path in files if path.endswith(".parquet")]
-        if not files:
-            continue
         try:
+            files = table_files(str(tables), name)
+            if not files:
+                continue
             data = ds.dataset(files, TABLES[name].arrow, format="parquet")
             if name == "usage":
                 found[name], grain_ms = _read_usage(data)
@@ -123,14 +122,12 @@ def _fetch(place: str, folder: Path) -> None:
     """
     try:
         system, inner = filesystem(place)
-        pointer = read_pointer(system, inner)
-        if pointer is None:
-            there = system.get_file_info(fs.FileSelector(inner, allow_not_found=True))
-            names = {info.base_name: () for info in there}
-            earlier_tables(names, ())
-            parts = list(set(names) & set(REPORTED))
-        else:
-            parts = [part for name in REPORTED for part in pointer.tables.get(name, [])]
+        there = system.get_file_info(fs.FileSelector(inner, allow_not_found=True))
+        names = {info.base_name: () for info in there}
+        earlier_tables(names, ())
+        parts = list(set(names) & set(REPORTED))
+        if pointer := read_pointer(system, inner):
+            parts += [part for name in REPORTED for part in pointer.tables.get(name, [])]
             (folder / POINTER).write_bytes(pointer.written())
         for part in parts:
             (folder / part).parent.mkdir(parents=True, exist_ok=True)
@@ -145,15 +142,20 @@ def _fetch(place: str, folder: Path) -> None:
 
 def _refuse_lake(folder: Path, place: str) -> None:
     """
-    Refuse tables that only Spark reads, and those that an earlier Headgate left half replaced.
+    Refuse tables that only Spark reads, those that an earlier Headgate left half replaced, and
+    those that lie beside runs: nothing tells which is the newer one.
 
     Raises:
         ConfigError: says how to read them.
     """
-    if (folder / POINTER).is_file():
-        return
     listed = {p.name: [f.name for f in p.iterdir()] for p in folder.iterdir() if p.is_dir()}
-    for name in earlier_tables(listed, REPORTED):
+    found = earlier_tables(listed, REPORTED)
+    if found and (folder / POINTER).is_file():
+        raise ConfigError(
+            f"{place}: {', '.join(found)} lie there without a run, beside tables that "
+            f"{POINTER} names; move away those that don't count"
+        )
+    for name in found:
         for format, made in (("delta", "_delta_log"), ("iceberg", "metadata")):
             if made in listed[name]:
                 raise ConfigError(

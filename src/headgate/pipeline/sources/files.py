@@ -37,7 +37,8 @@ def find_files(paths: Iterable[str], *, may_lack: bool = False) -> list[tuple[st
         may_lack: a path that doesn't exist or holds no file is no error.
 
     Raises:
-        ConfigError: for each path that doesn't exist, holds no file or can't be listed, at once.
+        ConfigError: for each path that doesn't exist, holds no file or can't be listed, at once;
+            or the tables' pointer names what isn't there.
     """
     found: dict[str, tuple[str, int]] = {}
     wrong: list[str] = []
@@ -100,16 +101,31 @@ def paths(place: str | os.PathLike[str], table: str) -> list[str]:
         table: its name.
 
     Raises:
-        ConfigError: no run wrote the table there.
+        ConfigError: no run wrote the table there, or what it wrote isn't there any more.
     """
     where = os.fspath(place).rstrip("/")
-    found = find_files([f"{where}/{table}"], may_lack=True)
+    found = table_files(where, table)
     if not found:
         raise ConfigError(
             f"{where}: no run of a command wrote a table {table} there, or only one by day without "
             "rows"
         )
-    return [path for path, _ in found]
+    return found
+
+
+def table_files(place: str, table: str) -> list[str]:
+    """
+    Return the files of a table, none where no run wrote it.
+
+    Args:
+        place: the directory of all runs, or its URI.
+        table: its name.
+
+    Raises:
+        ConfigError: the directory's pointer names what isn't there.
+    """
+    found = find_files([f"{place}/{table}"], may_lack=True)
+    return [path for path, _ in found if path.endswith(".parquet")]
 
 
 class GrowingPaths:
@@ -160,7 +176,12 @@ class GrowingPaths:
 
 
 def _table(system: Any, path: str) -> list[Any]:
-    """Return the files of ``DIR/TABLE`` where a pointer in DIR names its parts; else nothing."""
+    """
+    Return the files of ``DIR/TABLE`` where a pointer in DIR names its parts; else nothing.
+
+    Raises:
+        ConfigError: the pointer names what isn't there.
+    """
     folder, _, table = path.rstrip("/").rpartition("/")
     pointer = read_pointer(system, folder)
     found: list[Any] = []
@@ -168,16 +189,36 @@ def _table(system: Any, path: str) -> list[Any]:
         info = system.get_file_info(f"{folder}/{part}")
         if info.is_file:
             found.append(info)
-        else:
+            continue
+        try:
             found += system.get_file_info(fs.FileSelector(info.path, recursive=True))
+        except FileNotFoundError:
+            raise ConfigError(_gone(folder, part)) from None
     return found
 
 
+def _gone(folder: str, part: str) -> str:
+    """Say what to do where a pointer names what isn't there."""
+    return (
+        f"{folder}/{POINTER} names {part}, which isn't there: it was removed, or not copied. Put "
+        "it back, or write the table again (--mode overwrite)"
+    )
+
+
 def _counted(system: Any, infos: list[Any]) -> list[Any]:
-    """Leave out what runs left that other runs replaced, or never finished."""
+    """
+    Leave out what runs left that other runs replaced, or never finished.
+
+    Raises:
+        ConfigError: a pointer names what isn't there.
+    """
     for folder in [i.path.rpartition("/")[0] for i in infos if i.base_name == POINTER]:
         pointer = read_pointer(system, folder) or Pointer()
         parts = {f"{folder}/{part}" for found in pointer.tables.values() for part in found}
+        # A store of objects may list files alone.
+        there = {place for i in infos for place in (i.path, i.path.rpartition("/")[0])}
+        if gone := sorted(parts - there):
+            raise ConfigError(_gone(folder, gone[0].removeprefix(f"{folder}/")))
         infos = [
             info
             for info in infos
