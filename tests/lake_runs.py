@@ -54,24 +54,25 @@ def ask() -> None:
         return [(str(row[0]), int(row[1])) for row in rows]
 
     outs = (f"{place}/tables", named)
+    ways = (("overwrite", half), ("append", other), ("merge", log))
     for number, out in enumerate(outs):
-        for way, source in (("overwrite", half), ("append", other), ("merge", log)):
+        for way, source in ways:
             said = run("usage", "--out", out, "--mode", way, *flags, str(source))
             found["said"].append(said)
             spark = SparkSession.builder.getOrCreate()
             found[f"{number} {way}"] = [counts(out, "usage"), counts(out, "usage_day")]
-        found["said"].append(run("storms", "--out", out, *flags, str(half)))
-        name = lake.identifier(spark, f"{out}{'/' if number == 0 else '.'}summary", format)
-        rows = spark.read.table(name).select("command").distinct().collect()
-        found[f"{number} summary"] = sorted(row[0] for row in rows)
         page = ["report", "--tables", out, "--out", f"{place}/{number}.html"]
         found[f"{number} report"] = run(*page, "--format", format)
+    found["said"].append(run("storms", "--out", outs[0], *flags, str(half)))
+    rows = spark.read.table(lake.identifier(spark, f"{outs[0]}/summary", format))
+    found["summary"] = sorted({row["command"] for row in rows.collect()})
+    found["runs"] = [path.name for path in Path(place).glob("*/run-*")]
     found["left"] = sorted(path.name for path in Path(outs[0]).iterdir())
     found["plain report"] = run("report", "--tables", outs[0], "--out", f"{place}/x.html")
     used = hp.usage(hp.requests(spark, log, broker_id=1), quotas)
     key = ("quota_type", "quota_id", "broker_id", "second_ms")
     for table in (f"{place}/written", f"{named}.written"):
-        for part in (used.where("second_ms % 2000 = 0"), used, used):
+        for part in (used.where("second_ms % 2000 = 0"), used):
             hp.write(part, table, format=format, mode="merge", key=key)
         name = lake.identifier(spark, table, format)
         found.setdefault("written", []).append(spark.read.table(name).count())
