@@ -63,6 +63,8 @@ class Bucket:
 def rows(place: Path, table: str) -> list[tuple[Any, ...]]:
     """Return a table's rows: figures to nine digits, files by name, without the column `day`."""
     files = duckdb.sql(f"from read_parquet({paths(place, table)}, hive_partitioning = false)")
+    if "day" in files.columns:  # not in those of a table that is divided by day
+        files = files.project("* exclude (day)")
     if "file" in files.columns:
         files = files.project("* replace (parse_filename(file) as file)")
     found = [

@@ -56,7 +56,7 @@ def answers(folder: Path) -> dict[str, Callable[[DataFrame], DataFrame]]:
 
 
 def without_moments(frame: DataFrame) -> DataFrame:
-    return frame.drop(*[name for name in frame.columns if name.endswith("_at")])
+    return frame.drop("day", *[name for name in frame.columns if name.endswith("_at")])
 
 
 def rounded(found: DataFrame) -> list[tuple[Any, ...]]:

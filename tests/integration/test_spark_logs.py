@@ -62,8 +62,8 @@ def query(out: Path, sql: str) -> list[tuple[Any, ...]]:
 
 
 def golden(out: Path, name: str, *left_out: str, where: str = "true") -> None:
-    """Compare a table with its golden rows, but for TIMESTAMPs; doubles to nine digits."""
-    columns = f"columns(lambda c: c not in {('', '', *left_out)} and not ends_with(c, '_at'))"
+    """Compare a table with its golden rows, but for TIMESTAMPs and days; doubles to nine digits."""
+    columns = f"columns(lambda c: c not in {('', 'day', *left_out)} and not ends_with(c, '_at'))"
     rows = query(out, f"select {columns} from {name} where {where} order by all")
     got = [[float(f"{v:.9g}") if isinstance(v, float) else v for v in row] for row in rows]
     path = DATA / "golden" / f"{name}.json"

@@ -168,11 +168,11 @@ def test_the_command_writes_what_the_library_gives(
     assert "Who uses which topic most" in printed
     assert "6,761,099 (6.76 MB)" in printed
     for name, by in TABLES.items():
-        written = pyarrow.dataset.dataset(tmp_path / name, format="parquet").to_table()
+        written = pyarrow.dataset.dataset(paths(tmp_path, name), format="parquet").to_table()
         wanted = hp.usage(bundled, QUOTAS, by=by, by_topic=True).toArrow()
         assert sorted(map(repr, written.to_pylist())) == sorted(map(repr, wanted.to_pylist()))
     for name, by in (("usage", "second"), ("usage_day", "day")):
-        written = pyarrow.dataset.dataset(tmp_path / name, format="parquet").to_table()
+        written = pyarrow.dataset.dataset(paths(tmp_path, name), format="parquet").to_table()
         wanted = hp.usage(bundled, QUOTAS, by=by).toArrow()
         assert sorted(map(repr, written.to_pylist())) == sorted(map(repr, wanted.to_pylist()))
     figures = pyarrow.dataset.dataset(paths(tmp_path, "summary")).to_table().to_pylist()

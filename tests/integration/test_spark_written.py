@@ -60,8 +60,9 @@ def test_days_of_several_runs_are_read_with_their_day(spark: SparkSession, tmp_p
 
     def read() -> list[tuple[Any, ...]]:
         found = hp.read_table(spark, tmp_path, "usage")
-        assert dict(found.dtypes)["day"] == "date"
-        assert "run" not in found.columns
+        assert found.schema == schema.USAGE.timed.struct
+        chosen = found.select("second_ms", "day").schema
+        assert [f.metadata["comment"] for f in chosen][-1] == "UTC day of `second_ms`"
         return rows_of(found.withColumn("day", F.col("day").cast("string")), "day", *SHOWN)
 
     first, second = "2001-09-09", "2001-09-10"
@@ -73,9 +74,14 @@ def test_days_of_several_runs_are_read_with_their_day(spark: SparkSession, tmp_p
     assert len(list(tmp_path.glob(f"run-*/usage/day={second}"))) == 3
     assert read() == ordered([(first, "a:", 1), (second, "d:", 4)])
     run("overwrite", False, (0, "e", 5))
-    found = hp.read_table(spark, str(tmp_path), "usage")
-    assert "day" not in found.columns
-    assert rows_of(found, *SHOWN) == [("e:", 5)]
+    assert read() == [(first, "e:", 5)]
+    opened = hp.read_table(spark, str(tmp_path), "usage")
+    run("overwrite", False, (0, "f", 6))
+    assert rows_of(opened, *SHOWN) == [("e:", 5)]  # of before; it stays until the next run ends
+    run("overwrite", False, (0, "g", 7))
+    with pytest.raises(Exception, match="FILE_NOT_EXIST"):
+        opened.collect()
+    assert read() == [(first, "g:", 7)]
     with pytest.raises(BadArgument, match="no run of a command wrote a table storms there"):
         hp.read_table(spark, tmp_path, "storms")
 

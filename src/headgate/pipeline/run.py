@@ -26,9 +26,9 @@ from rich.progress import (
 from headgate.errors import ConfigError
 from headgate.pipeline import schema
 from headgate.pipeline.session import context_of, cores_of
-from headgate.pipeline.table import Table, sums
+from headgate.pipeline.table import Table, sums, time_of
+from headgate.pipeline.tables import by_day as days
 from headgate.pipeline.tables import lake
-from headgate.pipeline.tables.by_day import save, time_of, with_day
 from headgate.pipeline.tables.folders import Folder, HadoopFolder, LocalFolder
 from headgate.pipeline.tables.runs import Staged, pointer_in, refuse_earlier
 
@@ -100,7 +100,8 @@ class Run:
     def root(self) -> str:
         """The directory of all runs; where tables go to a catalog, Spark's own for tables."""
         if self._is_named:
-            return str(self.spark.conf.get("spark.sql.warehouse.dir")).rstrip("/")
+            place = str(self.spark.conf.get("spark.sql.warehouse.dir")).rstrip("/")
+            return f"/{place.removeprefix('file:').lstrip('/')}" if place[:5] == "file:" else place
         return self.out.rstrip("/") if "://" in self.out else str(Path(self.out).absolute())
 
     @property
@@ -121,10 +122,10 @@ class Run:
             ConfigError: Spark can't reach it.
         """
         root = self.root
-        if self._is_named and root.startswith("file:/"):
-            Path(root.removeprefix("file:")).mkdir(parents=True, exist_ok=True)
-        if "://" in root or root.startswith("file:"):
+        if "://" in root:
             return HadoopFolder(self.spark, root)
+        if self._is_named:  # Spark makes the folder when it is the first to write there
+            Path(root).mkdir(parents=True, exist_ok=True)
         return LocalFolder(root)
 
     @contextmanager
@@ -166,7 +167,6 @@ class Run:
             if table is schema.SUMMARY:
                 lake.replace(rows, place, self.format, F.col("command") == self.command)
                 return
-            rows = with_day(rows) if by_day else rows
             whole = table is schema.BAD_LINES or (self.mode == "merge" and not by_day)
             mode = "overwrite" if whole else self.mode
             lake.save(rows, place, self.format, mode, by_day)
@@ -207,7 +207,7 @@ class Run:
         if self._is_spread:
             rows = rows.observe(count, F.count(F.lit(1)).alias("rows"))
         with self.watch(words):
-            save(rows, path, "overwrite", by_day)
+            days.save(rows, path, "overwrite", by_day)
         if self._is_spread and _rows_in(path) != count.get["rows"]:
             raise ConfigError(self._unshared)
         if self.context is None and self.is_here:
@@ -224,8 +224,6 @@ class Run:
         """Write a table, replacing what an earlier run left; show Spark's progress meanwhile."""
         rows = table.select_timed(frame)
         by_day = self.by_day and time_of(table.names) is not None
-        if by_day:
-            rows = with_day(rows)
         words = words or f"writing {table.name}"
         self._save(rows, table.timed, self.path(table.name), words, by_day)
         self.written[table.name] = table, by_day
@@ -273,8 +271,7 @@ class Run:
             places = [f"{self.root}/{part}" for part in parts]
         if not places:
             return self.spark.createDataFrame([], table.timed.struct)
-        # What else somebody put there isn't the table's.
-        return self.spark.read.schema(table.timed.struct).parquet(*places, pathGlobFilter="part-*")
+        return days.read(self.spark, places, table.timed.struct)
 
     def counted(self, table: Table, by: str, least: Sequence[str], most: int) -> list[Row]:
         """

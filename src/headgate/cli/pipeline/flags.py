@@ -11,7 +11,8 @@ from typing import Any
 from headgate.cli.contract import Parser
 from headgate.cli.pipeline.command import run_on_spark
 from headgate.cli.quotas.flags import add_broker_id, add_connection
-from headgate.pipeline.tables.by_day import DAY, MODES
+from headgate.pipeline.table import DAY
+from headgate.pipeline.tables.by_day import MODES
 from headgate.pipeline.tables.lake import FORMATS
 
 

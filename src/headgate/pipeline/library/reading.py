@@ -7,7 +7,6 @@ again, is what an answer is about. ``by_second`` and ``bad_lines`` read files wi
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,7 +34,7 @@ from headgate.pipeline.logs.principals import Principals
 from headgate.pipeline.sources.files import find_files, paths
 from headgate.pipeline.sources.pieces import pieces_of
 from headgate.pipeline.table import quoted
-from headgate.pipeline.tables.by_day import DAY
+from headgate.pipeline.tables import by_day
 from headgate.pipeline.workers.log_reader import ReadOptions
 
 # Without these a row says nothing; whatever else of REQUESTS is absent counts as null.
@@ -174,7 +173,10 @@ def bad_lines(
 @own_words
 def read_table(spark: SparkSession, place: str | os.PathLike[str], table: str) -> DataFrame:
     """
-    Return a Parquet table that commands wrote, with a column ``day`` where it is divided by day.
+    Return a Parquet table that commands wrote, as the last of their runs left it.
+
+    Spark lists the files now. They stay until two more runs have ended there; a frame that is read
+    later fails, for it names files that aren't there any more.
 
     Args:
         spark: the session.
@@ -185,14 +187,8 @@ def read_table(spark: SparkSession, place: str | os.PathLike[str], table: str) -
         BadArgument: ``spark`` is no session, or no run wrote the table there.
     """
     check_session(spark)
-    # Spark takes partition columns from below one folder, and each run has a folder of its own.
-    runs: dict[str, list[str]] = {}
-    for path in paths(place, table):
-        folder = path.rpartition("/")[0]
-        run, _, last = folder.rpartition("/")
-        runs.setdefault(run if last.startswith(f"{DAY}=") else folder, []).append(path)
-    parts = [spark.read.option("basePath", run).parquet(*files) for run, files in runs.items()]
-    return functools.reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
+    known = schema.TABLES.get(table)
+    return by_day.read(spark, paths(place, table), known and known.timed.struct)
 
 
 def _listed(

@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 from headgate.errors import ConfigError
 from headgate.pipeline.sail import is_sail
 from headgate.pipeline.sources.files import paths
-from headgate.pipeline.table import MOMENTS
+from headgate.pipeline.table import DAY, MOMENTS
 from headgate.pipeline.tables import lake
-from headgate.pipeline.tables.by_day import DAY, MODES, save, with_day
+from headgate.pipeline.tables.by_day import MODES, save, with_day
 
 __all__ = ["paths", "write"]
 

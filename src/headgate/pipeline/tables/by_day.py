@@ -1,26 +1,21 @@
 """
-Divide a table by UTC day, and say how rows change what is there.
+Divide a table by UTC day, say how rows change what is there, and read it with its days.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import ConfigError
-from headgate.pipeline.table import MOMENTS
+from headgate.pipeline.table import DAY, day_of, time_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 MODES: Final = ("overwrite", "append", "merge")
-DAY: Final = "day"
-_DAY_MS: Final = 86_400_000
-
-
-def time_of(columns: Iterable[str]) -> str | None:
-    """Return the first time among a table's columns; None: it has none to be divided by."""
-    return next((name for name in columns if name in MOMENTS), None)
 
 
 def with_day(frame: DataFrame) -> DataFrame:
@@ -30,16 +25,13 @@ def with_day(frame: DataFrame) -> DataFrame:
     Raises:
         ConfigError: it has none.
     """
-    from pyspark.sql import functions as F
-
     time = time_of(frame.columns)
     if time is None:
         raise ConfigError(
             "write: the frame has no time to divide it by (second_ms, period_ms, record_ms, …); "
             "give by_day=False"
         )
-    day: Column = F.date_from_unix_date(F.floor(F.col(time) / _DAY_MS).cast("int"))
-    return frame.withColumn(DAY, day)
+    return frame.withColumn(DAY, day_of(time))
 
 
 def save(rows: DataFrame, table: str, mode: str, by_day: bool) -> None:
@@ -58,3 +50,27 @@ def save(rows: DataFrame, table: str, mode: str, by_day: bool) -> None:
         which = "dynamic" if mode == "merge" else "static"
         files = files.option("partitionOverwriteMode", which)
     (files.partitionBy(DAY) if by_day else files).parquet(table)
+
+
+def read(spark: SparkSession, places: Iterable[str], struct: StructType | None = None) -> DataFrame:
+    """
+    Return a Parquet table of several runs as one frame, with the days that its folders name.
+
+    Args:
+        spark: the session.
+        places: paths of files, of folders of a day, or of whole tables; at least one.
+        struct: the frame's columns; None: those of the files.
+    """
+    # Spark takes partition columns from below one folder, and each run has a folder of its own.
+    runs: dict[str, list[str]] = {}
+    for path in places:
+        folder = path.rpartition("/")[0]
+        run, _, last = folder.rpartition("/")
+        runs.setdefault(run if last.startswith(f"{DAY}=") else folder, []).append(path)
+    # What else somebody put there isn't the table's.
+    reader = spark.read.option("pathGlobFilter", "part-*")
+    reader = reader if struct is None else reader.schema(struct)
+    parts = [reader.option("basePath", run).parquet(*paths) for run, paths in runs.items()]
+    frame = functools.reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
+    # Spark gives a column that folders name no comment.
+    return frame if struct is None else frame.to(struct)

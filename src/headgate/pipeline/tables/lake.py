@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import ConfigError
 from headgate.pipeline.spark_versions import refuse_format, way_to
-from headgate.pipeline.tables.by_day import DAY
+from headgate.pipeline.table import DAY
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

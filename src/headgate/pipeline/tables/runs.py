@@ -19,7 +19,7 @@ from typing import Final
 
 from headgate.errors import ConfigError
 from headgate.pipeline.schema import TABLES
-from headgate.pipeline.tables.by_day import DAY
+from headgate.pipeline.table import DAY
 from headgate.pipeline.tables.folders import Folder
 from headgate.pipeline.tables.pointer import POINTER, Pointer, earlier_tables, is_run, parse_pointer
 
