@@ -51,6 +51,15 @@ for line in json.loads(sys.argv[1]):
     assert status in (0, 3), (status, line)  # 3: storms were found
 """
 
+DAYS = """
+import json, sys
+import headgate.pipeline as hp
+from headgate.pipeline.sail import open_sail
+used = hp.read_table(open_sail({}), sys.argv[1], "usage")
+assert used.select("day").schema["day"].metadata["comment"]
+print(json.dumps({str(row["day"]): row["count"] for row in used.groupBy("day").count().collect()}))
+"""
+
 
 def answer(requests: DataFrame, table: str) -> DataFrame:
     """Return the rows of a command's table, as the library gives them on Spark."""
@@ -169,6 +178,11 @@ def test_a_second_run_replaces_or_adds_to_the_first(
     by_day = [*sail[:-1], f"{tmp_path}/days", "--partition-by", "day"]
     ask(by_day, [*by_day, "--mode", "merge"])
     assert count(tmp_path / "days") == once
+    asked_days = [sys.executable, "-c", DAYS, f"{tmp_path}/days"]
+    done = subprocess.run(asked_days, capture_output=True, text=True, timeout=500, check=False)
+    named = {Path(path).parent.name for path in paths(tmp_path / "days", "usage")}
+    assert {f"day={day}" for day in json.loads(done.stdout)} == named, done.stderr[-4000:]
+    assert sum(json.loads(done.stdout).values()) == once
     assert main([*asked, "--out", str(tmp_path)]) == 0
     assert count(tmp_path) == once
 

@@ -271,7 +271,7 @@ class Run:
             places = [f"{self.root}/{part}" for part in parts]
         if not places:
             return self.spark.createDataFrame([], table.timed.struct)
-        return days.read(self.spark, places, table.timed.struct)
+        return days.read(self.spark, places, table)
 
     def counted(self, table: Table, by: str, least: Sequence[str], most: int) -> list[Row]:
         """

@@ -187,8 +187,7 @@ def read_table(spark: SparkSession, place: str | os.PathLike[str], table: str) -
         BadArgument: ``spark`` is no session, or no run wrote the table there.
     """
     check_session(spark)
-    known = schema.TABLES.get(table)
-    return by_day.read(spark, paths(place, table), known and known.timed.struct)
+    return by_day.read(spark, paths(place, table), schema.TABLES.get(table))
 
 
 def _listed(

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from headgate.errors import ConfigError
-from headgate.pipeline.table import DAY, day_of, time_of
+from headgate.pipeline.sail import is_sail
+from headgate.pipeline.table import DAY, Table, day_of, time_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 MODES: Final = ("overwrite", "append", "merge")
 
@@ -52,14 +52,14 @@ def save(rows: DataFrame, table: str, mode: str, by_day: bool) -> None:
     (files.partitionBy(DAY) if by_day else files).parquet(table)
 
 
-def read(spark: SparkSession, places: Iterable[str], struct: StructType | None = None) -> DataFrame:
+def read(spark: SparkSession, places: Iterable[str], table: Table | None) -> DataFrame:
     """
     Return a Parquet table of several runs as one frame, with the days that its folders name.
 
     Args:
         spark: the session.
         places: paths of files, of folders of a day, or of whole tables; at least one.
-        struct: the frame's columns; None: those of the files.
+        table: which it is; None: none of ours, and the frame has the files' columns.
     """
     # Spark takes partition columns from below one folder, and each run has a folder of its own.
     runs: dict[str, list[str]] = {}
@@ -69,8 +69,12 @@ def read(spark: SparkSession, places: Iterable[str], struct: StructType | None =
         runs.setdefault(run if last.startswith(f"{DAY}=") else folder, []).append(path)
     # What else somebody put there isn't the table's.
     reader = spark.read.option("pathGlobFilter", "part-*")
-    reader = reader if struct is None else reader.schema(struct)
+    reader = reader if table is None else reader.schema(table.timed.struct)
     parts = [reader.option("basePath", run).parquet(*paths) for run, paths in runs.items()]
     frame = functools.reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
+    if table is None:
+        return frame
+    if is_sail(spark):  # it doesn't read columns in folders' names
+        return cast("DataFrame", table.select_timed(frame))
     # Spark gives a column that folders name no comment.
-    return frame if struct is None else frame.to(struct)
+    return frame.to(table.timed.struct)
