@@ -15,6 +15,7 @@ from headgate.demand.forecast import forecast, infer
 from headgate.demand.rhythm import Charge
 from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.sources.files import paths
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.quota.table import QuotaTable
@@ -108,7 +109,7 @@ def test_the_command_writes_the_table_and_prints_intervals(
     arguments = ["--requests", str(journal), "--plan", str(plan), "--out", str(out)]
     assert main_what_if([*arguments, "--closed-loop"]) == 0
     rows = duckdb.sql(
-        f"select quota_id, kind, rate_per_s, finish_s from read_parquet('{out}/demand/*.parquet') "
+        f"select quota_id, kind, rate_per_s, finish_s from read_parquet({paths(out, 'demand')}) "
         "order by quota_id"
     ).fetchall()
     assert [row[:2] for row in rows] == [("driven:", "rate-bound"), ("job:", "fixed work")]

@@ -325,7 +325,7 @@ class Tables(Result):
 
     Args:
         command: its name.
-        tables: each table's name and place.
+        tables: each table's name, and the place where this run wrote it.
         figures: the run's, as in table ``summary``.
     """
 
