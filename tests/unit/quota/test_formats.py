@@ -328,6 +328,8 @@ REFUSED = [
     (QUOTA.format('"${var.name}"', CONFIG), "2: Terraform: entity_name of kafka_quota.a must be"),
     (QUOTA.format('"a"', "  count = 2\n" + CONFIG), "4: Terraform: kafka_quota.a has count"),
     (QUOTA.format('"a"', "  config = {producer_byte_rate = 5 + 5}"), "4: Terraform: config of"),
+    (QUOTA.format('"a"', "  config = {producer_byte_rate = 1e9 * 1e999999}"), "4: Terraform: conf"),
+    (QUOTA.format('"a"', CONFIG) + "/* x", "6: not Terraform's language: a comment isn't closed"),
     (QUOTA.format('"a"', "  config = {x = 5}"), "4: unknown quota 'x'; Mongey's provider's are"),
     (QUOTA.format('""', CONFIG), "1: Empty user not supported"),
     (QUOTA.format('"a', CONFIG), "2: not Terraform's language: a text isn't closed"),

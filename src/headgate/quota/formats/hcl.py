@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 from typing import Final
 
 import yaml
@@ -121,6 +122,8 @@ class _Reader:
         while True:
             found = _BLANK.match(self.text, self.at)
             self.at = found.end() if found else self.at
+            if self.text.startswith("/*", self.at):
+                raise self.wrong("a comment isn't closed")
             if not lines or self.peek() != "\n":
                 return
             self.at += 1
@@ -240,8 +243,10 @@ class _Reader:
             factors.append(found[0])
             self.at = found.end()
         if len(factors) > 1:
-            whole = all(factor.lstrip("-").isdecimal() for factor in factors)
-            node.value = str(math.prod((int if whole else float)(factor) for factor in factors))
+            try:
+                node.value = str(math.prod(map(Decimal, factors)))
+            except ArithmeticError:
+                node.tag = EXPRESSION
         return node
 
     def string(self, depth: int) -> yaml.ScalarNode:

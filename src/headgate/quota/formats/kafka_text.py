@@ -132,14 +132,15 @@ def write_describe(table: QuotaTable) -> Written:
 # --- kafka-quotas --list
 
 
-_BLOCK: Final = re.compile(r"\s*\{[^{}\n:]+=[^{}\n]*\}[ \t]*\r?\n[ \t]*[\w:]+=").match
+_BLOCK: Final = re.compile(r"\s*\{([^{}\n:]+)\}[ \t]*\r?\n[ \t]*[\w:]+=").match
 _DESCRIBED: Final = re.compile(r"\s*\*?\w+:\w+=\S+ (?:\{[^{}\n]*\}|\S+)[ \t]*(?:\r?\n|$)").match
 
 
 def is_list(given: Given) -> bool:
     """Tell whether a text is what kafka-quotas prints."""
     head = given.text[:_HEAD]
-    return bool(_BLOCK(head) or _DESCRIBED(head))
+    block = _BLOCK(head)
+    return (block is not None and "=" in block[1]) or _DESCRIBED(head) is not None
 
 
 def read_list(given: Given, rows: Rows) -> None:

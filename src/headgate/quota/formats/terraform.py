@@ -34,8 +34,10 @@ _HEAD: Final = 65_536
 _BLOCKS: Final = (
     "resource|data|module|provider|variable|locals|terraform|output|moved|import|removed|check"
 )
+_LABEL: Final = r'(?:"[^"\n]*"|[\w-]+)'
 _IS_HCL: Final = re.compile(
-    rf'^(?:{_BLOCKS})[ \t]*(?:"[^"\n]*"[ \t]*){{0,2}}\{{[ \t\r]*(?:#.*)?(?:\n|$)', re.MULTILINE
+    rf"^(?:{_BLOCKS})(?:(?:[ \t]+{_LABEL}){{1,2}}[ \t]*\{{|[ \t]*\{{[ \t\r]*(?:#.*)?(?:\n|$))",
+    re.MULTILINE,
 )
 _WAY: Final = "`terraform show -json | headgate import -` reads the state, where all is computed"
 _TEMPLATE: Final = re.compile(r"[$%]\{").search
