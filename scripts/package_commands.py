@@ -63,6 +63,7 @@ CASES = (
             Case(f"store show {store}", extra),
         )
     ),
+    Case("import {described}"),
     Case("store copy --from {sqlite} --to {copy}"),
     Case("monitoring {out}/monitoring"),
     Case("completion bash"),

@@ -23,7 +23,7 @@ class Row(NamedTuple):
 
 
 _SESSION = ("headgate.gateway.session", "headgate.gateway.charging", "headgate.gateway.identity")
-_SSL = ("headgate.gateway.identity.ssl_names",)
+_SSL = ("headgate.gateway.identity.ssl_names", "headgate.quota.principal_rules")
 _PAST = ("headgate.usage", "headgate.pipeline.sources")
 TABLE = {
     "messages": Row("messages", ("headgate.wire", "headgate.gateway.session.rewrite")),

@@ -49,7 +49,12 @@ JOBS: Final[dict[str, dict[str, Command]]] = {
         ),
     },
     "Set quotas": {
-        "export": Command("cli.quotas.as_code:export_parser", "write all quotas as YAML"),
+        "export": Command(
+            "cli.quotas.elsewhere:export_parser", "write all quotas as YAML, or for another tool"
+        ),
+        "import": Command(
+            "cli.quotas.elsewhere:import_parser", "write another tool's quotas as a quotas file"
+        ),
         "plan": Command("cli.quotas.as_code:plan_parser", "show what a quotas file would change"),
         "apply": Command(
             "cli.quotas.as_code:apply_parser", "make quotas match a quotas file or a plan"

@@ -159,7 +159,7 @@ class Applied(Planned, kw_only=True):
 
 class Exported(Result):
     """
-    Quotas as a quotas file, or as KafkaUsers of Strimzi.
+    Quotas as a quotas file, or as another tool's.
 
     Args:
         entities: how many were written.
@@ -170,6 +170,19 @@ class Exported(Result):
     entities: int
     out: str | None
     quotas: list[dict[str, Any]] | None
+
+
+class Imported(Exported, kw_only=True):
+    """
+    Another tool's quotas as a quotas file.
+
+    Args:
+        of: the format that was read.
+        notes: what the file leaves out, and names that don't mean what they look like.
+    """
+
+    of: str
+    notes: list[str]
 
 
 class QuotaChange(msgspec.Struct, tag_field="kind", tag="change"):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.pipeline.logs.principals import FORMS, Principals
+from headgate.pipeline.logs.principals import FORMS, OWN, Principals
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import pieces_of
 from headgate.pipeline.sources.quality import Quality, look
@@ -139,7 +139,21 @@ def test_every_known_form_gives_its_name() -> None:
     for form in FORMS:
         assert Principals().name_of(form.sample) == form.name
         assert Principals().name_of(f"User:{form.sample}") == form.name
-    for plain in ("alice", "CN=a,OU=b", "spiffe://td/ns/x", "u-1@REALM", "a:b", ""):
+    assert Principals().name_of(OWN.sample) == OWN.name
+    assert Principals().name_of("SPIFFE:spiffe://td/ns/x") == "spiffe://td/ns/x"
+    assert Principals().name_of("Group:") is None
+    for plain in (
+        " alice ",
+        "a\nb",
+        "a@b",
+        "x=y",
+        "alice",
+        "CN=a,OU=b",
+        "spiffe://td/ns/x",
+        "u-1@REALM",
+        "a:b",
+        "",
+    ):
         assert Principals().name_of(f"User:{plain}") == plain
     assert Principals().name_of("alice") is None
     assert Principals("^CN=([^,]+)").name_of("User:CN=a,OU=b") == "a"
@@ -148,6 +162,26 @@ def test_every_known_form_gives_its_name() -> None:
     for wrong in ("(", "no group"):
         with pytest.raises(ConfigError, match="--principal-pattern"):
             Principals(wrong)
+
+
+def test_rules_make_users_as_those_of_certificates_do() -> None:
+    """The very mapper that the gateway has: ``tests/unit/gateway/test_ssl_names.py`` tries it."""
+    users = Principals(r"RULE:^CN=([^,]+).*$/$1/L,RULE:^([^\/@]+)[\/@].*$/$1/,DEFAULT")
+    assert users.name_of("User:CN=Etl,OU=x") == "etl"
+    assert users.name_of("etl/host1.example.org@EXAMPLE.ORG") == "etl"
+    assert users.name_of("User:bob") == "bob"
+    assert Principals("RULE:^CN=(.*)$/$1/").name_of("User:bob") == "bob"  # no rule is for it
+    assert Principals("RULE:^b(.*)$/$2/").name_of("User:bob") == "$2"  # as Kafka does it
+    assert Principals("DEFAULT").name_of("alice") == "alice"
+    with pytest.raises(ConfigError, match=r"--principal-pattern: 'RULE:x' isn't DEFAULT or RULE"):
+        Principals("RULE:x")
+
+
+def test_the_page_has_every_form_of_principals() -> None:
+    page = (Path(__file__).parents[3] / "docs/howto/request-logs.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Principals\n")[2].partition("\n## ")[0]
+    rows = [f"| `{form.sample}` | {form.what} | `{form.name}` |" for form in (OWN, *FORMS)]
+    assert "\n".join(rows) in section
 
 
 @pytest.mark.parametrize("scan", [False, True])

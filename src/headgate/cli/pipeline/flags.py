@@ -90,7 +90,8 @@ def add_principals(made: argparse._ActionsContainer) -> None:
         default="",
         metavar="REGEX",
         help="for principals that hold more than the user: a regex, searched in the name as "
-        "logged, whose first group is the user, e.g. '^CN=([^,]+)'",
+        "logged, whose first group is the user, e.g. '^CN=([^,]+)'; or rules as in "
+        "ssl.principal.mapping.rules",
     )
 
 

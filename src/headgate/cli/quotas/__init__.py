@@ -6,7 +6,8 @@ Commands about quotas: `kafka-quotas`; `headgate` export, plan, apply, history, 
 - ``quota_output``: entities, values and effective quotas as text and JSON.
 - ``plan_output``: a plan for people and for programs.
 - ``plan_file``: a plan kept as a file, to be applied later.
-- ``as_code``: export, plan and apply.
+- ``as_code``: plan and apply.
+- ``elsewhere``: export, and import from other tools.
 - ``undo``: takes changes back, by a plan.
 - ``history``: lists who changed what.
 - ``store``: shows, accepts and copies stores.
