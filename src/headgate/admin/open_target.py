@@ -199,6 +199,49 @@ class OpenTarget:
         work = action(self._store)
         return await limited(timeout_ms, asyncio.to_thread(run_now, work))
 
+    async def beside(self, action: Action[T], *, is_change: bool = False) -> T:
+        """
+        Make a call for a coroutine of another event loop than that of the servers' connections.
+
+        A store limits itself, and is called in a worker thread. A caller that is cancelled cancels
+        a call of servers.
+
+        Args:
+            action: the call.
+            is_change: it changes quotas or checks a change, whose requests have time limits of
+                their own; else servers may take 30,000 ms.
+
+        Raises:
+            ApiError: REQUEST_TIMED_OUT, or a refusal.
+            StoreError: the store or the servers can't be reached.
+        """
+        import asyncio
+
+        store = self._store
+        if store is not None:
+            return await asyncio.to_thread(lambda: run_now(action(store)))
+        from headgate.client.waiting import limited
+
+        asked = self._ask(action)
+        return await self.thread().beside(asked if is_change else limited(None, asked))
+
+    async def history_beside(self, action: Action[T]) -> T:
+        """
+        Do as ``beside``, in the store that has the history, which servers may keep.
+
+        Raises:
+            StoreError: they keep none.
+        """
+        import asyncio
+
+        if self._store is None:
+            await asyncio.to_thread(self.find_history)
+        return await self.beside(action)
+
+    async def live_beside(self, request: LiveRequest) -> Picture:
+        """Do as ``live``, for a coroutine of another event loop."""
+        return await self.thread().beside(self.live(request, None))
+
     async def live(self, request: LiveRequest, timeout_ms: int | None) -> Picture:
         """Ask what goes on now; a gateway answers that although its broker answers nobody."""
         from headgate.client.waiting import limited

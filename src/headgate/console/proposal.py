@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from anyio import CapacityLimiter, to_thread
 
-from headgate.admin.target import Refused
+from headgate.admin.target import ChangeRequest, Refused
 from headgate.console.parts import ConsoleParts
 from headgate.console.preview import Preview, preview
 from headgate.console.what_if import WhatIf, what_if
@@ -70,10 +70,13 @@ async def propose(parts: ConsoleParts, making: Making) -> ProposedChange:
     notes = []
     refused: Refused = []
     if not plan.is_empty:
-        refused = await parts.home.alter(plan.alterations(), who="", validate_only=True)
+        alterations = plan.alterations()
+        refused = (
+            await parts.quotas.beside(lambda to: to.validate(alterations), is_change=True)
+        ).refused
     picture: Picture | None = None
     try:
-        picture = await parts.home.picture()
+        picture = await parts.picture()
     except (HeadgateError, OSError) as error:
         notes.append(f"It isn't known which clients are connected: {error}")
     idle = frozenset() if picture is None else picture.without_capacity
@@ -144,9 +147,9 @@ async def make(
         if now != state:
             raise StoreMovedOn("the quotas have changed since this was shown")
         revision = None if identity is None else identity.revision
-        refused = await parts.home.alter(
-            plan.alterations(), who=who, message=message, at_revision=revision
-        )
+        kept = message if parts.quotas.keeps_history else ""  # servers have no place for it
+        request = ChangeRequest(plan.alterations(), message=kept, at_revision=revision, who=who)
+        refused = await parts.quotas.beside(lambda to: to.change(request), is_change=True)
     except StoreMovedOn as error:
         return f"Nothing was changed: {error}. This is what it would do now.", ""
     latest = await history(parts, limit=len(plan.changes))
@@ -157,7 +160,7 @@ async def make(
 async def history(parts: ConsoleParts, limit: int | None = None) -> list[HistoryEntry]:
     """Return the latest changes, oldest first; none where no history is kept."""
     try:
-        return await parts.home.history(limit=limit)
+        return await parts.quotas.history_beside(lambda to: to.history(limit=limit))
     except StoreError:
         return []
 
@@ -165,14 +168,16 @@ async def history(parts: ConsoleParts, limit: int | None = None) -> list[History
 async def audit(parts: ConsoleParts, event: AuditEvent) -> None:
     """Keep a line in the audit, where there is one."""
     try:
-        await parts.home.audit(event)
+        await parts.quotas.history_beside(lambda to: to.audit(event))
     except StoreError:
         return
 
 
 async def _planned(parts: ConsoleParts, making: Making) -> tuple[str, StoreIdentity | None, Plan]:
     """Return the quotas' state, the store's identity, and the plan for them."""
-    identity = await parts.home.identity()  # read first, so that a change in between is noticed
-    table = await parts.home.table()
+    identity = await parts.quotas.beside(
+        lambda to: to.identity()
+    )  # read first, so that a change in between is noticed
+    table = await parts.table()
     state = digest_of(table) if identity is None else f"{identity.id}.{identity.revision}"
     return state, identity, await to_thread.run_sync(making, table)

@@ -246,10 +246,8 @@ def test_undo_says_what_is_not_known_in_place_of_nothing(console: Console, journ
     assert "not known" in present and "not known" not in told
 
 
-def test_without_a_gateway_it_is_said_that_clients_are_not_known(
-    console: Console, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(console.parts.home, "_live", None)
+def test_without_a_gateway_it_is_said_that_clients_are_not_known(console: Console) -> None:
+    console.app._app.state.parts = replace(console.parts, live=None)  # type: ignore[attr-defined]
     page = console.client("operator").send_form("/change/preview", SET).text
     affected = page.partition("Who is affected")[2].partition("</section>")[0]
     assert "not known: which connected clients get another limit, and who waits now" in affected

@@ -145,7 +145,7 @@ async def _form(
             entity = entity_from_path(str(given["entity"]))
         except InvalidQuota:
             raise missing() from None
-        current = (await parts(request).home.table()).entities.get(entity, {})
+        current = (await parts(request).table()).entities.get(entity, {})
     return render(
         request, "change.html.j2", status, given=given, problem=problem, entity=entity,
         current=current, keys=list(KEYS), changes=await _changes(request),
@@ -191,7 +191,7 @@ async def _proposed(
 
 async def _newness(request: Request, wanted: Wanted) -> str:
     """Say that an entity has no quota yet, and which known names come near; "": it has one."""
-    entity, table = wanted.entity, await parts(request).home.table()
+    entity, table = wanted.entity, await parts(request).table()
     if wanted.value is None or entity in table.entities:
         return ""
     said = f"{entity.path} is new: it has no quota yet."

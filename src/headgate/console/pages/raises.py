@@ -84,7 +84,7 @@ async def ask(request: Request) -> Response:
     if problem:
         return await _list(request, dict(form), problem, 422)
     wanted = Wanted(entity, key, value)
-    problem = _no_raise(await parts(request).home.table(), wanted)
+    problem = _no_raise(await parts(request).table(), wanted)
     if problem:
         return await _list(request, dict(form), problem, 422)
     raises = await _raises(request)
@@ -120,10 +120,10 @@ async def _evidence(request: Request, wanted: Wanted) -> Any:
     here, who = parts(request), viewer(request)
     user, picture, notes = str(wanted.entity.user), None, []
     try:
-        picture = as_seen_by(await here.home.picture(user), who.principals)
+        picture = as_seen_by(await here.picture(user), who.principals)
     except (HeadgateError, OSError):
         notes.append("The use of that moment isn't known.")
-    plan = await to_thread.run_sync(wanted.making, await here.home.table())
+    plan = await to_thread.run_sync(wanted.making, await here.table())
     found, why = await try_out(here, plan, who.principals)
     if why:
         notes.append("What it would have done to the last hour's requests isn't known.")
@@ -202,7 +202,7 @@ async def grant(request: Request) -> Response:
     async with _ANSWERING:
         problem = _may_not_answer(request, await _one(request, asked.id))
         wanted = Wanted(asked.entity, asked.key, value)
-        problem = problem or _no_raise(await here.home.table(), wanted)
+        problem = problem or _no_raise(await here.table(), wanted)
         if not problem:
             message = f"raise {asked.id} of {asked.tenant}: {word}"
             problem, _ = await make(
