@@ -19,6 +19,7 @@ from headgate.wire.messages.live import LiveRequest
 if TYPE_CHECKING:
     import asyncio
 
+    from headgate.admin.store_target import StoreTarget
     from headgate.client.thread import LoopThread
     from headgate.live.picture import Picture
     from headgate.store.identity import StoreIdentity
@@ -49,6 +50,8 @@ class OpenTarget:
         self._servers: QuotaTarget | None = None
         self._connecting: asyncio.Lock | None = None
         self._lock = threading.Lock()
+        self._finding = threading.Lock()
+        self._ended = False
         self._thread: LoopThread | None = None
 
     def store(self) -> QuotaStore | None:
@@ -131,8 +134,12 @@ class OpenTarget:
         Raises:
             StoreError: they keep none.
         """
-        if self._store is not None:
-            return
+        with self._finding:
+            if self._store is None:
+                self._store = self._found()
+
+    def _found(self) -> StoreTarget:
+        """Return the store of servers, opened."""
         where = self.address
         url = f"kafka://{where.bootstrap}"
         found = open_store_target(where._replace(store=url, settings=None))
@@ -144,10 +151,12 @@ class OpenTarget:
                     "If it is a gateway whose quotas are elsewhere, give its headgate.store as "
                     "--store"
                 )
+            if self._ended:
+                raise StoreError(f"the connection to {where.bootstrap} is closed")
         except BaseException:
             run_now(found.close())
             raise
-        self._store = found
+        return found
 
     def thread(self) -> LoopThread:
         """Return the thread with the event loop of the servers' connections."""
@@ -160,6 +169,7 @@ class OpenTarget:
 
     def close(self) -> None:
         """Close the store if it was opened here, and the connections to the servers."""
+        self._ended = True
         try:
             if self._store is not None:
                 run_now(self._store.close())
@@ -274,6 +284,7 @@ class OpenTarget:
 
     async def end(self) -> None:
         """Close it, for coroutines."""
+        self._ended = True
         if self._store is not None:
             import asyncio
 

@@ -19,7 +19,7 @@ from headgate.admin.api import (
     unsupported,
 )
 from headgate.admin.target import ChangeRequest, EntityQuery, QuotaTarget, effective_values
-from headgate.errors import ApiError
+from headgate.errors import ApiError, StoreError
 from headgate.quota.alteration import AlterResult, check_types, validate
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import validate_filter
@@ -59,6 +59,8 @@ class StoreTarget(QuotaTarget):
         self._open = store if callable(store) else None
         self._opened = None if callable(store) else store
         self._opening = threading.Lock()
+        self._ending = threading.Lock()
+        self._closed = False
         self._url = url
         self._who = who
         self._tool = tool
@@ -74,7 +76,12 @@ class StoreTarget(QuotaTarget):
         with self._opening:
             if self._opened is None:
                 assert self._open is not None
-                self._opened = self._open(change)
+                opened = self._open(change)
+                with self._ending:
+                    if self._closed:  # by a caller that didn't wait any longer
+                        opened.close()
+                        raise StoreError(f"the quota store {self._url} is closed")
+                    self._opened = opened
             return self._opened
 
     def _is_missing(self) -> bool:
@@ -176,9 +183,12 @@ class StoreTarget(QuotaTarget):
         )
 
     async def close(self) -> None:
-        """Close the store if it was opened here."""
-        if self._open is not None and self._opened is not None:
-            self._opened.close()
+        """Close the store if it was opened here, or is being opened."""
+        with self._ending:
+            self._closed = True
+            opened = None if self._open is None else self._opened
+        if opened is not None:
+            opened.close()
 
     def _principal(self) -> str:
         self._who = self._who or principal()

@@ -332,3 +332,13 @@ def test_546_32_a_value_that_no_double_holds_is_refused(
     assert load("apply")(["--store", url, str(file)]) == 1
     assert "none holds 9007199254740993 as it is" in capsys.readouterr().err
     assert alter(url, "--names=user=a", "--add=producer_byte_rate=9223372036854775807") == 0
+
+
+@pytest.mark.parametrize("ops", [["--add=producer_byte_rate=5"], ["--delete=producer_byte_rate"]])
+def test_validating_makes_no_store(url: str, ops: list[str], tmp_path: Path) -> None:
+    assert alter(url, "--names=user=a", *ops, "--validate-only") == 0
+    assert list(tmp_path.iterdir()) == []
+    assert alter(url, "--names=user=a", "--add=producer_byte_rate=-5", "--validate-only") == 1
+    assert list(tmp_path.iterdir()) == []
+    assert alter(url, "--names=user=a", "--add=producer_byte_rate=5") == 0
+    assert list(tmp_path.iterdir()) != []
