@@ -187,7 +187,7 @@ class CannedLive:
                 BrokerPicture(
                     broker.broker_id, broker.gateway, connections=connections,
                     listeners=broker.listeners,
-                    quotas=tuple(uses[:most]), other_quotas=len(uses[most:]),
+                    quotas=tuple(uses[:most]), other_quotas=broker.other_quotas + len(uses[most:]),
                     without_capacity=broker.without_capacity,
                 )
             )  # fmt: skip
