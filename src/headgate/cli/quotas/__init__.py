@@ -1,5 +1,6 @@
 """
-Commands about quotas: `kafka-quotas`; `headgate` export, plan, apply, history, undo and store.
+Commands about quotas: `kafka-quotas`; `headgate` export, plan, apply, quotas, history, undo,
+store.
 
 - ``flags``: flags that several of these commands have.
 - ``quota_target``: the store or servers that flags name.
@@ -8,6 +9,7 @@ Commands about quotas: `kafka-quotas`; `headgate` export, plan, apply, history, 
 - ``plan_file``: a plan kept as a file, to be applied later.
 - ``as_code``: export, plan and apply.
 - ``undo``: takes changes back, by a plan.
+- ``quotas``: lists every quota with its use and its last change.
 - ``history``: lists who changed what.
 - ``store``: shows, accepts and copies stores.
 - ``kafka_quotas``: KIP-546's tool.
