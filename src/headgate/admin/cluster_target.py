@@ -60,6 +60,19 @@ class ClusterTarget(QuotaTarget):
     def _keeps_none(self) -> NoReturn:
         raise StoreError(f"{','.join(map(str, self._nodes.bootstrap))} keeps no history")
 
+    def _refuse_end(self, request: ChangeRequest) -> None:
+        """
+        Refuse a change that has an end.
+
+        Raises:
+            ConfigError: it does.
+        """
+        if request.until_ms is not None:
+            raise ConfigError(
+                "the end of a quota (until) is kept in a Headgate store, as Kafka has no place for "
+                "it; give --store"
+            )
+
     async def errors(self, request: ChangeRequest) -> Sequence[ApiError | None]:
         """
         Change quotas; return the error of each alteration.

@@ -103,6 +103,7 @@ class Kip546Target(ClusterTarget):
 
     async def alter(self, request: ChangeRequest) -> list[AlterResult]:
         """Change quotas; entities with a fraction are sent by the released API, or refused."""
+        self._refuse_end(request)
         alterations = request.alterations
         whole = [a for a in alterations if not _fractions(a.ops)]
         broken = [a for a in alterations if _fractions(a.ops)]

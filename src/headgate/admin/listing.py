@@ -18,7 +18,7 @@ from headgate.quota.entity import DEFAULT, Default, QuotaEntity
 from headgate.quota.key import KEYS, QuotaKey, format_value
 from headgate.quota.precedence import select_limit
 from headgate.quota.table import QuotaTable
-from headgate.store.base import HistoryEntry
+from headgate.store.base import EndingQuota, HistoryEntry
 from headgate.words import figures, moment, unit_of, what_of
 
 LIMIT_AT: Final = 70.0
@@ -72,6 +72,7 @@ class QuotaRow(NamedTuple):
         value: its value.
         now: its use; None: that isn't known.
         last: its latest change; None: no history has one.
+        end: when it ends, and what returns then; None: it stays.
     """
 
     entity: QuotaEntity
@@ -79,6 +80,7 @@ class QuotaRow(NamedTuple):
     value: float
     now: QuotaNow | None
     last: HistoryEntry | None
+    end: EndingQuota | None = None
 
     @property
     def double(self) -> float | None:
@@ -142,12 +144,16 @@ class Listing:
     Args:
         table: all quotas.
         last: of ``last_changes``.
+        ends: the quotas that end.
     """
 
-    def __init__(self, table: QuotaTable, last: LastChanges) -> None:
+    def __init__(
+        self, table: QuotaTable, last: LastChanges, ends: Iterable[EndingQuota] = ()
+    ) -> None:
         self._table = table
+        ending = {(end.entity, end.key): end for end in ends}
         self._rows = [
-            QuotaRow(entity, key, value, None, last.get((entity, key)))
+            QuotaRow(entity, key, value, None, last.get((entity, key)), ending.get((entity, key)))
             for entity in sorted(table.entities, key=lambda entity: entity.sort_key)
             for key, value in sorted(table.entities[entity].items())
         ]
@@ -307,7 +313,8 @@ def _together(uses: Sequence[QuotaUse]) -> QuotaNow:
 def _hiding(row: QuotaRow) -> QuotaRow:
     """Return a row without who changed it, and why: that may name others."""
     last = row.last and replace(row.last, who="", tool="", message="", change="")
-    return row._replace(last=last)
+    end = row.end and row.end._replace(who="", message="", change="")
+    return row._replace(last=last, end=end)
 
 
 def _waits(now: QuotaNow) -> tuple[bool, int, int]:
@@ -347,7 +354,7 @@ def _text(row: QuotaRow) -> str:
 
 COLUMNS: Final = (
     "entity", "key", "value", "unit", "use", "limit", "waiting", "quota_ids", "changed", "who",
-    "tool", "why",
+    "tool", "why", "until", "then",
 )  # fmt: skip
 
 
@@ -372,10 +379,16 @@ def as_csv(rows: Iterable[QuotaRow]) -> str:
                 row.entity.path, row.key.name, format_value(row.value), unit_of(row.key.name),
                 "" if use is None else format_value(use.rate),
                 "" if use is None or use.limit is None else format_value(use.limit),
-                *now, *map(_cell, last),
+                *now, *map(_cell, last), *_end(row.end),
             )
         )  # fmt: skip
     return out.getvalue()
+
+
+def _end(end: EndingQuota | None) -> tuple[str, str]:
+    if end is None:
+        return "", ""
+    return moment(end.until_ms), "" if end.former is None else format_value(end.former)
 
 
 def _cell(text: str) -> str:

@@ -105,14 +105,25 @@ class OpenTarget:
             return run_now(action(self._store))
         return self.thread().run(self._ask(action))
 
-    def alter(self, alteration: QuotaAlteration, *, validate_only: bool = False) -> None:
+    def alter(
+        self,
+        alteration: QuotaAlteration,
+        *,
+        validate_only: bool = False,
+        until_ms: int | None = None,
+    ) -> None:
         """
         Change one entity, in one request.
+
+        Args:
+            alteration: of the entity.
+            validate_only: check, and change nothing.
+            until_ms: when the former values return, epoch ms; None: never.
 
         Raises:
             ApiError: the refusal.
         """
-        request = ChangeRequest([alteration], validate_only)
+        request = ChangeRequest([alteration], validate_only, until_ms=until_ms)
         found = {r.entity: r.error for r in self.run(lambda target: target.alter(request))}
         error = found.get(alteration.entity, left_out(alteration.entity))
         if error is not None:

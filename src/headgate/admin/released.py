@@ -100,6 +100,7 @@ class KafkaTarget(ClusterTarget):
 
     async def alter(self, request: ChangeRequest) -> list[AlterResult]:
         """Change quotas; split a request that the controller would refuse for its size."""
+        self._refuse_end(request)
 
         async def send(part: Part) -> list[AlterResult]:
             to = partial(self._alter_part, part, request.validate_only)

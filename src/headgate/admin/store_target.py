@@ -24,7 +24,7 @@ from headgate.quota.alteration import AlterResult, check_types, validate
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import validate_filter
 from headgate.quota.table import QuotaTable
-from headgate.store.base import AuditEvent, HistoryEntry, resolvable
+from headgate.store.base import AuditEvent, EndingQuota, HistoryEntry, resolvable
 from headgate.store.identity import StoreIdentity
 from headgate.store.synonyms import broker_synonyms
 from headgate.store.watched import QuotaStore
@@ -135,11 +135,16 @@ class StoreTarget(QuotaTarget):
             tool=self._tool,
             message=request.message,
             at_revision=request.at_revision,
+            until_ms=request.until_ms,
         )
 
     async def errors(self, request: ChangeRequest) -> Sequence[ApiError | None]:
         """Do the same; return the error of each alteration."""
         return [result.error for result in await self.alter(request)]
+
+    async def ends(self) -> list[EndingQuota]:
+        """Return the quotas that end, by their time."""
+        return [] if self._is_missing() else self.store().ends()
 
     async def names(self, resource: str) -> list[str]:
         """Return the brokers that have settings here."""

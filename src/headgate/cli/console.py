@@ -175,7 +175,9 @@ def open_targets(
     is_read = config_file and not servers and settings is None  # else nothing of it is used
     config = load_properties(config_file) if config_file and is_read else {}
     quotas = OpenTarget(Address(store=store, config=config, settings=settings, tool=_TOOL))
-    quotas.store()
+    opened = quotas.store()
+    assert opened is not None
+    opened.watch_ends()
     return quotas, gateway
 
 

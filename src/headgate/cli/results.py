@@ -209,13 +209,26 @@ class ListedNow(msgspec.Struct):
 
 
 class ListedQuota(msgspec.Struct):
-    """A configured quota; ``now`` is null where its use isn't known, ``last`` without a history."""
+    """
+    A configured quota.
+
+    Args:
+        entity: what it is set for.
+        key: its key.
+        value: its value.
+        now: its use; null: that isn't known.
+        last: its latest change; null: no history has one.
+        until_ms: when it ends, epoch ms; null: it stays.
+        then: the value that returns then; null: none.
+    """
 
     entity: Entity
     key: str
     value: Number
     now: ListedNow | None
     last: QuotaChange | None
+    until_ms: int | None
+    then: Number
 
 
 class QuotasListed(Result):

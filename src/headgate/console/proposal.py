@@ -17,7 +17,7 @@ from headgate.admin.target import ChangeRequest, Refused
 from headgate.console.parts import ConsoleParts
 from headgate.console.preview import Preview, preview
 from headgate.console.what_if import WhatIf, what_if
-from headgate.errors import HeadgateError, StoreError, StoreMovedOn
+from headgate.errors import ConfigError, HeadgateError, StoreError, StoreMovedOn
 from headgate.live.effective import no_capacity
 from headgate.live.picture import Picture
 from headgate.quota.file import digest_of
@@ -59,11 +59,19 @@ class ProposedChange(NamedTuple):
         return not self.plan.is_empty and not self.refused
 
 
-async def propose(parts: ConsoleParts, making: Making) -> ProposedChange:
+async def propose(
+    parts: ConsoleParts, making: Making, until_ms: int | None = None
+) -> ProposedChange:
     """
     Compute a change, check it with the store or cluster, and say what it means.
 
+    Args:
+        parts: the console's.
+        making: makes the plan.
+        until_ms: when the former values return, epoch ms; None: never.
+
     Raises:
+        ConfigError: the change can't end then.
         StoreError: quotas can't be read.
     """
     state, _, plan = await _planned(parts, making)
@@ -72,7 +80,7 @@ async def propose(parts: ConsoleParts, making: Making) -> ProposedChange:
     if not plan.is_empty:
         alterations = plan.alterations()
         refused = (
-            await parts.quotas.beside(lambda to: to.validate(alterations), is_change=True)
+            await parts.quotas.beside(lambda to: to.validate(alterations, until_ms), is_change=True)
         ).refused
     picture: Picture | None = None
     try:
@@ -124,6 +132,7 @@ async def make(
     who: str,
     message: str,
     refusal: str = "It was refused.",
+    until_ms: int | None = None,
 ) -> tuple[str, str]:
     """
     Make a change that was shown.
@@ -135,6 +144,7 @@ async def make(
         who: for the history.
         message: why, for the history.
         refusal: what to say where something was refused.
+        until_ms: when the former values return, epoch ms; None: never.
 
     Returns:
         Why it wasn't made, or ""; and the change's name in the history, or "" without a history.
@@ -148,8 +158,12 @@ async def make(
             raise StoreMovedOn("the quotas have changed since this was shown")
         revision = None if identity is None else identity.revision
         kept = message if parts.quotas.keeps_history else ""  # servers have no place for it
-        request = ChangeRequest(plan.alterations(), message=kept, at_revision=revision, who=who)
+        request = ChangeRequest(
+            plan.alterations(), message=kept, at_revision=revision, who=who, until_ms=until_ms
+        )
         refused = await parts.quotas.beside(lambda to: to.change(request), is_change=True)
+    except ConfigError as error:
+        return f"Nothing was changed: {error}.", ""
     except StoreMovedOn as error:
         return f"Nothing was changed: {error}. This is what it would do now.", ""
     latest = await history(parts, limit=len(plan.changes))

@@ -18,7 +18,7 @@ from headgate.admin.opening import Address
 from headgate.admin.released import KafkaTarget
 from headgate.admin.target import ChangeRequest, EntityQuery
 from headgate.client import quota_messages
-from headgate.errors import StoreError
+from headgate.errors import ConfigError, StoreError
 from headgate.live.picture import Picture
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
@@ -244,3 +244,13 @@ def test_a_store_that_opens_after_its_target_was_closed_is_closed(
             late.result()
     with pytest.raises(StoreError, match="is closed"):
         store.snapshot()
+
+
+def test_an_end_is_refused_where_kafka_keeps_the_quotas() -> None:
+    controller = Controller(9)
+    target = KafkaTarget(controller)  # type: ignore[arg-type]
+    change = ChangeRequest([QuotaAlteration(ALICE, (Op(PRODUCER, 5.0),))], until_ms=9**15)
+    for call in (target.alter(change), target.errors(change)):
+        with pytest.raises(ConfigError, match="Kafka has no place for it; give --store"):
+            asyncio.run(call)
+    assert controller.sent == 0

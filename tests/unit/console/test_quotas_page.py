@@ -128,7 +128,7 @@ def test_the_files_hold_what_was_found(operator: Browser, console: Console) -> N
     assert told == {
         "entity": "users/carol", "key": "producer_byte_rate", "value": "5000000", "unit": "B/s",
         "use": "", "limit": "", "waiting": "0", "quota_ids": "0", "who": "ada",
-        "tool": "kafka-quotas", "why": "ticket 17",
+        "tool": "kafka-quotas", "why": "ticket 17", "until": "", "then": "",
     }  # fmt: skip
 
 
@@ -217,3 +217,32 @@ def test_default_pairs_are_told_from_named_ones(console: Console) -> None:
     console.store.alter([QuotaAlteration(pair, (Op(CONSUMER, QUOTA),))])
     row = first(console.client("operator").get("/quotas?key=consumer_byte_rate").text)
     assert row.startswith("alice , any other client-id fetch 1 MB/s")
+
+
+def test_a_quota_that_ends_says_when_and_what_returns(
+    operator: Browser, console: Console
+) -> None:
+    asked = {"entity": ALICE.path, "key": PRODUCER.name, "value": "2MB/s"}
+    for wrong, said in (
+        ("friday", "until friday: write a time in UTC"), ("2000-01-01", "that has passed"),
+        ("9" * 40, "write a time in UTC"),
+    ):  # fmt: skip
+        answer = operator.send_form("/change/preview", {**asked, "until": wrong})
+        assert answer.status_code == 422 and said in text_of(answer.text)
+        assert f'name="until" value="{wrong}"' in answer.text
+    shown = operator.send_form("/change/preview", {**asked, "until": "2100-01-01 10:00"}).text
+    assert "It ends at 2100-01-01 10:00:00 UTC: then the value returns" in text_of(shown)
+    state = re.search(r'name="state" value="([^"]*)"', shown)
+    until = re.search(r'name="until" value="([^"]*)"', shown)
+    assert state and until
+    form = {**asked, "value": "2000000", "until": until[1], "state": state[1], "reason": "fair"}
+    assert operator.send_form("/change/apply", form).status_code == 303
+    [end] = console.store.ends()
+    assert (end.value, end.former, end.until_ms) == (2e6, QUOTA, int(until[1]))
+    row = first(operator.get("/quotas?find=alice&sort=waits").text)
+    assert "2 MB/s until 2100-01-01 10:00:00 UTC, then 1 MB/s" in row
+    text = operator.get("/quotas/file?as=csv&find=alice&sort=waits").text
+    told = next(csv.DictReader(io.StringIO(text)))
+    assert (told["until"], told["then"]) == ("2100-01-01 10:00:00 UTC", "1000000")
+    page = console.client("tenant", "payments").get("/quotas").text
+    assert "until 2100-01-01 10:00:00 UTC, then 1 MB/s" in text_of(page)

@@ -95,7 +95,7 @@ def _quotas(arguments: argparse.Namespace) -> QuotasListed:
         arguments.command_config = None  # which is for the gateway
     with open_quota_target(arguments, "quotas") as place:
         last = _last(place, notes)
-        now = Listing(place.table(), last).at(picture)
+        now = Listing(place.table(), last, place.run(lambda target: target.ends())).at(picture)
     found = now.select(query)
     rows = [now.row(number) for number in found[: arguments.limit]]
     if arguments.csv:
@@ -152,7 +152,7 @@ def _print(rows: list[QuotaRow], picture: Picture | None, found: int, in_all: in
             [
                 ("quota", lambda row: entity_path(row.entity)),
                 ("limits", lambda row: what_of(row.key.name)),
-                ("value", lambda row: human(row.key, row.value)),
+                ("value", _value),
                 ("use now", lambda row: _use(row.now)),
                 ("waits", lambda row: _waits(row.now, at_ms)),
                 ("matched", lambda row: _matched(row.now)),
@@ -166,6 +166,13 @@ def _print(rows: list[QuotaRow], picture: Picture | None, found: int, in_all: in
     if len(rows) < found:
         told += f"; the first {count(len(rows))} are shown"
     say(told.replace("\u202f", ","))
+
+
+def _value(row: QuotaRow) -> str:
+    if row.end is None:
+        return human(row.key, row.value)
+    then = "none" if row.end.former is None else human(row.key, row.end.former)
+    return f"{human(row.key, row.value)} until {moment(row.end.until_ms)}, then {then}"
 
 
 def _use(now: QuotaNow | None) -> str:
@@ -219,4 +226,9 @@ def _told(row: QuotaRow) -> ListedQuota:
             e.t_ms, when(e.t_ms), e.who, e.tool, entity, key, json_number(e.before),
             json_number(e.after), e.change, e.message,
         )  # fmt: skip
-    return ListedQuota(entity=entity, key=key, value=json_number(row.value), now=now, last=last)
+    end = row.end
+    return ListedQuota(
+        entity=entity, key=key, value=json_number(row.value), now=now, last=last,
+        until_ms=None if end is None else end.until_ms,
+        then=None if end is None else json_number(end.former),
+    )  # fmt: skip

@@ -31,7 +31,7 @@ from headgate.console.routing import Page
 from headgate.errors import StoreError
 from headgate.quota.key import KEYS
 from headgate.quota.table import QuotaTable
-from headgate.store.base import HistoryEntry
+from headgate.store.base import EndingQuota, HistoryEntry
 from headgate.words import what_of
 
 ROWS: Final = 50
@@ -52,6 +52,7 @@ class _Listed:
         self._table = QuotaTable()
         self._listing = Listing(self._table, {})
         self._listed_of: LastChanges = {}
+        self._ends: list[EndingQuota] = []
         self._number = -1
         self._now = self._listing.at(None)
         self._last: LastChanges = {}
@@ -66,7 +67,7 @@ class _Listed:
             table = await here.table()
             last = await self._latest(here, table)
             if table is not self._table or last is not self._listed_of:
-                self._listing = await to_thread.run_sync(Listing, table, last)
+                self._listing = await to_thread.run_sync(Listing, table, last, self._ends)
                 self._table, self._listed_of, self._number = table, last, -1
             if moment.number != self._number:
                 self._now = await to_thread.run_sync(self._listing.at, moment.picture)
@@ -82,6 +83,8 @@ class _Listed:
         state = (identity, table.version)
         if quotas.keeps_history and state == self._last_of:
             return self._last
+        if quotas.keeps_history:
+            self._ends = await quotas.beside(lambda to: to.ends())
         try:
             told = await self._since(here)
         except StoreError as error:
