@@ -367,6 +367,27 @@ def test_a_raise_is_asked_for_changed_and_granted_with_a_word(
     assert Raises(console.parts.database).get(1).state == State.GRANTED  # type: ignore
 
 
+def test_a_raise_is_granted_until_a_time(console: Console) -> None:
+    asked(console)
+    operator = console.client("operator")
+    wrong = operator.send_form("/raises/preview", {"id": "1", "value": "2MB/s", "until": "1999-1"})
+    assert wrong.status_code == 422 and "until 1999-1: write a time in UTC" in wrong.text
+    assert 'name="until" value="1999-1"' in wrong.text
+    past = operator.send_form(
+        "/raises/preview", {"id": "1", "value": "2MB/s", "until": "1999-01-01"}
+    )
+    assert past.status_code == 422 and "that has passed" in past.text
+    shown = operator.send_form(
+        "/raises/preview", {"id": "1", "value": "2MB/s", "until": "2100-01-01"}
+    )
+    assert "It ends at 2100-01-01 00:00:00 UTC" in shown.text
+    made = operator.send_form("/raises/grant", {**fields(shown), "reason": "for the fair"})
+    assert made.status_code == 303
+    [end] = console.store.ends()
+    assert (end.entity, end.value, end.until_ms) == (PAIR, 2e6, 4_102_444_800_000)
+    assert end.message == "raise 1 of payments: for the fair"
+
+
 def test_a_raise_is_refused_with_a_word(console: Console) -> None:
     place = asked(console)
     operator = console.client("operator")
