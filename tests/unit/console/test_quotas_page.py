@@ -219,9 +219,7 @@ def test_default_pairs_are_told_from_named_ones(console: Console) -> None:
     assert row.startswith("alice , any other client-id fetch 1 MB/s")
 
 
-def test_a_quota_that_ends_says_when_and_what_returns(
-    operator: Browser, console: Console
-) -> None:
+def test_a_quota_that_ends_says_when_and_what_returns(operator: Browser, console: Console) -> None:
     asked = {"entity": ALICE.path, "key": PRODUCER.name, "value": "2MB/s"}
     for wrong, said in (
         ("friday", "until friday: write a time in UTC"), ("2000-01-01", "that has passed"),
@@ -246,3 +244,13 @@ def test_a_quota_that_ends_says_when_and_what_returns(
     assert (told["until"], told["then"]) == ("2100-01-01 10:00:00 UTC", "1000000")
     page = console.client("tenant", "payments").get("/quotas").text
     assert "until 2100-01-01 10:00:00 UTC, then 1 MB/s" in text_of(page)
+    # The same value with another end is a change too.
+    again = {**asked, "until": "2100-02-01"}
+    shown = operator.send_form("/change/preview", again).text
+    state = re.search(r'name="state" value="([^"]*)"', shown)
+    assert state
+    again.update(value="2000000", state=state[1], reason="longer")
+    assert operator.send_form("/change/apply", again).status_code == 303
+    [later] = console.store.ends()
+    assert (later.value, later.former, later.message) == (2e6, QUOTA, "longer")
+    assert "until 2100-02-01 00:00:00 UTC" in text_of(operator.get("/quotas?find=alice").text)

@@ -73,7 +73,8 @@ class Wanted(NamedTuple):
 
         def making(table: QuotaTable) -> Plan:
             old = table.get(self.entity, self.key)
-            if old != self.value:
+            other_end = self.until_ms is not None and old is not None
+            if old != self.value or other_end:
                 return plan_of(table, [Change(self.entity, self.key, old, self.value)])
             none = nothing_removed(self.entity, self.key)
             return plan_of(table, [])._replace(notes=() if self.value is not None else (none,))
