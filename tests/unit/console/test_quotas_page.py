@@ -244,6 +244,8 @@ def test_a_quota_that_ends_says_when_and_what_returns(operator: Browser, console
     assert (told["until"], told["then"]) == ("2100-01-01 10:00:00 UTC", "1000000")
     page = console.client("tenant", "payments").get("/quotas").text
     assert "until 2100-01-01 10:00:00 UTC, then 1 MB/s" in text_of(page)
+    form_page = operator.get(f"/change?entity={quote(ALICE.path)}").text
+    assert "2 MB/s , until 2100-01-01 10:00:00 UTC, then 1 MB/s" in text_of(form_page)
     # The same value with another end is a change too.
     again = {**asked, "until": "2100-02-01"}
     shown = operator.send_form("/change/preview", again).text

@@ -25,7 +25,7 @@ from headgate.quota.human import has_unit, read_value
 from headgate.quota.key import KEYS, QuotaKey, format_value
 from headgate.quota.plan import Plan, nothing_removed, plan_of
 from headgate.quota.table import Change, QuotaTable
-from headgate.store.base import MOST_MESSAGE_BYTES, HistoryEntry
+from headgate.store.base import MOST_MESSAGE_BYTES, EndingQuota, HistoryEntry
 from headgate.words import moment, moment_ms
 
 _SHOWN_CHANGES: Final = 20
@@ -165,15 +165,18 @@ async def _form(
     request: Request, given: Mapping[str, Any], problem: str = "", status: int = 200
 ) -> Response:
     entity, current = None, None
+    ends: dict[QuotaKey, EndingQuota] = {}
     if given.get("entity"):
         try:
             entity = entity_from_path(str(given["entity"]))
         except InvalidQuota:
             raise missing() from None
         current = (await parts(request).table()).entities.get(entity, {})
+        told = await parts(request).quotas.beside(lambda to: to.ends())
+        ends = {end.key: end for end in told if end.entity == entity}
     return render(
         request, "change.html.j2", status, given=given, problem=problem, entity=entity,
-        current=current, keys=list(KEYS), changes=await _changes(request),
+        current=current, ends=ends, keys=list(KEYS), changes=await _changes(request),
         done=request.query_params.get("done", ""),
     )  # fmt: skip
 
