@@ -74,6 +74,9 @@ JOBS: Final[dict[str, dict[str, Command]]] = {
         "why": Command(
             "cli.why:parser", "say why a client waits, by which quota, what would free it"
         ),
+        "quotas": Command(
+            "cli.quotas.quotas:parser", "list every quota with its use now and its last change"
+        ),
         "history": Command("cli.quotas.history:parser", "list who changed which quota, and when"),
         "effective": Command(
             "cli.pipeline.parsers:effective",

@@ -1,5 +1,6 @@
 """
-Commands about quotas: `kafka-quotas`; `headgate` export, plan, apply, history, undo and store.
+Commands about quotas: `kafka-quotas`; `headgate` export, plan, apply, quotas, history, undo,
+store.
 
 - ``flags``: flags that several of these commands have.
 - ``quota_target``: the store or servers that flags name.
@@ -9,6 +10,7 @@ Commands about quotas: `kafka-quotas`; `headgate` export, plan, apply, history, 
 - ``as_code``: plan and apply.
 - ``elsewhere``: export, and import from other tools.
 - ``undo``: takes changes back, by a plan.
+- ``quotas``: lists every quota with its use and its last change.
 - ``history``: lists who changed what.
 - ``store``: shows, accepts and copies stores.
 - ``kafka_quotas``: KIP-546's tool.
