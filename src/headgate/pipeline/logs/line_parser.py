@@ -18,7 +18,17 @@ import msgspec
 
 from headgate.pipeline.logs import charged_bytes
 from headgate.pipeline.logs.api_names import is_brokers_own
-from headgate.pipeline.logs.json_layouts import MARK, START, BadLine, other_line, unwrap, why
+from headgate.pipeline.logs.bad_lines import (
+    ARRIVAL,
+    HEADER,
+    START,
+    BadLine,
+    is_arrival,
+    is_field,
+    not_a_request,
+    why,
+)
+from headgate.pipeline.logs.find import Found, find
 from headgate.pipeline.logs.line_json import (
     DECODERS,
     FETCH_LINE,
@@ -78,8 +88,8 @@ REQUEST: Final = "request_percentage"
 _END_MS: Final = 253_402_300_800_000.0  # the year 10000
 _KEY: Final = b'"requestApiKey":'
 _KEY_LEN: Final = len(_KEY)
-_ESCAPED: Final = re.compile(rb'Completed request:\s*\{\\"|\{\\"isForwarded\\"|\\"requestHeader\\"')
-_OLD: Final = re.compile(rb"Completed request:\s*(?:RequestHeader\(|[A-Za-z])")
+_BYTES: Final = re.compile(rb"114, ?101, ?113, ?117, ?101, ?115, ?116, ?72")  # requestH
+_UNREADABLE: Final = (StampError, RecursionError, OverflowError)
 _JSON: Final = json.JSONDecoder()
 
 
@@ -116,26 +126,62 @@ class LineParser:
 
     def parse(self, line: bytes) -> LogRow | None:
         """
-        Return what ``line`` holds; None for an empty line.
+        Return what the only request in ``line`` holds; None for an empty line.
 
         Raises:
-            BadLine: with the reason, if it isn't a whole request line.
+            BadLine: with the reason, if it holds no whole request, or several.
         """
+        found = self.rows(line)
+        if len(found) > 1:
+            raise BadLine(f"{len(found)} requests")
+        first = found[0] if found else None
+        if isinstance(first, BadLine):
+            raise first
+        return first
+
+    def rows(self, line: bytes) -> list[LogRow | BadLine]:
+        """Return what the requests in ``line`` hold, or why not; nothing for an empty line."""
         start = line.find(START)
+        reason: BadLine | None = None
+        before = line[: max(start, 0)]
+        if start >= 0 and not is_field(before):
+            try:
+                return [self._row(line[start:], self.stamps.read(before))]
+            except BadLine as exc:
+                reason = exc
+            except _UNREADABLE as exc:
+                reason = _reason(exc)
+        elif start < 0 and HEADER not in line and not _BYTES.search(line):
+            if not line.strip():
+                return []
+            return [BadLine(not_a_request(line))]
+        if reason is not None and is_arrival(line):
+            return [BadLine(ARRIVAL)]
+        found = self._found(line)
+        if reason is not None and not any(isinstance(each, LogRow) for each in found):
+            return [reason]
+        return found or [BadLine(not_a_request(line))]
+
+    def _found(self, line: bytes) -> list[LogRow | BadLine]:
+        """Return what the requests hold that stand anywhere in a line."""
+        rows: list[LogRow | BadLine] = []
         try:
-            if start < 0:
-                return self._parse_unusual(line)
-            return self._row(line[start:] if start else line, self.stamps.read(line[:start]))
-        except StampError as exc:
-            raise BadLine(str(exc)) from exc
+            for each in find(line, self.stamps):
+                if isinstance(each, Found):
+                    rows.append(self._found_row(each))
+                else:
+                    rows.append(each if isinstance(each, BadLine) else BadLine(str(each)))
         except RecursionError as exc:
-            msg = "nested too deep"
-            raise BadLine(msg) from exc
-        except OverflowError as exc:
-            msg = "a number larger than any broker writes"
-            raise BadLine(msg) from exc
+            rows.append(_reason(exc))
+        return rows
+
+    def _found_row(self, found: Found) -> LogRow | BadLine:
+        try:
+            return self._row(found.body, self.stamps.agreed(found.own, found.others))
         except BadLine as exc:
-            raise BadLine(other_line(line) or str(exc)) from exc
+            return exc
+        except _UNREADABLE as exc:
+            return _reason(exc)
 
     def _row(self, body: bytes, log_ms: float) -> LogRow:
         line, decoder = _decoded(body)
@@ -201,31 +247,14 @@ class LineParser:
             )
         return name
 
-    def _parse_unusual(self, line: bytes) -> LogRow | None:
-        """Return the row of a line whose JSON is wrapped, spaced, or not there at all."""
-        if not line.strip():
-            return None
-        if _ESCAPED.search(line):
-            message, own, others = unwrap(line, self.stamps)
-            start = message.find(b"{")
-            return self._row(message[start:], self.stamps.agreed(own, others))
-        if _OLD.search(line):
-            msg = "free text line of Kafka before 2.8; its sizes can't be recovered"
-            raise BadLine(msg)
-        mark = line.find(MARK)
-        start = line.find(b"{", mark + len(MARK)) if mark >= 0 else line.find(b"{")
-        if start < 0 or (mark < 0 and b'"requestHeader"' not in line):
-            reason = "cut off before its JSON" if mark >= 0 else "not a request line"
-            raise BadLine(reason)
-        log_ms = self.stamps.read(line[:start])
-        body = line[start:]
-        if b'"requestHeader"' not in body:
-            raise BadLine(why(body, None))
-        try:  # spaces after colons: put it into the form the fast way knows
-            value = json.loads(_before_more(body[: body.rfind(b"}") + 1]))
-        except ValueError as exc:
-            raise BadLine(why(line[start:], exc)) from exc
-        return self._row(json.dumps(value, separators=(",", ":")).encode(), log_ms)
+
+def _reason(exc: Exception) -> BadLine:
+    """Return why a line can't be read that no rule of ours refuses."""
+    if isinstance(exc, RecursionError):
+        return BadLine("nested too deep")
+    if isinstance(exc, OverflowError):
+        return BadLine("a number larger than any broker writes")
+    return BadLine(str(exc))
 
 
 def _decoded(body: bytes) -> tuple[Any, Any]:

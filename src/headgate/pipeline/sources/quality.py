@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from headgate.pipeline.logs.line_parser import BadLine, LineParser, LogRow
+from headgate.pipeline.logs.joining import Joiner
+from headgate.pipeline.logs.line_parser import LineParser, LogRow
 from headgate.pipeline.sources.chunks import read_lines
 from headgate.pipeline.sources.compressed import Damaged, ReadError
 from headgate.pipeline.sources.pieces import FilePiece
@@ -198,12 +199,12 @@ def look(pieces: Iterable[FilePiece], parser_of: Parsers, most: int = MOST_BYTES
         room = max(each, _COMPRESSED_BYTES) if piece.compression else each
         ids = defaultdict(lambda: defaultdict(set))
         parser = parser_of(piece)
-        for line, row in _rows(piece, parser, room, found):
+        for number, row in _rows(piece, parser, room, found):
             found.requests += 1
             if parser.stamps.grain_ms > 1.0:
                 found.coarse += 1
                 found.grain_ms = max(found.grain_ms, parser.stamps.grain_ms)
-            _take(found, row, line, hosts[piece.path], ids)
+            _take(found, row, number, hosts[piece.path], ids)
         shifts = Counter({ms: n for ms, n in parser.stamps.shifts.items() if ms})
         if piece.wrapped and shifts:
             found.shifts.setdefault(piece.path, shifts.most_common(1)[0][0] or 0.0)
@@ -217,21 +218,22 @@ def look(pieces: Iterable[FilePiece], parser_of: Parsers, most: int = MOST_BYTES
 
 def _rows(
     piece: FilePiece, parser: LineParser, room: int, found: Quality
-) -> Iterator[tuple[bytes, LogRow]]:
-    """Yield the requests of a piece's first bytes, and the lines they are read from."""
+) -> Iterator[tuple[int | None, LogRow]]:
+    """Yield the requests of a piece's first bytes, and their correlation ids."""
     end = piece.end if piece.compression else min(piece.end, piece.start + room)
     found.is_sample |= not piece.compression and end < piece.end
     size = 0
+    joiner = Joiner(parser, is_document=piece.is_document)
     try:
         for _, lines in read_lines(replace(piece, end=end)):
             for line in lines:
                 size += len(line) + 1
-                try:
-                    row = parser.parse(line)
-                except BadLine:
-                    continue
-                if row is not None:
-                    yield line, row
+                read = [*joiner.take(size, line)] if line else []
+                numbers = [int(n) for n in _CORRELATION.findall(line)] if read else []
+                told = numbers if len(numbers) == len(read) else [None] * len(read)
+                for number, (_, row, _) in zip(told, read, strict=True):
+                    if isinstance(row, LogRow):
+                        yield number, row
             if size >= room:
                 found.is_sample |= bool(piece.compression)
                 return
@@ -242,7 +244,7 @@ def _rows(
 def _take(
     found: Quality,
     row: LogRow,
-    line: bytes,
+    number: int | None,
     hosts: dict[tuple[str, bool], set[str]],
     ids: dict[tuple[str, str], dict[str, set[int]]],
 ) -> None:
@@ -255,9 +257,8 @@ def _take(
     local, remote = (match[1], match[2]) if match else ("", row.connection)
     if local and not local.startswith(("127.", "[::1]", "::1", "localhost")):
         hosts[row.listener, ":" in local].add(local)
-    number = _CORRELATION.search(line)
     if number is not None:
-        ids[remote, row.client_id][row.connection].add(int(number[1]))
+        ids[remote, row.client_id][row.connection].add(number)
 
 
 def _add_ids(found: Quality, ids: dict[tuple[str, str], dict[str, set[int]]]) -> None:
