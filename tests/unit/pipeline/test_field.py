@@ -502,5 +502,20 @@ def test_a_clients_requests_to_other_brokers_are_said_to_be_that(tmp_path: Path)
     assert "clients sent them to brokers whose logs weren't given" in said
 
 
+def test_a_log_without_sizes_is_said_to_be_one(tmp_path: Path) -> None:
+    tail = (
+        "from connection 10.0.0.1:9092-10.0.0.2:5000-1;totalTime:1.0,requestQueueTime:0.1,"
+        "localTime:0.5,remoteTime:0.0,throttleTime:0,responseQueueTime:0.1,sendTime:0.1,"
+        "securityProtocol:PLAINTEXT,principal:User:bob,listener:L"
+    )
+    line = (
+        "[2020-10-25 10:15:30,123] DEBUG Completed request:RequestHeader(apiKey=PRODUCE, "
+        f"apiVersion=7, clientId=c, correlationId=1) -- {{acks=1,timeout=9,numPartitions=1}} {tail}"
+    )
+    log = written(tmp_path / "a.log", [line.encode()] * 5)
+    said = notes(log)["unsized_share"]
+    assert "sizes of 100% of produce requests and fetches aren't in this log" in said
+
+
 def test_nothing_is_said_where_all_is_well() -> None:
     assert notes(PUBLIC) == {}

@@ -9,6 +9,7 @@ Read a line of a request log, and compute what was charged. No file is opened he
 - ``find``: the requests in a line, wherever they stand, and the time of each.
 - ``line_json``: which fields of a request's JSON are decoded, by API.
 - ``charged_bytes``: the bytes that Kafka charged, from the sizes that a line holds.
+- ``old_text``: request lines of Kafka before 2.8.
 - ``line_parser``: parses one line of any layout and any API into a row.
 - ``joining``: lines that are parts of one request, put together.
 - ``topics``: the topics that a line's bytes belong to.

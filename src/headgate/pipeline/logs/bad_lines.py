@@ -55,7 +55,7 @@ def not_a_request(line: bytes) -> str:
     if line.count(b"\0") * 3 > len(line) > 40 and any(line.strip(b"\0\r\n\t ")):
         return "every other byte is zero: UTF-16 text in a file that doesn't begin as such"
     if _OLD.search(line):
-        return "free text line of Kafka before 2.8; its sizes can't be recovered"
+        return "free text of Kafka before 2.8, cut off, or of Kafka before 1.0"
     if MARK in line:
         return "cut off before its JSON"
     return "not a request line"

@@ -21,6 +21,7 @@ from headgate.pipeline.logs.api_names import is_brokers_own
 from headgate.pipeline.logs.bad_lines import (
     ARRIVAL,
     HEADER,
+    MARK,
     START,
     BadLine,
     is_arrival,
@@ -45,6 +46,7 @@ from headgate.pipeline.logs.line_json import (
     ProduceLine,
     ShareLine,
 )
+from headgate.pipeline.logs.old_text import OLD, read_old
 from headgate.pipeline.logs.principals import Principals
 from headgate.pipeline.logs.time_stamps import StampError, StampReader
 
@@ -84,6 +86,13 @@ FETCH: Final = "consumer_byte_rate"
 MUTATION: Final = "controller_mutation_rate"
 REQUEST: Final = "request_percentage"
 
+_OLD_TYPES: Final = {
+    "PRODUCE": PRODUCE,
+    "FETCH": FETCH,
+    "CREATE_TOPICS": MUTATION,
+    "DELETE_TOPICS": MUTATION,
+    "CREATE_PARTITIONS": MUTATION,
+}
 # RequestConvertToJson writes the keys in this order (requestHeader's first is the API key).
 _END_MS: Final = 253_402_300_800_000.0  # the year 10000
 _KEY: Final = b'"requestApiKey":'
@@ -154,6 +163,8 @@ class LineParser:
         elif start < 0 and HEADER not in line and not _BYTES.search(line):
             if not line.strip():
                 return []
+            if OLD in line:
+                return [self._old_row(line)]
             return [BadLine(not_a_request(line))]
         if reason is not None and is_arrival(line):
             return [BadLine(ARRIVAL)]
@@ -161,6 +172,32 @@ class LineParser:
         if reason is not None and not any(isinstance(each, LogRow) for each in found):
             return [reason]
         return found or [BadLine(not_a_request(line))]
+
+    def _old_row(self, line: bytes) -> LogRow | BadLine:
+        """Return what a free text line of Kafka before 2.8 holds: no sizes."""
+        at = line.find(OLD)
+        try:
+            log_ms = self.stamps.read(line[:at])
+            text = line[at + len(MARK) :].decode("utf-8", "replace")
+            request, bytes_, is_brokers = read_old(text)
+            row = self._row(msgspec.json.encode(request), log_ms)
+        except BadLine as exc:
+            return exc
+        except _UNREADABLE as exc:
+            return _reason(exc)
+        quota_type = _OLD_TYPES.get(row.api_name)
+        if quota_type is None:
+            return row
+        charged = row.is_charged and not is_brokers
+        bytes_ = bytes_ if quota_type == PRODUCE else 0
+        amount = 1.0 if quota_type == MUTATION else float(bytes_)
+        return row._replace(
+            quota_type=quota_type,
+            bytes_charged=bytes_,
+            bytes_exact=False,
+            amount=amount,
+            is_charged=charged,
+        )
 
     def _found(self, line: bytes) -> list[LogRow | BadLine]:
         """Return what the requests hold that stand anywhere in a line."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from headgate.pipeline.logs.joining import Joiner
-from headgate.pipeline.logs.line_parser import LineParser, LogRow
+from headgate.pipeline.logs.line_parser import FETCH, PRODUCE, LineParser, LogRow
 from headgate.pipeline.sources.chunks import read_lines
 from headgate.pipeline.sources.compressed import Damaged, ReadError
 from headgate.pipeline.sources.pieces import FilePiece
@@ -76,6 +76,7 @@ class Quality:
         brokers: by file, addresses at which one listener was reached.
         connections, principals: how many there are.
         shifts: by file, what the wrapper's zone shifted its stamps by, ms.
+        sized, unsized: produce requests and fetches whose line holds sizes, and doesn't.
         is_sample: whether lines were left out.
     """
 
@@ -90,6 +91,8 @@ class Quality:
     connections: set[str] = field(default_factory=set)
     principals: set[str] = field(default_factory=set)
     shifts: dict[str, float] = field(default_factory=dict)
+    sized: int = 0
+    unsized: int = 0
     is_sample: bool = False
 
     @property
@@ -107,7 +110,14 @@ class Quality:
 
     def notes(self) -> list[Note]:
         """Return what is to be known, in sentences; nothing where all is well."""
-        made = (self._resolution(), self._lost(), self._several(), self._names(), self._zone())
+        made = (
+            self._resolution(),
+            self._lost(),
+            self._several(),
+            self._names(),
+            self._zone(),
+            self._sizes(),
+        )
         return [note for note in made if note is not None]
 
     def _resolution(self) -> Note | None:
@@ -158,6 +168,16 @@ class Quality:
             "--principal-pattern says which part is the user"
         )
         return Note("principals_per_connection", names / connections, "", text)
+
+    def _sizes(self) -> Note | None:
+        if self.unsized <= self.sized:
+            return None
+        share = self.unsized / (self.unsized + self.sized)
+        text = (
+            f"the sizes of {share:.0%} of produce requests and fetches aren't in this log: Kafka "
+            "before 2.8 doesn't write them. Requests, times and throttle times count, bytes don't"
+        )
+        return Note("unsized_share", share, "share", text, of_moments=True)
 
     def _zone(self) -> Note | None:
         shifted = {path: ms for path, ms in self.shifts.items() if ms}
@@ -251,6 +271,10 @@ def _take(
     """Count a request's connection, principal, address and correlation id."""
     if row.is_forwarded:
         return
+    if row.quota_type in (PRODUCE, FETCH) and not row.throttle_time_ms:
+        unsized = not row.bytes_exact and not row.bytes_charged
+        found.unsized += unsized
+        found.sized += not unsized
     found.connections.add(row.connection)
     found.principals.add(row.principal)
     match = _LOCAL.fullmatch(row.connection)
