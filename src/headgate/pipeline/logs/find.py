@@ -29,6 +29,7 @@ _OPENS: Final = re.compile(r'[{\[](?=\s*["{\[])')
 _ESCAPED: Final = re.compile(r'[{\[]\s*\\+"')
 # Of CSV, a cell in quotes up to the word, its own quotes doubled.
 _CELL: Final = re.compile(r'(?:^|[,;\t|])"(?:[^"]|"")*requestHeader')
+_FIRST_CELLS: Final = re.compile(r'(?:[^",;\t|{]*[,;\t|])*"(?!\s*:)')
 _BEHIND: Final = re.compile(r'[^"]"([,;\t|])')
 _MOST_BRACES: Final = 8
 """Braces in front of a request (a thread's name, say) that are looked past."""
@@ -122,8 +123,8 @@ class _Finder:
             yield from self.in_value(whole[0], around, (*event, 0))
             at, number = whole[1], 1
             front = at
-        elif (cell := _CELL.search(text)) is not None and '""' in cell[0]:
-            yield from self.in_value(_cells(text, cell), around, event)
+        elif (cells := _cells(text)) is not None:
+            yield from self.in_value(cells, around, event)
             return
         while (header := text.find(_HEADER, at)) >= 0:
             inner = (*event, number)
@@ -258,10 +259,24 @@ def _text_of_bytes(value: list[Any]) -> str | None:
         return None
 
 
-def _cells(text: str, cell: re.Match[str]) -> dict[int, str]:
-    """Return the cells of a line of CSV, by column."""
+def is_csv(line: bytes) -> bool:
+    """Say whether a line is of CSV, and a request is, or begins, in one of its cells."""
+    text = line.decode("utf-8", "replace")
+    return _cells(text) is not None or (
+        text.count('"') % 2 == 1 and _FIRST_CELLS.match(text) is not None
+    )
+
+
+def _cells(text: str) -> dict[int, str] | None:
+    """Return the cells of a line of CSV, by column; None: it isn't one with a request."""
+    cell = _CELL.search(text)
+    if cell is None or '""' not in cell[0]:
+        return None
     delimiter = cell[0][0] if cell[0][0] != '"' else next(iter(_BEHIND.findall(text)), ",")
-    return dict(enumerate(next(csv.reader([text], delimiter=delimiter), [])))
+    try:
+        return dict(enumerate(next(csv.reader([text], delimiter=delimiter), [])))
+    except csv.Error:
+        return None
 
 
 def _raw(text: str) -> bytes:

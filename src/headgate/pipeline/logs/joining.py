@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from headgate.pipeline.logs.bad_lines import HEADER, MARK, BadLine
+from headgate.pipeline.logs.find import is_csv
 from headgate.pipeline.logs.line_parser import LineParser, LogRow
 
 MOST_BYTES: Final = 8 << 20
@@ -38,7 +39,6 @@ _PRETTY: Final = re.compile(r'\s|["}\]{\[]|(?:-?\d[\d.eE+-]*|true|false|null),?\
 _BEGINS: Final = re.compile(r'Completed request:|\{\\*"isForwarded')
 _BEHIND: Final = re.compile(rb"\s+\([\w.$]+\)\s*")
 _MEMBER: Final = re.compile(r'\s*"')
-_CELL: Final = re.compile(r'(?:^|[,;\t|])"')
 _NAMES: Final = re.compile(r'"?[@\w .-]{1,64}"?(?:[,;\t|]"?[@\w .-]{1,64}"?)*\s*')
 _VARIES: Final = re.compile(
     r"time|date|stamp|partial|ordinal|offset|seq|cursor|_?id$", re.IGNORECASE
@@ -133,7 +133,6 @@ class _Open:
                     text, number, at = self.texts[begun], begun, place
                     self._named = (-1, -1)
                     self._name(place)
-                    self.kept, self.size = [], 0  # what wraps it
                 if not self._closers:
                     return
 
@@ -197,7 +196,7 @@ class Joiner:
         if part is None:
             return None
         opened = _Open(part)
-        given = list(self._elements(opened.take(offset, line, part), line, offset))
+        given = list(self._elements(opened, opened.take(offset, line, part), line, offset))
         if not opened.depth:
             return None
         for other in [each for each in self._open if each.part.key == part.key]:
@@ -235,7 +234,7 @@ class Joiner:
         assert self._names is not None
         offset, first = self._names
         self._names = None
-        self._is_csv = b'""' in line and _CELL.search(line.decode("utf-8", "replace")) is not None
+        self._is_csv = is_csv(line)
         if self._is_csv:
             return
         for row in self._parser.rows(first):
@@ -275,7 +274,7 @@ class Joiner:
 
     def _add(self, offset: int, line: bytes, opened: _Open, part: _Part) -> Iterator[Read]:
         """Add a line to those it goes on with; yield what has become whole."""
-        yield from self._elements(opened.take(offset, line, part), line, offset)
+        yield from self._elements(opened, opened.take(offset, line, part), line, offset)
         if opened.depth and opened.size <= MOST_BYTES:
             return
         if opened.depth:
@@ -292,12 +291,19 @@ class Joiner:
         elif not (self._is_document and self._has_read):
             yield from self._each(opened)
 
-    def _elements(self, given: list[str], line: bytes, offset: int) -> Iterator[Read]:
-        """Yield what elements of a list hold."""
+    def _elements(
+        self, opened: _Open, given: list[str], line: bytes, offset: int
+    ) -> Iterator[Read]:
+        """Yield what elements of a list hold; unless all of it is bad, as its lines are then."""
         for text in given:
             raw = text.encode("utf-8", "surrogateescape")
-            for number, row in enumerate(self._parser.rows(raw)):
-                self._has_read |= isinstance(row, LogRow)
+            found = self._parser.rows(raw)
+            good = any(isinstance(row, LogRow) for row in found)
+            self._has_read |= good
+            if not good and not self._is_document:
+                continue
+            opened.kept, opened.size = [], 0  # its lines, and what wraps them
+            for number, row in enumerate(found):
                 yield offset + number, row, raw if isinstance(row, BadLine) else line
 
     def _bad(self, opened: _Open) -> Iterator[Read]:
