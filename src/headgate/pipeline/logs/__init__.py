@@ -13,6 +13,7 @@ Read a line of a request log, and compute what was charged. No file is opened he
 - ``line_parser``: parses one line of any layout and any API into a row.
 - ``joining``: lines that are parts of one request, put together.
 - ``topics``: the topics that a line's bytes belong to.
+- ``shapes``: the shapes that logs have, by name.
 - ``scan``: most lines in machine code, many at a time; the others go to the parser.
 - ``line_sums``: rows added up by second.
 - ``api_names``: APIs' names by number, and which APIs only brokers use.

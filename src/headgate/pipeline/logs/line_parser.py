@@ -9,10 +9,9 @@ the JSON object, and JSON layouts (log4j's, ECS, GELF, container runtimes) that 
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import UTC, tzinfo
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -27,14 +26,11 @@ from headgate.pipeline.logs.bad_lines import (
     is_arrival,
     is_field,
     not_a_request,
-    why,
 )
 from headgate.pipeline.logs.find import Found, find
 from headgate.pipeline.logs.line_json import (
-    DECODERS,
     FETCH_LINE,
     MUTATION_LINE,
-    PLAIN,
     PRODUCE_LINE,
     PRODUCE_RESPONSE,
     SHARE,
@@ -45,6 +41,7 @@ from headgate.pipeline.logs.line_json import (
     NewTopic,
     ProduceLine,
     ShareLine,
+    decoded,
 )
 from headgate.pipeline.logs.old_text import OLD, read_old
 from headgate.pipeline.logs.principals import Principals
@@ -93,13 +90,9 @@ _OLD_TYPES: Final = {
     "DELETE_TOPICS": MUTATION,
     "CREATE_PARTITIONS": MUTATION,
 }
-# RequestConvertToJson writes the keys in this order (requestHeader's first is the API key).
 _END_MS: Final = 253_402_300_800_000.0  # the year 10000
-_KEY: Final = b'"requestApiKey":'
-_KEY_LEN: Final = len(_KEY)
 _BYTES: Final = re.compile(rb"114, ?101, ?113, ?117, ?101, ?115, ?116, ?72")  # requestH
 _UNREADABLE: Final = (StampError, RecursionError, OverflowError)
-_JSON: Final = json.JSONDecoder()
 
 
 class LineParser:
@@ -221,7 +214,7 @@ class LineParser:
             return _reason(exc)
 
     def _row(self, body: bytes, log_ms: float) -> LogRow:
-        line, decoder = _decoded(body)
+        line, decoder = decoded(body)
         header = line.requestHeader
         api = header.requestApiKeyName
         version = header.requestApiVersion
@@ -292,44 +285,6 @@ def _reason(exc: Exception) -> BadLine:
     if isinstance(exc, OverflowError):
         return BadLine("a number larger than any broker writes")
     return BadLine(str(exc))
-
-
-def _decoded(body: bytes) -> tuple[Any, Any]:
-    """
-    Return a line's JSON, as much of it as its API needs, and the decoder that read it.
-
-    Raises:
-        BadLine: it isn't the JSON of a request.
-    """
-    key = body.find(_KEY, 0, 160) + _KEY_LEN
-    decoder = DECODERS.get(body[key : body.find(b",", key) + 1], PLAIN)
-    end = body.rfind(b"}") + 1
-    try:
-        try:
-            line = decoder.decode(body[:end])
-        except msgspec.DecodeError as exc:
-            if isinstance(exc, msgspec.ValidationError):
-                raise
-            whole = _before_more(body[:end])
-            end = len(whole)
-            line = decoder.decode(whole)
-        if decoder is PLAIN:  # a layout with spaces, or keys in another order
-            decoder = DECODERS.get(b"%d," % line.requestHeader.requestApiKey, PLAIN)
-            if decoder is not PLAIN:
-                line = decoder.decode(body[:end])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
-        raise BadLine(why(body, exc)) from exc
-    return line, decoder
-
-
-def _before_more(body: bytes) -> bytes:
-    """Return the JSON without what a layout prints behind it, such as {} for ``%X``."""
-    try:
-        text = body.decode()
-        _, end = _JSON.raw_decode(text)
-    except ValueError:  # something else is wrong
-        return body
-    return body if '"requestHeader"' in text[end:] else text[:end].encode()
 
 
 def _produce(line: ProduceLine, version: int, client: str) -> tuple[int, bool]:

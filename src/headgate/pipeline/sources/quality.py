@@ -77,6 +77,8 @@ class Quality:
         connections, principals: how many there are.
         shifts: by file, what the wrapper's zone shifted its stamps by, ms.
         sized, unsized: produce requests and fetches whose line holds sizes, and doesn't.
+        zoned: requests whose stamp prints its zone.
+        bad: lines without a request, by reason.
         is_sample: whether lines were left out.
     """
 
@@ -93,6 +95,8 @@ class Quality:
     shifts: dict[str, float] = field(default_factory=dict)
     sized: int = 0
     unsized: int = 0
+    zoned: int = 0
+    bad: Counter[str] = field(default_factory=Counter)
     is_sample: bool = False
 
     @property
@@ -221,6 +225,7 @@ def look(pieces: Iterable[FilePiece], parser_of: Parsers, most: int = MOST_BYTES
         parser = parser_of(piece)
         for number, row in _rows(piece, parser, room, found):
             found.requests += 1
+            found.zoned += parser.stamps.zoned
             if parser.stamps.grain_ms > 1.0:
                 found.coarse += 1
                 found.grain_ms = max(found.grain_ms, parser.stamps.grain_ms)
@@ -254,6 +259,8 @@ def _rows(
                 for number, (_, row, _) in zip(told, read, strict=True):
                     if isinstance(row, LogRow):
                         yield number, row
+                    else:
+                        found.bad[str(row)] += 1
             if size >= room:
                 found.is_sample |= bool(piece.compression)
                 return
