@@ -46,7 +46,7 @@ TABLE = {
         "stores", ("headgate.gateway.store_link", "headgate.gateway.fleet.worker_name")
     ),
     "sqlite files": Row("stores", ("headgate.store.sqlite",)),
-    "log lines": Row("logs", ("headgate.pipeline.logs.line", "headgate.pipeline.logs.json",
+    "log lines": Row("logs", ("headgate.pipeline.logs.line", "headgate.pipeline.logs.fi",
                               "headgate.pipeline.logs.charged", "headgate.pipeline.logs.time")),
     "time stamps": Row("logs", ("headgate.pipeline.logs.time_stamps",)),
     "log files": Row("logs", ("headgate.pipeline.sources",)),

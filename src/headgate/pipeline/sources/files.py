@@ -44,7 +44,8 @@ def find_files(paths: Iterable[str], *, may_lack: bool = False) -> list[tuple[st
     wrong: list[str] = []
     for given in paths:
         expanded = [given]
-        if "://" not in given and any(c in given for c in "*?["):
+        # A file's own name may have brackets: kafka-request.[1].log.zip.
+        if "://" not in given and any(c in given for c in "*?[") and not Path(given).exists():
             anchor = Path(given).anchor or "."
             relative = given[len(anchor) :] if Path(given).anchor else given
             expanded = sorted(str(p) for p in Path(anchor).glob(relative)) or [given]
