@@ -57,6 +57,7 @@ CASES = (
             Case(f"plan {store} {{quotas}}", extra, status=3),
             Case(f"apply {store} {{quotas}}", extra),
             Case(f"export {store}", extra),
+            Case(f"quotas {store}", extra),
             Case(f"history {store}", extra),
             Case(f"undo {store} --since 2020-01-01T00:00:00Z --max-removals 99", extra),
             Case(f"doctor {store}", extra),
