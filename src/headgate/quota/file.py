@@ -131,6 +131,8 @@ def _foreign(found: Format, given: Given, reader: _Reader, cluster: str | None) 
 
     rows = Rows(cluster, reader.wrong, reader.say, leave)
     found.read(given, rows)
+    for more in () if found.is_stream else given.documents[1:]:
+        reader.wrong(more, f"a second document; {found.name} has one in a file")
     file = reader.read(rows.root(given.root or on_line(1)))
     return file._replace(unread=tuple(unread), format=found.name)
 

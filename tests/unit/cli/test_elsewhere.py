@@ -96,7 +96,12 @@ def test_export_writes_terraform_and_json(
     text = capsys.readouterr().out
     assert text.startswith('resource "kafka_quota" "quota_1" {\n  entity_name = "alice"\n')
     (tmp_path / "q.tf").write_text(text)
-    assert load("plan")([*store, "--prune", str(tmp_path / "q.tf")]) == 0
+    assert load("plan")([*store, str(tmp_path / "q.tf")]) == 0
+    assert load("plan")([*store, "--prune", str(tmp_path / "q.tf")]) == 1
+    assert "`headgate import FILE --out quotas.yaml`" in capsys.readouterr().err
+    imported = str(tmp_path / "imported.yaml")
+    assert load("import")([str(tmp_path / "q.tf"), "--out", imported]) == 0
+    assert load("plan")([*store, "--prune", imported]) == 0
     capsys.readouterr()
     assert load("export")([*store, "--to", "rpk", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

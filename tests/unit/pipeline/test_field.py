@@ -346,6 +346,25 @@ def test_the_page_has_every_form_of_principals() -> None:
     assert "\n".join(rows) in section
 
 
+@pytest.mark.parametrize(
+    ("principal", "name"),
+    [
+        ("CustomPrincipal(type=User, name=alice, tenant-name=acme)", "alice"),
+        ("CustomPrincipal(name=alice, group=Group(name=ops))", "alice"),
+        ("CustomPrincipal(group=Group(name=ops), name=alice)", "alice"),
+        ("CustomPrincipal[type=User, name=CN=etl,OU=A]", "CN=etl,OU=A"),
+        ("CustomPrincipal[type=User, name=CN=etl, OU=A, O=b]", "CN=etl, OU=A, O=b"),
+        ("CustomPrincipal(name=a(1))", "a(1)"),
+        ("CustomPrincipal(name='O'Brien', x=1)", "O'Brien"),
+        ("MultiTenantPrincipal(tenant=T(a=b), user=a, on-behalf-user=svc)", "a"),
+        ("User:[teamA]:[alice]", "[teamA]:[alice]"),
+        ("User:CN=etl ", "CN=etl "),
+    ],
+)
+def test_no_two_users_become_one(principal: str, name: str) -> None:
+    assert Principals().name_of(principal) == name
+
+
 @pytest.mark.parametrize("scan", [False, True])
 def test_principals_that_differ_by_connection_are_one_user(scan: bool) -> None:
     (log,) = (DATA / "F02-msk-iam-principal").glob("*.gz")

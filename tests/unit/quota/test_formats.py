@@ -347,6 +347,41 @@ REFUSED = [
     (USER % "clientQuotas: {a: 5}", "4: the clientQuotas of KafkaUser a are a list"),
     (USER % "clientQuotas: [5]", "4: a KafkaUser's quotas are a mapping"),
     (USER % "clientQuotas: [{client: a, producerByteRate: 5}]", "4: unknown quota 'client'"),
+    ("quotas: [{principal: a, producer-byte-rate: 1}]\n---\nquotas: [{principal: b}]\n",
+     "3: a second document; helmsman has one"),
+    ("- kafka_quotas: {entries: [{entity: {user: a}, quotas: '{{ x }}'}]}",
+     "1: those of kafka_quotas are a mapping of producer_byte_rate"),
+    ("- kafka_quotas: {entries: [{entity: {user: a}, quotas: [{producer_byte_rate: 5}]}]}",
+     "1: those of kafka_quotas are a mapping"),
+    ("- kafka_quotas: {entries: [{entity: {user: a}}]}", "1: Ansible: an entry of kafka_quotas n"),
+    (TASK % "a" + "  with_subelements: x\n", "1: Ansible: kafka_quotas with with_subelements"),
+    (QUOTA.format('"a"', "  config {\n producer_byte_rate = 1\n }"), "4: Mongey's provider's are"),
+    (QUOTA.format('"a"', ""), "1: Terraform: kafka_quota a needs config"),
+    (QUOTA.format('"a"', CONFIG + "\n  provider = \"kafka.x\"") + QUOTA.format('"b"', CONFIG),
+     "7: Terraform: quotas of several clusters"),
+    ('resource "kafka_quota_composite" "a" {\n entity {\n type = "user"\n name = "a"\n }\n'
+     ' entity {\n type = "user"\n name = "b"\n }\n' + CONFIG + "\n}\n",
+     "6: Terraform: kafka_quota_composite a names its user twice"),
+    (JIKKOU % "type: USER, entity: {user: a}, configs: [{producerByteRate: 1}]",
+     "3: a KafkaClientQuota's are a mapping"),
+    ("quotas: [{entity: [{type: user, name: a}], values: {producer_byte_rate: 1}}]",
+     "1: rpk: values are a list"),
+    ("quotas: [{entity: [{type: user, name: a}], values: []}, {entity: {user: b}}]",
+     "1: rpk: an entity is a list"),
+    ("quotas: [{entity: [{type: client-id, name: a}, {type: user, name: null}], values: []}]",
+     "1: rpk: an entity names its user once"),
+    ("quotas: [{entity: [{type: user, name: a}, {type: user, name: b}], values: []}]",
+     "1: rpk: an entity names its user once"),
+    ('[{"user":"a","clientId":"b","ip":null,"quotas":[{"producer_byte_rate":1}]}]',
+     "1: Kafbat's are a mapping"),
+    ("kafka: {quotas: [{principal: a}]}\nplatform: {kafka: {quotas: [{principal: a}]}}",
+     "1: Julie: quotas below platform.kafka and below kafka"),
+    (json.dumps({"terraform_version": "1", "planned_values": {"root_module": {"resources": [
+        {"mode": "managed", "type": "kafka_quota", "name": "a", "values": {
+            "entity_name": "a", "entity_type": "user", "config": {"producer_byte_rate": 1}}}]}},
+        "resource_changes": [{"address": "kafka_quota.a", "type": "kafka_quota", "change": {
+            "after_unknown": {"id": True, "config": True}}}]}),
+     "1: Terraform: kafka_quota.a is known only when the plan was applied"),
 ]  # fmt: skip
 
 
@@ -401,3 +436,24 @@ def test_the_page_has_the_table_of_formats() -> None:
         for row in FORMATS
     ]
     assert "\n".join(rows) in PAGE.read_text(encoding="utf-8")
+
+
+def test_nulls_and_what_is_about_to_be_destroyed_set_and_remove_nothing() -> None:
+    cloud = '[{"ingress":"5","egress":null,"principals":["sa-1"]}]'
+    kafbat = '[{"user":"a","clientId":"b","ip":null,"quotas":{"producer_byte_rate":null}}]'
+    assert not parse_quotas(cloud, "f").removals
+    assert not parse_quotas(kafbat, "f").removals
+    config = {"producer_byte_rate": 5}
+    instances = [
+        {"attributes": {"entity_name": name, "entity_type": "user", "config": config}, **more}
+        for name, more in (("old", {"deposed": "a1"}), ("alice", {}))
+    ]
+    resource = {"mode": "managed", "type": "kafka_quota", "name": "a", "instances": instances}
+    state = json.dumps({"terraform_version": "1.9", "resources": [resource]})
+    assert parse_quotas(state, "f").table == parse_quotas(f"quotas:\n{ALICE}").table
+
+
+def test_only_a_quotas_file_prunes() -> None:
+    file = parse_quotas(QUOTA.format('"a"', CONFIG), "f")
+    with pytest.raises(InvalidQuota, match=r"this is one of terraform's: write one by `headgate"):
+        diff(QuotaTable(), file, prune=True)

@@ -34,25 +34,30 @@ class Form(NamedTuple):
 
 
 _TYPE: Final = r"(?:\w+:)?"
+_FIELDS: Final = r"(?:(?:[^()\[\]{}]|\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\})*?, *)?"
+"""The fields of a class in front of one, which may be in brackets themselves."""
+_DN: Final = "CN|OU|O|C|L|ST|STREET|DC|UID"
+_FIELD: Final = rf"'?(?P<name>.+?)'?(?:, *(?!(?:{_DN})=)[a-z][\w-]*=|[)\]}}]$)"
+"""A field's value: up to the next field, which isn't a part of a DN, or the last bracket."""
 FORMS: Final = (
     Form(
         "Amazon MSK, IAM: the ARN; the address and the id behind it differ by connection",
         "[IAM]:[arn:aws:sts::111122223333:assumed-role/etl/i-0abc]:[INTERNAL_IP-10.0.0.9:30000]:[8f14e45f]",
         "arn:aws:sts::111122223333:assumed-role/etl/i-0abc",
-        re.compile(_TYPE + r"\[[\w-]+\]:\[(?P<name>[^\[\]]+)\](?::\[[^\[\]]*\])*$"),
+        re.compile(_TYPE + r"\[[A-Z_-]+\]:\[(?P<name>[^\[\]]+)\](?::\[[^\[\]]*\])*$"),
     ),
     Form(
         "Confluent's multi-tenant principals: the user, without its tenant",
         "MultiTenantPrincipal(tenantMetadata=TenantMetadata(tenantName=lkc-1, clusterId=lkc-1), "
         "user=sa-123)",
         "sa-123",
-        re.compile(_TYPE + r"\w*Principal\(.*\buser='?(?P<name>[^,()']+)'?"),
+        re.compile(_TYPE + r"\w*Principal\(" + _FIELDS + "user=" + _FIELD),
     ),
     Form(
         "a principal class printed with its fields, as Java records and Lombok do",
         "CustomPrincipal(type=User, name=alice, session=42)",
         "alice",
-        re.compile(_TYPE + r"\w*Principal[(\[{].*\bname='?(?P<name>[^,()\[\]{}']+)'?"),
+        re.compile(_TYPE + r"\w*Principal[(\[{]" + _FIELDS + "name=" + _FIELD),
     ),
     Form(
         "a SPIFFE id: all of it",
@@ -70,7 +75,7 @@ FORMS: Final = (
         "a certificate's name (DN): all of it",
         "CN=etl,OU=Payments,O=Example",
         "CN=etl,OU=Payments,O=Example",
-        re.compile(_TYPE + r"(?P<name>(?:CN|OU|O|C|L|ST|STREET|DC|UID)=.+)$"),
+        re.compile(_TYPE + r"(?P<name>(?:" + _DN + r")=.+)$"),
     ),
     Form(
         "Kerberos, where no rule makes it shorter: all of it",
@@ -127,7 +132,7 @@ class Principals:
         for form in FORMS:
             match = form.pattern.match(principal)
             if match:
-                name = match["name"].strip()
+                name = match["name"]
                 break
         else:
             own = OWN.pattern.match(principal)

@@ -14,7 +14,17 @@ from typing import Final
 
 import yaml
 
-from headgate.quota.formats.nodes import Given, Rows, Value, each, field, names_of, pairs_of, text
+from headgate.quota.formats.nodes import (
+    NULL,
+    Given,
+    Rows,
+    Value,
+    each,
+    field,
+    names_of,
+    pairs_of,
+    text,
+)
 from headgate.quota.key import CONSUMER_BPS, PRODUCER_BPS, QuotaKey
 
 _KEYS: Final[dict[str, QuotaKey]] = {
@@ -72,7 +82,7 @@ def read_quota(at: yaml.Node, quota: yaml.Node, throughput: yaml.Node, rows: Row
     values = [
         Value(key, _KEYS[key.value].name, value)
         for key, value in _pairs(throughput)
-        if key.value in _KEYS
+        if key.value in _KEYS and value.tag != NULL
     ]
     rows.say(
         at,

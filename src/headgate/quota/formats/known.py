@@ -28,6 +28,7 @@ class Format(NamedTuple):
         refused: what it may hold that isn't read.
         writes: whether Headgate writes it.
         is_text: what is written is neither YAML nor JSON.
+        is_stream: a file may be several YAML documents.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Format(NamedTuple):
     refused: str
     writes: bool = False
     is_text: bool = False
+    is_stream: bool = False
 
     def recognises(self, given: Given) -> bool:
         """Tell whether a file is of this format."""
@@ -105,6 +107,7 @@ _DOCUMENTS: Final = (
         "resources:jikkou",
         "templates; other resources of quotas, such as Aiven's `KafkaQuota`",
         writes=True,
+        is_stream=True,
     ),
     Format(
         "strimzi",
@@ -112,6 +115,7 @@ _DOCUMENTS: Final = (
         "`apiVersion: …` of anything but Jikkou",
         "resources:strimzi",
         "fields that Strimzi doesn't know; quotas of `type: strimzi`",
+        is_stream=True,
     ),
     _RPK,
     Format(
@@ -194,7 +198,7 @@ def recognise(text: str, source: str, of: str) -> tuple[Format | None, Given]:
     given = Given(text.removeprefix("\ufeff"))
     found = next((row for row in (*_PRINTED, _TERRAFORM, _RPK) if row.recognises(given)), None)
     if found is None:
-        given = Given(text, _documents(text, source))
+        given = Given(given.text, _documents(given.text, source))
         found = next((row for row in FORMATS if row.recognises(given)), None)
     if of and (found is None or found.name != of):
         asked = BY_NAME[of]

@@ -29,7 +29,7 @@ from headgate.quota.formats.nodes import (
     text,
 )
 from headgate.quota.formats.values import RATES, Limits, Written, decimal, held
-from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, REQUEST
+from headgate.quota.key import CONNECTION, CONSUMER, MUTATION, PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable
 
 _INT_MAX: Final = 2.0**31 - 1
@@ -80,17 +80,24 @@ def read_rpk(given: Given, rows: Rows) -> None:
         return
     for quota in items_of(field(given.root, "quotas")):
         entity: dict[str, yaml.Node | None] = {}
+        if not isinstance(field(quota, "entity"), yaml.SequenceNode):
+            rows.wrong(quota, "rpk: an entity is a list of {type: TYPE, name: NAME}")
+            continue
         for part in items_of(field(quota, "entity")):
             kind, name = text(part, "type"), field(part, "name")
             if kind not in ("user", "client-id", "ip"):
                 told = f"rpk: {kind} {text(name)}"
                 way = _PREFIXES if kind == "client-id-prefix" else "Kafka has no such entity"
                 rows.wrong(part, f"{told}: {way}")
+            elif not isinstance(name, yaml.ScalarNode) or kind in entity:
+                rows.wrong(part, f"rpk: an entity names its {kind} once")
             else:
                 entity |= _entity({kind: name})
         if not entity:
             continue
         values = []
+        if not isinstance(field(quota, "values"), yaml.SequenceNode):
+            rows.wrong(quota, "rpk: values are a list of {key: KEY, value: NUMBER}")
         for pair in items_of(field(quota, "values")):
             # rpk 24 calls the value "values", its list of fields "value".
             value = field(pair, "value") or field(pair, "values")
@@ -200,9 +207,9 @@ def write_helmsman(table: QuotaTable) -> Written:
 
 
 _BLOCKS: Final = ("tasks", "pre_tasks", "post_tasks", "handlers", "block", "rescue", "always")
-_CONDITIONS: Final = ("when", "loop", "with_items", "with_list", "with_dict", "until")
+_IS_CONDITION: Final = re.compile(r"when|loop|until|with_\w+").fullmatch
 _INCLUDES: Final = re.compile(
-    r"(?:\w+\.\w+\.)?(?:include|import)_(?:tasks|role|playbook)"
+    r"(?:\w+\.\w+\.)?(?:include|(?:include|import)_(?:tasks|role|playbook))"
 ).fullmatch
 _IS_MODULE: Final = re.compile(r"(?:\w+\.\w+\.)?kafka_quotas").fullmatch
 
@@ -210,7 +217,8 @@ _IS_MODULE: Final = re.compile(r"(?:\w+\.\w+\.)?kafka_quotas").fullmatch
 def _tasks(nodes: Iterator[yaml.Node], conditions: tuple[str, ...] = ()) -> Iterator[Any]:
     """Yield every task of plays, tasks and blocks, with what it depends on."""
     for task in nodes:
-        depends = (*conditions, *(name for name in _CONDITIONS if name in names_of(task)))
+        found = (str(key.value) for key, _ in pairs_of(task))
+        depends = (*conditions, *filter(_IS_CONDITION, found))
         yield task, depends
         for name in _BLOCKS:
             yield from _tasks(iter(items_of(field(task, name))), depends)
@@ -229,13 +237,24 @@ def read_ansible(given: Given, rows: Rows) -> None:
     """Read the tasks of the module kafka_quotas of ansible-kafka-admin."""
     for task, conditions in _tasks(iter(items_of(given.root))):
         for key, value in pairs_of(task):
-            if _INCLUDES(str(key.value)) or (key.value == "roles" and items_of(value)):
+            is_action = key.value in ("action", "local_action")
+            if (
+                _INCLUDES(str(key.value))
+                or (is_action and not _is_other(value))
+                or (key.value == "roles" and items_of(value))
+            ):
                 rows.unread(key, f"Ansible: {key.value} may hold quotas, and isn't read")
             elif _IS_MODULE(str(key.value)) and conditions:
                 told = f"Ansible: kafka_quotas with {conditions[0]}: what it sets isn't known"
                 rows.wrong(key, f"{told}; take the condition out")
             elif _IS_MODULE(str(key.value)):
                 _entries(key, value, rows)
+
+
+def _is_other(action: yaml.Node) -> bool:
+    """Tell whether an action names a module that isn't kafka_quotas."""
+    named = text(action, "module") or (action.value if isinstance(action, yaml.ScalarNode) else "")
+    return bool(named) and not _IS_MODULE(str(named).split()[0])
 
 
 def _entries(at: yaml.Node, module: yaml.Node, rows: Rows) -> None:
@@ -248,6 +267,8 @@ def _entries(at: yaml.Node, module: yaml.Node, rows: Rows) -> None:
     for entry in entries.value:
         rows.known(entry, "an entry of kafka_quotas", ("entity", "quotas"))
         rows.known(field(entry, "entity"), "an entity of kafka_quotas", ("user", "client"))
+        if field(entry, "quotas") is None:
+            rows.wrong(entry, "Ansible: an entry of kafka_quotas needs quotas: {...}")
         user, client = field(entry, "entity", "user"), field(entry, "entity", "client")
         entity = _entity({"user": user, "client-id": client})
         values = rows.values(field(entry, "quotas"), "those of kafka_quotas", RATES)
@@ -298,6 +319,9 @@ def is_julie(given: Given) -> bool:
 
 def read_julie(given: Given, rows: Rows) -> None:
     """Read the quotas of a topology of JulieOps, which are of users."""
+    if all(field(given.root, *path) is not None for path in _JULIES):
+        at = given.root or on_line(1)
+        rows.wrong(at, "Julie: quotas below platform.kafka and below kafka; give them in one place")
     for quota in items_of(_julies(given.root)):
         values = rows.values(quota, "Julie's", RATES, ("principal",))
         principal = field(quota, "principal")
@@ -340,6 +364,7 @@ def read_gitops(given: Given, rows: Rows) -> None:
 
 _EXPORT: Final = "`headgate export --bootstrap-server HOST:PORT`"
 _RECORD: Final = ("user", "clientId", "ip", "quotas")
+_RECORDED: Final = {**RATES, MUTATION.name: MUTATION, CONNECTION.name: CONNECTION}
 
 
 def is_kafbat(given: Given) -> bool:
@@ -362,7 +387,5 @@ def read_kafbat(given: Given, rows: Rows) -> None:
             )
             continue
         named = {"user": user, "client-id": client, "ip": ip}
-        values = [
-            Value(key, str(key.value), value) for key, value in pairs_of(field(record, "quotas"))
-        ]
+        values = rows.values(field(record, "quotas"), "Kafbat's", _RECORDED)
         rows.add(record, {kind: name for kind, name in named.items() if name is not None}, values)

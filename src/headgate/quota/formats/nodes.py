@@ -121,6 +121,8 @@ class Rows:
             besides: fields that are no quotas.
         """
         found = []
+        if node is not None and node.tag != NULL and not isinstance(node, yaml.MappingNode):
+            self.wrong(node, f"{whose} are a mapping of {', '.join(names)} to numbers")
         for key, value in pairs_of(node):
             name = key.value if isinstance(key, yaml.ScalarNode) else None
             if name is not None and name in names:

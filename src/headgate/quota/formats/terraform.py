@@ -64,6 +64,7 @@ class _Resource(NamedTuple):
         of: its arguments.
         templates: whether a text with ``${`` in it is a template, as in Terraform's JSON.
         is_computed: whether all is computed, as in a state.
+        provider: the provider's name in a state; None elsewhere.
     """
 
     type: str
@@ -71,6 +72,7 @@ class _Resource(NamedTuple):
     of: yaml.Node
     templates: bool = False
     is_computed: bool = False
+    provider: str | None = None
 
 
 def is_terraform(given: Given) -> bool:
@@ -91,6 +93,7 @@ def read_terraform(given: Given, rows: Rows) -> None:
             rows.wrong(on_line(error.line), f"not Terraform's language: {error}")
             return
     quotas = 0
+    clusters: dict[str, yaml.Node] = {}
     for resource in _resources(root, is_json, rows):
         if resource.type in ("kafka_quota", "kafka_quota_composite"):
             _mongeys(resource, rows)
@@ -101,8 +104,18 @@ def read_terraform(given: Given, rows: Rows) -> None:
         else:
             continue
         quotas += 1
+        clusters.setdefault(_cluster(resource), resource.of)
+    if len(clusters) > 1:
+        several = f"quotas of several clusters ({', '.join(sorted(clusters))})"
+        rows.wrong(list(clusters.values())[1], f"Terraform: {several}; give those of one")
     if not quotas:
         rows.wrong(root, f"Terraform: no quota of Kafka is a resource here; {_WAY}")
+
+
+def _cluster(resource: _Resource) -> str:
+    """Return which cluster a resource is of, as far as it says so."""
+    named = next(iter(each(filter(None, [field(resource.of, "kafka_cluster")]))), None)
+    return text(named, "id") or text(resource.of, "provider") or resource.provider or "the default"
 
 
 _OTHER: Final = "write its quotas as a quotas file, or export them from the cluster"
@@ -110,6 +123,7 @@ _OTHER: Final = "write its quotas as a quotas file, or export them from the clus
 
 def _resources(root: yaml.Node, is_json: bool, rows: Rows) -> Iterator[_Resource]:
     if "terraform_version" in names_of(root):
+        _refuse_unknown(root, rows)
         yield from _of_state(root)
         for part in ("values", "planned_values"):
             module = field(root, part, "root_module")
@@ -137,9 +151,30 @@ def _of_state(root: yaml.Node) -> Iterator[_Resource]:
         if text(resource, "mode") == "managed":
             for instance in items_of(field(resource, "instances")):
                 of = field(instance, "attributes")
-                if of is not None:
-                    kind, name = text(resource, "type"), text(resource, "name")
-                    yield _Resource(str(kind), str(name), of, is_computed=True)
+                if of is not None and field(instance, "deposed") is None:
+                    kind, name = str(text(resource, "type")), str(text(resource, "name"))
+                    provider = text(resource, "provider")
+                    yield _Resource(kind, name, of, is_computed=True, provider=provider)
+
+
+def _refuse_unknown(root: yaml.Node, rows: Rows) -> None:
+    """Refuse a plan's quotas of which a part is known only when it was applied."""
+    for change in items_of(field(root, "resource_changes")):
+        unknown = field(change, "change", "after_unknown")
+        if "quota" in str(text(change, "type")) and any(_leaves(unknown)):
+            told = f"Terraform: {text(change, 'address')} is known only when the plan was applied"
+            rows.wrong(change, f"{told}; {_WAY}")
+
+
+def _leaves(node: yaml.Node | None) -> Iterator[bool]:
+    """Yield, of each part of a plan's ``after_unknown`` but an ``id``, whether it is unknown."""
+    if isinstance(node, yaml.ScalarNode):
+        yield node.value == "true"
+    for inner in items_of(node):
+        yield from _leaves(inner)
+    for key, value in pairs_of(node):
+        if key.value != "id":
+            yield from _leaves(value)
 
 
 def _of_module(module: yaml.Node) -> Iterator[_Resource]:
@@ -190,18 +225,22 @@ def _mongeys(resource: _Resource, rows: Rows) -> None:
     if resource.type == "kafka_quota":
         entity[str(text(of, "entity_type"))] = field(of, "entity_name")
     for part in each(filter(None, [field(of, "entity")])):
+        if str(text(part, "type")) in entity:
+            rows.wrong(part, f"Terraform: {whose} names its {text(part, 'type')} twice")
         name = field(part, "name")  # where it is left out or empty, the default entity
         entity[str(text(part, "type"))] = name if name is not None and name.value else None
     if not entity or (resource.type == "kafka_quota" and None in entity.values()):
         rows.wrong(of, f"Terraform: {whose} has no entity")
         return
+    if field(of, "config") is None:
+        rows.wrong(of, f"Terraform: {whose} needs config = {{...}}")
     values = rows.values(field(of, "config"), "Mongey's provider's", _NAMES)
     rows.add(of, entity, values)
 
 
 def _confluents(resource: _Resource, rows: Rows) -> None:
-    needed = {"principals", "throughput"}
-    pairs = [pair for pair in pairs_of(resource.of) if pair[0].value in (*needed, *_REPEATED)]
+    needed_or_made = ("principals", "throughput", "dynamic", *_REPEATED)
+    pairs = [pair for pair in pairs_of(resource.of) if pair[0].value in needed_or_made]
     of = yaml.MappingNode(resource.of.tag, pairs, resource.of.start_mark, resource.of.end_mark)
     if _is_known(resource._replace(of=of), rows):
         confluent.read_quota(of, of, field(of, "throughput") or of, rows)
