@@ -30,7 +30,7 @@ from headgate.errors import MALFORMED, InvalidQuota
 from headgate.quota.alteration import Op, entity_error, value_error
 from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity
 from headgate.quota.formats.known import Format, recognise
-from headgate.quota.formats.nodes import Given, Rows, on_line
+from headgate.quota.formats.nodes import Given, Rows, merges, on_line
 from headgate.quota.human import has_unit, read_value
 from headgate.quota.key import KEYS, QuotaKey, format_value, is_exact
 from headgate.quota.table import QuotaTable
@@ -131,6 +131,8 @@ def _foreign(found: Format, given: Given, reader: _Reader, cluster: str | None) 
 
     rows = Rows(cluster, reader.wrong, reader.say, leave)
     found.read(given, rows)
+    for key in merges(given.documents):
+        reader.wrong(key, "a merge key (<<) isn't read; write what it merges")
     for more in () if found.is_stream else given.documents[1:]:
         reader.wrong(more, f"a second document; {found.name} has one in a file")
     file = reader.read(rows.root(given.root or on_line(1)))

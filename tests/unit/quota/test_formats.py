@@ -362,6 +362,11 @@ REFUSED = [
     ('resource "kafka_quota_composite" "a" {\n entity {\n type = "user"\n name = "a"\n }\n'
      ' entity {\n type = "user"\n name = "b"\n }\n' + CONFIG + "\n}\n",
      "6: Terraform: kafka_quota_composite a names its user twice"),
+    ("apiVersion: kafka.strimzi.io/v1\nkind: Kafka\nmetadata: {name: a}\n"
+     "spec: {kafka: {<<: {quotas: {type: kafka, producerByteRate: 5}}}}\n", "4: a merge key"),
+    (USER.replace("{%s}", "%s") % "[quotas]", "4: the spec of KafkaUser a isn't a mapping"),
+    (USER.replace("name: a", "name: '{{ .Release.Name }}-etl'") % "quotas: {producerByteRate: 5}",
+     "1: the name '{{ .Release.Name }}-etl' of a KafkaUser is a template"),
     (JIKKOU % "type: USER, entity: {user: a}, configs: [{producerByteRate: 1}]",
      "3: a KafkaClientQuota's are a mapping"),
     ("quotas: [{entity: [{type: user, name: a}], values: {producer_byte_rate: 1}}]",
@@ -451,6 +456,24 @@ def test_nulls_and_what_is_about_to_be_destroyed_set_and_remove_nothing() -> Non
     resource = {"mode": "managed", "type": "kafka_quota", "name": "a", "instances": instances}
     state = json.dumps({"terraform_version": "1.9", "resources": [resource]})
     assert parse_quotas(state, "f").table == parse_quotas(f"quotas:\n{ALICE}").table
+
+
+@pytest.mark.parametrize(
+    ("text", "may_hold"),
+    [
+        (f"{USER % 'quotas: {producerByteRate: 5}'}---\napiVersion: a/v1\nkind: HelmRelease\n", 1),
+        ("apiVersion: v1\nkind: List\nmetadata: {continue: abc}\nitems:\n- {apiVersion: v1, "
+         "kind: List, items: [{apiVersion: kafka.strimzi.io/v1, kind: KafkaUser, "
+         "metadata: {name: a}, spec: {quotas: {producerByteRate: 5}}}]}\n", 1),
+        ('{"metadata":{"next":"x"},"data":[{"ingress":"5","principals":["sa-1"]}]}', 1),
+    ],
+)  # fmt: skip
+def test_what_may_hold_more_quotas_is_said_and_prunes_nothing(text: str, may_hold: int) -> None:
+    file = parse_quotas(text, "f")
+    assert len(file.unread) == may_hold
+    assert len(file.table.entities) == 1
+    with pytest.raises(InvalidQuota, match="--prune would remove"):
+        diff(QuotaTable(), file, prune=True)
 
 
 def test_only_a_quotas_file_prunes() -> None:

@@ -299,3 +299,13 @@ def test_pruning_removes_nothing_because_of_what_is_not_read(tmp_path: Path) -> 
     beside = str(DATA / "04a-kafkauser-quotas-beside-spec.yaml")
     assert main_apply([*store, "--prune", "--max-removals", "9", beside]) == 1
     assert main_plan([*store, str(tmp_path / "before.yaml")]) == 0
+
+
+def test_two_users_that_would_have_one_resource_are_not_both_written() -> None:
+    table = parse_quotas(
+        "quotas:\n- {entity: {user: alice}, producer_byte_rate: 5}\n"
+        "- {entity: {user: CN=alice}, producer_byte_rate: 6}\n"
+    ).table
+    _, _, left_out, users = kafka_users(table, "orders")
+    assert len(users) == 1
+    assert [line for line in left_out if "KafkaUser alice is written already" in line]

@@ -52,6 +52,8 @@ def is_cloud(given: Given) -> bool:
 def read_cloud(given: Given, rows: Rows) -> None:
     """Read client quotas of one cluster of Confluent Cloud."""
     clusters: dict[str, yaml.Node] = {}
+    if given.root is not None and text(given.root, "metadata", "next"):
+        rows.unread(given.root, "Confluent Cloud: a list's first page; its others may hold quotas")
     for quota in _quotas(given.root):
         cluster = text(quota, "cluster") or text(quota, "cluster", "id")
         clusters.setdefault(str(cluster), quota)

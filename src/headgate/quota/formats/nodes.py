@@ -92,7 +92,9 @@ class Rows:
     def known(
         self, node: yaml.Node | None, whose: str, names: Sequence[str], way: str = ""
     ) -> None:
-        """Refuse fields that aren't known, and those that stand twice."""
+        """Refuse fields that aren't known, those that stand twice, and what has no fields."""
+        if node is not None and node.tag != NULL and not isinstance(node, yaml.MappingNode):
+            self.wrong(node, f"{whose} isn't a mapping; its fields are {', '.join(names)}")
         seen = set()
         for key, _ in pairs_of(node):
             name = str(key.value)
@@ -159,6 +161,21 @@ def text(node: yaml.Node | None, *names: str) -> str | None:
 def names_of(node: yaml.Node | None) -> set[str]:
     """Return the names in a mapping."""
     return {str(key.value) for key, _ in pairs_of(node) if isinstance(key, yaml.ScalarNode)}
+
+
+def merges(documents: Iterable[yaml.Node]) -> Iterator[yaml.Node]:
+    """Yield YAML's merge keys (``<<``), each node's once however many aliases lead to it."""
+    left, seen = list(documents), set()
+    while left:
+        node = left.pop()
+        if id(node) in seen or isinstance(node, yaml.ScalarNode):
+            continue
+        seen.add(id(node))
+        left += items_of(node)
+        for key, value in pairs_of(node):
+            if key.tag == "tag:yaml.org,2002:merge":
+                yield key
+            left.append(value)
 
 
 def is_template(*nodes: yaml.Node | None) -> bool:

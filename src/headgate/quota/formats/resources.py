@@ -13,6 +13,8 @@ import yaml
 from headgate.quota.formats import jikkou, strimzi
 from headgate.quota.formats.nodes import NULL, Given, Rows, field, mapping, scalar, text
 
+_MAY_HOLD: Final = ("Template", "Kustomization", "HelmRelease", "Application", "ApplicationSet")
+"""Kinds of resources that others are made of."""
 _FIELDS: Final = ("apiVersion", "kind", "metadata", "spec", "status")
 
 
@@ -76,6 +78,8 @@ class _Resources:
                     _KINDS[kind].read(resource, rows)
             elif "quota" in kind.lower() and kind != "ResourceQuota":
                 rows.wrong(resource, f"a {kind} isn't read; write its quotas as a quotas file")
+            elif kind in _MAY_HOLD:
+                rows.unread(resource, f"a {kind} may hold quotas, and isn't read; render it first")
             else:
                 self.others[kind] += 1
         first = documents[0]
@@ -98,8 +102,10 @@ class _Resources:
             kind = text(document, "kind") or ""
             if kind.endswith("List"):
                 items = field(document, "items")
+                if text(document, "metadata", "continue"):
+                    self.rows.unread(document, "a list's first page; its others may hold quotas")
                 if isinstance(items, yaml.SequenceNode):
-                    yield from (_whole(item, document, kind) for item in items.value)
+                    yield from self.all([_whole(item, document, kind) for item in items.value])
                     continue
                 self.rows.wrong(document, "a list of resources needs items: [...]")
             yield document

@@ -45,6 +45,8 @@ def read_user(user: yaml.Node, rows: Rows) -> None:
     """Read the quotas of a KafkaUser."""
     name = text(user, "metadata", "name")
     rows.known(field(user, "spec"), f"the spec of KafkaUser {name}", _SPEC)
+    if any(part in str(name) for part in ("{{", "${", "$(")):
+        rows.wrong(user, f"the name {name!r} of a KafkaUser is a template; fill it in first")
     kind = text(user, "spec", "authentication", "type")
     if kind not in (*_BY_CERTIFICATE, "scram-sha-512", None):
         rows.wrong(user, f"unknown authentication {kind!r} of KafkaUser {name}")
@@ -73,6 +75,8 @@ def read_kafka(kafka: yaml.Node, rows: Rows) -> None:
     spec = field(kafka, "spec")
     own = field(spec, "kafka")
     for node, right in ((spec, ""), (own, "quotas")):
+        if node is not None and not isinstance(node, yaml.MappingNode):
+            rows.wrong(node, f"the spec of Kafka {name} isn't a mapping")
         for key, _ in pairs_of(node):
             if "quota" in str(key.value).lower() and key.value != right:
                 told = f"unknown field {key.value!r} of Kafka {name}"
@@ -120,8 +124,14 @@ def kafka_users(table: QuotaTable, cluster: str) -> Written:
         cluster: the name of Strimzi's ``Kafka``, for the label by which its operator finds users.
     """
     users, left_out = [], []
+    named: set[str] = set()
     for entity in sorted(table.entities):
         quotas, why_not = _held(entity, table.entities[entity])
+        plain = str(entity.user).removeprefix("CN=")
+        if quotas and plain in named:
+            quotas, why_not = {}, [f"a KafkaUser {plain} is written already, for another name"]
+        elif quotas:
+            named.add(plain)
         left_out += [f"{entity} {reason}" for reason in why_not]
         if quotas:
             users.append(_resource(str(entity.user), quotas, cluster))
