@@ -79,7 +79,7 @@ def diff(current: QuotaTable, desired: QuotasFile, *, prune: bool = False) -> Pl
         raise InvalidQuota("\n".join([*desired.unread, told]))
     if prune and desired.format not in ("", "strimzi", "jikkou"):
         raise InvalidQuota(
-            f"--prune goes by a quotas file, and this is one of {desired.format}'s: write one by "
+            f"--prune follows a quotas file, and this is one of {desired.format}'s: write one by "
             "`headgate import FILE --out quotas.yaml`, look at it, and apply that"
         )
     removed = {(entity, op.key) for entity, op in desired.removals}

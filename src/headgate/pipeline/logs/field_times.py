@@ -33,7 +33,7 @@ KNOWN: Final = (
 _RANK: Final = {name: rank for rank, name in enumerate(KNOWN)}
 _OTHER, _NESTED, _LATER = len(KNOWN), len(KNOWN) + 1, len(KNOWN) + 2
 # When somebody else saw the line.
-_LATE: Final = re.compile(r"ingest|index|receiv|observ|arriv|load|insert|stored|expire|updated")
+_LATE: Final = re.compile(r"ingest|index|receive|observe|arriv|load|insert|stored|expire|updated")
 _TIMELY: Final = re.compile(r"time|date|stamp|epoch|instant|^_?@?ts?$|_ts$|_at$|sec", re.IGNORECASE)
 # journald's others count from a start, and the scan takes none of them for a time.
 _SINCE_START: Final = "IMESTAMP"

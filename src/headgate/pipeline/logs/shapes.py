@@ -100,7 +100,7 @@ SHAPES: Final = (
     ),
     Shape(
         "GELF",
-        '{"version":"1.1","timestamp":1729851330.123,"short_message":"Complet","full_message":"%E"}',
+        '{"version":"1.1","timestamp":1729851330.123,"short_message":"Completed","full_message":"%E"}',
         r'"short_message"',
         "`timestamp`",
     ),
