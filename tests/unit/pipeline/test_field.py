@@ -572,3 +572,18 @@ def test_a_log_without_sizes_is_said_to_be_one(tmp_path: Path) -> None:
 
 def test_nothing_is_said_where_all_is_well() -> None:
     assert notes(PUBLIC) == {}
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_a_line_may_hold_more_requests_than_are_tried_in_vain(scan: bool, tmp_path: Path) -> None:
+    events = [{"message": line.decode()} for line in STOCK * 9]
+    file = written(tmp_path / "array.json", [json.dumps({"events": events}).encode()])
+    rows = read(file, scan=scan)
+    assert len(rows) == len(events) > find._MOST_TRIES
+    assert {row["kind"] for row in rows} == {"request"}
+
+
+def test_a_line_of_openings_alone_ends_with_its_reason() -> None:
+    text = b'[x] Completed request:{"requestHeader":"' + b"x" * 99 + b'", '
+    [*_, last] = find.find(text * 1000, LineParser().stamps)
+    assert str(last) == "no JSON around requestHeader in 256 tries; the rest isn't read"

@@ -34,6 +34,8 @@ _BEHIND: Final = re.compile(r'[^"]"([,;\t|])')
 _MOST_BRACES: Final = 8
 """Braces in front of a request (a thread's name, say) that are looked past."""
 _MOST_TRIES: Final = 256
+"""Texts of a line that are decoded in vain; what is found in one isn't counted."""
+_SHORT: Final = 64
 _MOST_DEPTH: Final = 64
 _FLAT: Final = re.compile(r"(.*\.)?requestHeader\.requestApiKey")
 csv.field_size_limit(1 << 30)
@@ -120,6 +122,7 @@ class _Finder:
         at = front = number = 0  # front: where the text begins in front of what is next
         whole = self._decoded(text, 0) if text[:1] in ("{", "[", '"', " ", "\t") else None
         if whole is not None and whole[1] > text.find(_HEADER):
+            self._tries += 1
             yield from self.in_value(whole[0], around, (*event, 0))
             at, number = whole[1], 1
             front = at
@@ -131,19 +134,24 @@ class _Finder:
             number += 1
             here = self._object_around(text, at, header)
             if here is not None:
+                self._tries += 1
                 begin, (value, end) = here
                 yield from self.in_value(value, (*around, text[front:begin]), inner)
                 at = front = end
                 continue
             escaped = self._string_around(text, at, header)
             if escaped is not None:
+                self._tries += 1
                 begin, (plain, end) = escaped
                 yield from self.in_text(plain, (*around, text[front:begin]), inner)
                 at = front = end
                 continue
             more = text.find(_MARK, header)
             cut = text[text.find("{", at) : more if more >= 0 else len(text)]
-            yield _Place(BadLine(why(_raw(cut), None)), around, inner)
+            reason = why(_raw(cut), None)
+            if self._tries <= 0:
+                reason = f"no JSON around requestHeader in {_MOST_TRIES} tries; the rest isn't read"
+            yield _Place(BadLine(reason), around, inner)
             if more < 0 or self._tries <= 0:
                 return
             at, front = more, header
@@ -214,6 +222,10 @@ class _Finder:
             begin += 1
         try:
             value: tuple[Any, int] = _JSON.raw_decode(text, begin)
+        except json.JSONDecodeError as exc:
+            if exc.pos - begin < _SHORT and not exc.msg.startswith("Unterminated"):
+                self._tries += 1  # a stamp in brackets, say: it cost next to nothing
+            return None
         except ValueError:
             return None
         return value
