@@ -73,7 +73,7 @@ def test_the_frame_says_what_the_core_says(
     requests = hp.requests(spark, journal)
     end = max(c.t_ms for charges in seen.values() for c in charges)
     found = hp.demand(requests, [quotas(A / 2, "half"), quotas(2 * A, "double")])
-    assert same_schema(found.drop("first_at"), schema.DEMAND)
+    assert same_schema(found.drop("first_at", "day"), schema.DEMAND)
     rows = {(r["plan"], r["quota_user"]): r for r in found.collect()}
     assert len(rows) == 4
     for (plan, user), row in rows.items():
