@@ -54,7 +54,7 @@ journal. It compares every table with the pinned PySpark's, each figure to its l
 """
 SPARKS = ("3.5", "4.0", "4.1", "4.2", "4.3")
 """Of which each has its newest release tried."""
-SPARK_TESTS = ("spark_versions", "schema", "replay", "recommend", "focus", "journal", "publish")
+SPARK_TESTS = ("spark_versions", "schema", "replay", "recommend", "focus", "journal", "runs")
 """Unit tests of the pipeline that import nothing that a Spark may lack."""
 
 

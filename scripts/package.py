@@ -245,6 +245,8 @@ def places_of(env: Environment, folder: Path, kafka: str) -> dict[str, str]:
     )
     prices = out / "prices.yaml"
     prices.write_text(PRICES)
+    described = out / "described.txt"
+    described.write_text("Quota configs for user-principal 'alice' are producer_byte_rate=5.0\n")
     return {
         "out": str(out),
         "sqlite": f"sqlite:{out / 'quotas.db'}",
@@ -255,6 +257,7 @@ def places_of(env: Environment, folder: Path, kafka: str) -> dict[str, str]:
         "log": str(data / "request.log.gz"),
         "quotas": str(data / "quotas.yaml"),
         "prices": str(prices),
+        "described": str(described),
         "tables": str(out / "tables"),
     }
 

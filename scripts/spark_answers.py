@@ -75,6 +75,7 @@ def run_commands(folder: Path, given: dict[str, str]) -> None:
     import pyarrow.dataset
 
     from headgate.cli.main import main
+    from headgate.pipeline.sources.files import paths
 
     for source, path in given.items():
         for command, (flags, tables) in COMMANDS.items():
@@ -88,7 +89,7 @@ def run_commands(folder: Path, given: dict[str, str]) -> None:
                     if status not in (0, 3):  # 3: storms were found
                         refuse(folder, name, f"refused: {said.getvalue().strip()}")
                         continue
-                    found = pyarrow.dataset.dataset(f"{out}/{table}", format="parquet")
+                    found = pyarrow.dataset.dataset(paths(out, table), format="parquet")
                     keep(folder, name, found.to_table().to_pylist())
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import headgate.pipeline as hp
 from headgate.embedded.jars import DELTA, ensure_jars
-from headgate.pipeline.library.jars import SETTINGS
+from headgate.pipeline.tables.lake import SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,7 +72,7 @@ def main() -> None:
         "spark.sql.shuffle.partitions": "2",
         "spark.python.daemon.module": "headgate.pipeline.workers.daemon",
         "spark.jars": ",".join(map(str, ensure_jars(DELTA).glob("*.jar"))),
-        **SETTINGS,
+        **SETTINGS["delta"],
     }.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

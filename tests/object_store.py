@@ -16,6 +16,7 @@ from pyarrow import fs
 
 from headgate.embedded import find_java, free_ports
 from headgate.embedded.jars import S3PROXY, ensure_jars
+from headgate.pipeline.sources.files import paths
 from machines import Machine
 
 _START_S: Final = 300.0
@@ -59,14 +60,16 @@ class Bucket:
         return folder
 
 
-def rows(place: Path) -> list[tuple[Any, ...]]:
+def rows(place: Path, table: str) -> list[tuple[Any, ...]]:
     """Return a table's rows: figures to nine digits, files by name, without the column `day`."""
-    table = duckdb.sql(f"from read_parquet('{place}/**/*.parquet', hive_partitioning = false)")
-    if "file" in table.columns:
-        table = table.project("* replace (parse_filename(file) as file)")
+    files = duckdb.sql(f"from read_parquet({paths(place, table)}, hive_partitioning = false)")
+    if "day" in files.columns:  # not in those of a table that is divided by day
+        files = files.project("* exclude (day)")
+    if "file" in files.columns:
+        files = files.project("* replace (parse_filename(file) as file)")
     found = [
         tuple(float(f"{v:.9g}") if isinstance(v, float) else v for v in row)
-        for row in table.fetchall()
+        for row in files.fetchall()
     ]
     return sorted(found, key=str)
 

@@ -24,6 +24,8 @@ from bench_usage import make_log
 from bench_whole import cut_to
 from cpu import Took, run_whole
 
+from headgate.pipeline.sources.files import paths
+
 ROOT = Path(__file__).parents[2]
 QUOTAS = "quotas: [{entity: {user: null}, producer_byte_rate: %d}]\n"
 RATES = {"quotas": 100_000, "tight": 50_000, "wide": 200_000}
@@ -83,7 +85,7 @@ def digest(out: str, what: str) -> tuple[object, ...]:
 
     found: list[object] = []
     for table in TABLES[what]:
-        source = f"read_parquet('{out}/{table}/part-*.parquet')"
+        source = f"read_parquet({paths(out, table)})"
         columns = duckdb.sql(f"describe select * from {source}").fetchall()
         texts = [
             f"printf('%.9g', \"{name}\")" if kind == "DOUBLE" else f'"{name}"::varchar'

@@ -31,12 +31,13 @@ def polars(folder: str) -> dict[str, float]:
     import polars as pl
 
     from headgate.kernel.rate import RateState, replay_rate
+    from headgate.pipeline.sources.files import find_files
 
     warm = RateState(1)
     replay_rate(warm, np.zeros(1, np.int64), np.ones(1), np.ones(1), bound=np.full(1, QUOTA))
     cpu, wall = tree_cpu(), time.perf_counter()
     frame = (
-        pl.scan_parquet(f"{folder}/*.parquet")
+        pl.scan_parquet([path for path, _ in find_files([folder])])
         .select(
             "principal", "broker_id", (pl.col("record_ms") + 0.5).floor().cast(pl.Int64), "amount"
         )

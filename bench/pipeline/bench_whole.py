@@ -29,6 +29,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from bench_usage import _DUCKDB, make_log
 from cpu import Took, run_whole
 
+from headgate.pipeline.sources.files import find_files, paths
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -174,7 +176,7 @@ def polars_replay(source: str, out: str) -> None:
             broker_id=0, amount=pl.col("bytes").cast(pl.Float64), throttle_time_ms="throttle_ms"
         )
     else:
-        rows = pl.scan_parquet(f"{source}/*.parquet")
+        rows = pl.scan_parquet([path for path, _ in find_files([source])])
     user = pl.col("principal")
     frame = (
         rows.with_columns(
@@ -211,9 +213,10 @@ def usage_sums(name: str, out: str) -> tuple[int, ...]:
     """Return the produce requests and bytes of a contestant's table."""
     import duckdb
 
-    table = f"{out}/usage/*.parquet" if name == "headgate" else f"{out}/usage.parquet"
+    table = paths(out, "usage") if name == "headgate" else [f"{out}/usage.parquet"]
     found = duckdb.sql(
-        f"select sum(requests), sum(bytes) from '{table}' where quota_type = 'producer_byte_rate'"
+        f"select sum(requests), sum(bytes) from read_parquet({table}) "
+        "where quota_type = 'producer_byte_rate'"
     )
     return tuple(map(int, found.fetchall()[0]))
 
@@ -222,9 +225,9 @@ def replay_sums(name: str, out: str) -> tuple[int, ...]:
     """Return the produce requests and the throttle time of a contestant's table."""
     import duckdb
 
-    table = f"{out}/replay/*.parquet" if name == "headgate" else f"{out}/replay.parquet"
+    table = paths(out, "replay") if name == "headgate" else [f"{out}/replay.parquet"]
     found = duckdb.sql(
-        f"select count(*), sum(replayed_throttle_time_ms) from '{table}' "
+        f"select count(*), sum(replayed_throttle_time_ms) from read_parquet({table}) "
         "where quota_type = 'producer_byte_rate'"
     )
     return tuple(map(int, found.fetchall()[0]))

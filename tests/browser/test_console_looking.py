@@ -34,6 +34,7 @@ PAGES = (
     "/tenant?user=alice&client-id=app-0",
     "/why",
     "/why?user=alice&client-id=shared",
+    "/quotas?sort=waits",
 )
 
 
@@ -202,6 +203,7 @@ def test_names_of_others_harm_nothing(browser: Browser, console: Console) -> Non
             f"/tenant?{where}",
             f"/why?{where}",
             f"/?find={quote(HOSTILE)}",
+            f"/quotas?find={quote(HOSTILE)}",
         ):
             page.goto(url + path)
             if page.locator("#mark").count():

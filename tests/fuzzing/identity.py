@@ -9,7 +9,8 @@ from pathlib import Path
 from fuzzing.target import Target, outcome
 from headgate.errors import RemoteProtocolError
 from headgate.gateway.identity.sasl import OBSERVABLE, SaslObserver, SaslRefusal
-from headgate.gateway.identity.ssl_names import PrincipalMapper, dn_text, subject_of
+from headgate.gateway.identity.ssl_names import dn_text, subject_of
+from headgate.quota.principal_rules import PrincipalMapper
 
 _MECHANISMS = sorted(OBSERVABLE)
 _NAMES = Path(__file__).parents[1] / "data" / "dn"

@@ -23,7 +23,7 @@ class Row(NamedTuple):
 
 
 _SESSION = ("headgate.gateway.session", "headgate.gateway.charging", "headgate.gateway.identity")
-_SSL = ("headgate.gateway.identity.ssl_names",)
+_SSL = ("headgate.gateway.identity.ssl_names", "headgate.quota.principal_rules")
 _PAST = ("headgate.usage", "headgate.pipeline.sources")
 TABLE = {
     "messages": Row("messages", ("headgate.wire", "headgate.gateway.session.rewrite")),
@@ -46,7 +46,7 @@ TABLE = {
         "stores", ("headgate.gateway.store_link", "headgate.gateway.fleet.worker_name")
     ),
     "sqlite files": Row("stores", ("headgate.store.sqlite",)),
-    "log lines": Row("logs", ("headgate.pipeline.logs.line", "headgate.pipeline.logs.json",
+    "log lines": Row("logs", ("headgate.pipeline.logs.line", "headgate.pipeline.logs.fi",
                               "headgate.pipeline.logs.charged", "headgate.pipeline.logs.time")),
     "time stamps": Row("logs", ("headgate.pipeline.logs.time_stamps",)),
     "log files": Row("logs", ("headgate.pipeline.sources",)),

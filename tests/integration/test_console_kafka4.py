@@ -11,11 +11,9 @@ import httpx2
 import pytest
 from confluent_kafka import Producer
 
-from headgate.admin import AdminClient
 from headgate.admin.open_target import OpenTarget
 from headgate.admin.opening import Address
 from headgate.clock import now_ms
-from headgate.console.home import Home
 from headgate.console.parts import ConsoleParts
 from headgate.embedded import EmbeddedKafka
 from headgate.gateway import GatewayThread
@@ -66,14 +64,15 @@ def test_the_console_says_who_a_real_gateway_holds_and_why(
     set_quota(gateway, ALICE, {PRODUCER: 9_000_000.0})
     set_quota(gateway, ETL, {PRODUCER: 20_000.0})
     store = open_store(gateway.gateway.settings.store)
-    admin = AdminClient(bootstrap_servers=gateway.bootstrap("PLAINTEXT"))
-    home = Home(OpenTarget(Address(store=store, tool="headgate console")), admin)
+    live = OpenTarget(Address(gateway.bootstrap("PLAINTEXT")).checked())
+    quotas = OpenTarget(Address(store=store, tool="headgate console"))
     etl = {**kafka4.sasl_config("alice"), "client.id": "etl"}
     bob = {**kafka4.sasl_config("bob"), "client.id": "shop"}
     with (
-        contextlib.closing(admin),
-        contextlib.closing(home),
-        served(ConsoleParts(home, None, now_ms)) as url,
+        live,
+        quotas,
+        contextlib.closing(store),
+        served(ConsoleParts(quotas, live, None, now_ms)) as url,
         httpx2.Client(base_url=url, headers={"x-test-viewer": "viewer"}, timeout=60) as viewer,
         producing(bootstrap, name, **etl),
         producing(bootstrap, name, **bob),

@@ -13,6 +13,7 @@ import pytest
 
 from headgate.cli.main import load
 from headgate.gateway import GatewayThread
+from headgate.pipeline.sources.files import paths
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, PRODUCER_BPS, PRODUCER_IDS, REQUEST
 from headgate.wire.apis import CREATE_TOPICS
@@ -112,7 +113,7 @@ def test_what_a_running_gateway_decided_is_replayed_by_spark_every_one(
         "select quota_type, split_part(worker_id, '/', 1), "
         "count(*) filter (replayed_throttle_time_ms is distinct from logged_throttle_time_ms), "
         "count(*) filter (logged_throttle_time_ms > 0) "
-        f"from read_parquet('{out}/replay/*.parquet') where replayable group by all order by all"
+        f"from read_parquet({paths(out, 'replay')}) where replayable group by all order by all"
     ).fetchall()
     types = (
         "consumer_byte_rate",

@@ -17,7 +17,7 @@ from headgate.cli.main import main
 from headgate.errors import ConfigError
 from headgate.pipeline.bill_tables import LOG_DIRS
 from headgate.pipeline.bundled import BUNDLED_BROKER_ID, bundled_log, bundled_quotas
-from headgate.pipeline.spark_versions import way_to_delta
+from headgate.pipeline.spark_versions import way_to
 from headgate.store import open_store
 from kit.journals import traffic, write_journal
 from kit.pages import ROOT, Reader, run_python
@@ -54,15 +54,15 @@ def test_tables_are_appended_to_and_merged(spark: SparkSession, folder: Path) ->
     requests = hp.requests(spark, folder / "kafka", broker_id=BUNDLED_BROKER_ID)
     by_second = requests.transform(hp.usage, "quotas.yaml")
     # The last line needs Delta, which isn't here. The error names what the page names.
-    way_out = way_to_delta(spark.version, "--packages {}", "--jars PATH,PATH")
+    way_out = way_to("delta", spark.version, "--packages {}", "--jars PATH,PATH")
     (package,) = re.findall(r"--packages (\S+)", way_out)
     assert package in (ROOT / "docs/howto/spark.md").read_text()
     with pytest.raises(ConfigError, match=re.escape(way_out)):
         run_python(page.block("hp.write("), {"hp": hp, "by_second": by_second})
     written = spark.read.parquet(f"{folder}/lake/usage")
-    assert written.columns == [*by_second.columns, "day"]
+    assert written.columns == by_second.columns
     assert written.count() == by_second.count() > 0
-    assert written.drop("day").exceptAll(by_second).isEmpty()
+    assert written.exceptAll(by_second).isEmpty()
 
 
 def test_a_log_is_a_data_source_and_a_stream(spark: SparkSession, folder: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_bill_is_shared_out(
 ) -> None:
     here = {
         "/var/log/kafka/kafka-request.log*": f"{folder}/kafka/*",
-        "tables/log_dirs": f"{folder}/tables/log_dirs",
+        '"tables"': f'"{folder}/disks"',
     }
     page = Reader("docs/howto/chargeback.md", folder, here)
     for name, first in (("bill", "amount:"), ("owners", "owners:\n")):
@@ -96,8 +96,8 @@ def test_a_bill_is_shared_out(
          "bytes": size, "is_future": False}
         for topic, size in (("payments.orders", 14_000_000), ("audit", 1_000_000))
     ]  # fmt: skip
-    (folder / "tables" / "log_dirs").mkdir(parents=True)
-    pq.write_table(LOG_DIRS.from_rows(disks), folder / "tables" / "log_dirs" / "part-0.parquet")
+    (folder / "disks" / "log_dirs").mkdir(parents=True)
+    pq.write_table(LOG_DIRS.from_rows(disks), folder / "disks" / "log_dirs" / "part-0.parquet")
 
     requests = hp.requests(spark, folder / "kafka", broker_id=BUNDLED_BROKER_ID)
     run_python(page.block("hp.focus"), {"requests": requests, "spark": spark})
@@ -110,7 +110,7 @@ def test_a_bill_is_shared_out(
     words = page.block("headgate chargeback --requests").replace("\\\n", " ")
     asked = "--bootstrap-server kafka-1:9092"
     assert asked in words
-    words = words.replace(asked, f"--log-dirs {folder}/tables/log_dirs")
+    words = words.replace(asked, f"--log-dirs {folder}/disks/log_dirs")
     assert main(shlex.split(words)[1:]) == 0
     said = "".join(f"{line.rstrip()}\n" for line in capsys.readouterr().out.splitlines())
     assert wanted in said
@@ -131,7 +131,7 @@ def test_figures_that_look_odd(spark: SparkSession, folder: Path) -> None:
     def rows(block: str, table: str) -> list[Row]:
         """Run a command of the page; return a table that it wrote."""
         assert main(shlex.split(page.block(block))[1:]) == 0
-        found: list[Row] = spark.read.parquet(f"{folder}/tables/{table}").collect()
+        found: list[Row] = hp.read_table(spark, folder / "tables", table).collect()
         return found
 
     assert {row["plan"] for row in rows("headgate what-if", "what_if")} == {"logged", "quotas"}

@@ -16,6 +16,7 @@ import pytest
 
 from headgate.cli.main import load
 from headgate.embedded import spark_env
+from headgate.pipeline.sources.files import paths
 
 main_usage = load("usage")
 main_replay = load("replay")
@@ -36,10 +37,8 @@ def flags(logs: Path, out: Path) -> list[str]:
 def counts(out: Path) -> list[int]:
     """Return the requests that each of usage's tables holds, and the summary."""
     names = ("usage", "usage_hour", "usage_day")
-    found = [f"select sum(requests) from read_parquet('{out}/{n}/*.parquet')" for n in names]
-    found.append(
-        f"select value from read_parquet('{out}/summary/*.parquet') where name = 'requests'"
-    )
+    found = [f"select sum(requests) from read_parquet({paths(out, n)})" for n in names]
+    found.append(f"select value from read_parquet({paths(out, 'summary')}) where name = 'requests'")
     return [int(duckdb.sql(sql).fetchall()[0][0]) for sql in found]
 
 
@@ -51,7 +50,6 @@ def test_a_worker_that_cant_read_a_file_fails_the_run_and_the_tables_stay(
     (logs / "a.log").write_bytes(TEXT)
     assert main_usage(flags(logs, out)) == 0
     before = counts(out)
-    (out / "usage" / "notes.txt").write_text("mine")
     # The driver has this file open; to a worker the name means nothing.
     with (logs / "a.log").open("rb") as file:
         (logs / "b.log").symlink_to(f"/proc/self/fd/{file.fileno()}")
@@ -64,8 +62,7 @@ def test_a_worker_that_cant_read_a_file_fails_the_run_and_the_tables_stay(
     assert line.startswith(f"headgate usage: {tmp_path}/elsewhere/b.log can't be read: ")
     assert line.endswith("; no table was changed")
     assert counts(out) == before
-    assert (out / "usage" / "notes.txt").read_text() == "mine"
-    assert not [p.name for p in out.iterdir() if p.name.startswith(".")]
+    assert len(list(out.glob("run-*"))) == 1
 
 
 def test_a_log_without_a_request_is_an_error_unless_told_otherwise(
@@ -84,8 +81,10 @@ def test_a_log_without_a_request_is_an_error_unless_told_otherwise(
         assert "not a request line" in said.out
         assert counts(out) == before
     assert main_usage([*flags(log, out), "--allow-empty"]) == 0
-    assert duckdb.sql(f"from '{out}/usage/*.parquet'").fetchall() == []
-    assert duckdb.sql(f"select count(*) from '{out}/bad_lines/*.parquet'").fetchall() == [(5,)]
+    assert duckdb.sql(f"from read_parquet({paths(out, 'usage')})").fetchall() == []
+    assert duckdb.sql(f"from read_parquet({paths(out, 'bad_lines')})").count("*").fetchall() == [
+        (5,)
+    ]
 
 
 def test_an_out_that_spark_cant_reach_is_told_before_the_reading(
@@ -110,10 +109,9 @@ def test_tables_of_a_uri_are_replaced_together_as_well(spark: SparkSession, tmp_
     for _ in range(2):
         assert main_usage(["--requests", str(log), "--out", f"file://{out}"]) == 0
         assert len(set(counts(out))) == 1
-        assert len(list((out / "usage").glob("_SUCCESS"))) == 1
-        (out / "usage" / "notes.txt").write_text("mine")
-    assert (out / "usage" / "notes.txt").exists()
-    assert not list(out.glob(".headgate*"))
+        (out / "notes.txt").write_text("mine")
+    assert (out / "notes.txt").exists()
+    assert sorted(len(list(run.glob("usage*"))) for run in out.glob("run-*")) == [3, 3]
 
 
 @pytest.mark.slow
@@ -149,4 +147,4 @@ def test_a_killed_run_leaves_one_runs_tables(tmp_path: Path) -> None:
         assert counts(out) in (one, [2 * n for n in one])
     subprocess.run(argv, env=env, check=True, capture_output=True)
     assert counts(out) == [2 * n for n in one]
-    assert not list(out.glob(".headgate*"))
+    assert len(list(out.glob("run-*"))) == 2  # the last, and the one before for its readers

@@ -19,6 +19,7 @@ import duckdb_oracle
 from headgate.cli.main import load
 from headgate.embedded import EmbeddedKafka
 from headgate.errors import ConfigError
+from headgate.pipeline.sources.files import paths
 from headgate.pipeline.splits.split_topic import SplitWriter
 from headgate.usage.format import Event, Origin
 from headgate.usage.rows import batch_of
@@ -57,7 +58,7 @@ def test_a_topic_gives_the_same_totals_as_the_file(
         assert main_usage(argv) == 0
     rows: list[tuple[Any, ...]] = duckdb.sql(
         "select quota_type, quota_id, quota, second_ms, requests, bytes, throttle_time_ms "
-        f"from read_parquet('{tmp_path}/usage/*.parquet') where quota_type like '%byte_rate'"
+        f"from read_parquet({paths(tmp_path, 'usage')}) where quota_type like '%byte_rate'"
     ).fetchall()
     assert sorted(rows, key=str) == duckdb_oracle.usage(LOG, QUOTAS)
 

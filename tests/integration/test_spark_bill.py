@@ -16,6 +16,7 @@ import headgate.pipeline as hp
 from headgate.cli.main import main
 from headgate.errors import ConfigError
 from headgate.pipeline.bill_tables import FOCUS, LOG_DIRS
+from headgate.pipeline.sources.files import paths
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +85,7 @@ def test_the_command_shares_a_bill_as_sql_would(
     assert "Bill of 1250.40 EUR" in printed
     assert "(not attributed)" in printed
     assert "of principal ANONYMOUS, which has no owner." in printed
-    written = pq.read_table(out / "focus")
+    written = pq.read_table(paths(out, "focus"))
     types = [(field.name, field.type) for field in written.schema]
     assert types == [(field.name, field.type) for field in FOCUS.arrow]
     assert focus_1_2.faults(written) == []
@@ -99,12 +100,12 @@ def test_the_command_shares_a_bill_as_sql_would(
         log_dirs=spark.read.parquet(str(tmp_path / "disks")),
     )  # fmt: skip
     assert sorted(map(str, ours.collect())) == sorted(
-        map(str, spark.read.parquet(str(out / "focus")).collect())
+        map(str, spark.read.parquet(*paths(out, "focus")).collect())
     )
 
     assert main(["requests", *words[:4], "--out", str(tmp_path / "rows")]) == 0
     db = duckdb.connect()
-    db.execute(f"create view requests as from '{tmp_path}/rows/requests/*.parquet'")
+    db.execute(f"create view requests as from read_parquet({paths(tmp_path / 'rows', 'requests')})")
     used = {(weight, who): amount for weight, who, amount in db.execute(USED).fetchall() if amount}
     used |= {("storage", "t1"): Fraction(5000, 2), ("storage", "__x"): Fraction(500, 2),
              ("storage", "t2"): Fraction(7, 2), ("partitions", "t1"): Fraction(3, 2),

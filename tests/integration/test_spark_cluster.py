@@ -18,6 +18,7 @@ import pytest
 import duckdb_oracle
 from headgate.cli.main import load
 from headgate.embedded import spark_env
+from headgate.pipeline.sources.files import paths
 from spark_machines import (
     SPARK,
     Cluster,
@@ -75,7 +76,7 @@ def test_usage_on_two_workers_gives_what_one_machine_gives(
     assert cluster.master in done.stderr
     rows = duckdb.sql(
         "select quota_type, quota_id, quota, second_ms, requests, bytes, throttle_time_ms "
-        f"from read_parquet('{out}/usage/*.parquet') where quota_type like '%byte_rate'"
+        f"from read_parquet({paths(out, 'usage')}) where quota_type like '%byte_rate'"
     ).fetchall()
     assert sorted(rows, key=str) == duckdb_oracle.usage(LOG, QUOTAS)
     assert cluster.ran("headgate usage")
@@ -132,9 +133,7 @@ def test_what_the_recipe_ships_is_all_that_workers_need(
     argv = ["--requests", str(logs), "--broker-id", "1", "--quotas", str(QUOTAS)]
     assert main_replay([*argv, "--out", str(here), "--master", "local[2]"]) == 0
     rows = [
-        sorted(
-            duckdb.sql(f"select * from read_parquet('{o}/replay/*.parquet')").fetchall(), key=str
-        )
+        sorted(duckdb.sql(f"select * from read_parquet({paths(o, 'replay')})").fetchall(), key=str)
         for o in (out, here)
     ]
     assert len(rows[0]) > 2000

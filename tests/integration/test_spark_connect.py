@@ -20,6 +20,7 @@ import pytest
 import connect_client
 from headgate.embedded import free_ports, spark_env
 from headgate.embedded.process import Child
+from headgate.pipeline.sources.files import paths
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 DATA = Path(__file__).parents[1] / "data" / "pipeline"
@@ -86,8 +87,8 @@ def test_commands_run_on_a_server_of_spark_connect(tmp_path: Path) -> None:
             assert done.returncode == 0, done.stderr[-4000:]
     finally:
         server.kill()
-    read = pyarrow.dataset.dataset(tmp_path / "usage" / "usage", format="parquet").to_table()
+    read = pyarrow.dataset.dataset(paths(tmp_path / "usage", "usage"), format="parquet").to_table()
     names = ("bytes", "requests", "throttle_time_ms")
     sums = [len(read), *(pc.sum(read[name]).as_py() for name in names)]
     assert sums == json.loads(GOLDEN.read_text())["usage"]
-    assert any((tmp_path / "recommend" / "recommend").iterdir())
+    assert paths(tmp_path / "recommend", "recommend")

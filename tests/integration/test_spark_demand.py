@@ -15,6 +15,7 @@ from headgate.demand.forecast import forecast, infer
 from headgate.demand.rhythm import Charge
 from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.sources.files import paths
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.quota.table import QuotaTable
@@ -72,7 +73,7 @@ def test_the_frame_says_what_the_core_says(
     requests = hp.requests(spark, journal)
     end = max(c.t_ms for charges in seen.values() for c in charges)
     found = hp.demand(requests, [quotas(A / 2, "half"), quotas(2 * A, "double")])
-    assert same_schema(found.drop("first_at"), schema.DEMAND)
+    assert same_schema(found.drop("first_at", "day"), schema.DEMAND)
     rows = {(r["plan"], r["quota_user"]): r for r in found.collect()}
     assert len(rows) == 4
     for (plan, user), row in rows.items():
@@ -108,7 +109,7 @@ def test_the_command_writes_the_table_and_prints_intervals(
     arguments = ["--requests", str(journal), "--plan", str(plan), "--out", str(out)]
     assert main_what_if([*arguments, "--closed-loop"]) == 0
     rows = duckdb.sql(
-        f"select quota_id, kind, rate_per_s, finish_s from read_parquet('{out}/demand/*.parquet') "
+        f"select quota_id, kind, rate_per_s, finish_s from read_parquet({paths(out, 'demand')}) "
         "order by quota_id"
     ).fetchall()
     assert [row[:2] for row in rows] == [("driven:", "rate-bound"), ("job:", "fixed work")]

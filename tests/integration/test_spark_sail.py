@@ -20,6 +20,8 @@ import pytest
 import headgate.pipeline as hp
 from headgate.cli.main import main
 from headgate.pipeline.answers.storms import Thresholds
+from headgate.pipeline.sources.files import paths
+from headgate.pipeline.tables.pointer import POINTER, parse_pointer
 from kit.journals import traffic, write_journal
 
 if TYPE_CHECKING:
@@ -43,9 +45,19 @@ COMMANDS: dict[str, list[str]] = {
 PROGRAM = """
 import json, sys
 from headgate.cli.main import main
+from headgate.pipeline.sources.files import paths
 for line in json.loads(sys.argv[1]):
     status = main(line)
     assert status in (0, 3), (status, line)  # 3: storms were found
+"""
+
+DAYS = """
+import json, sys
+import headgate.pipeline as hp
+from headgate.pipeline.sail import open_sail
+used = hp.read_table(open_sail({}), sys.argv[1], "usage")
+assert used.select("day").schema["day"].metadata["comment"]
+print(json.dumps({str(row["day"]): row["count"] for row in used.groupBy("day").count().collect()}))
 """
 
 
@@ -121,7 +133,7 @@ def test_a_table_is_sparks_to_the_last_digit(
     spark: SparkSession, inputs: dict[str, str], folder: Path, table: str, name: str
 ) -> None:
     here = hp.requests(spark, inputs[name], broker_id=1)
-    found = pyarrow.dataset.dataset(folder / name / table, format="parquet").to_table()
+    found = pyarrow.dataset.dataset(paths(folder / name, table), format="parquet").to_table()
     wanted = answer(here, table).toArrow()
     assert found.column_names == wanted.column_names
     assert rows(found) == rows(wanted)
@@ -134,16 +146,22 @@ def test_usage_by_topic_is_sparks(
     requests = hp.requests(spark, inputs[name], broker_id=1, topics=True).persist()
     for by, suffix in (("second", ""), ("hour", "_hour"), ("day", "_day")):
         for table, by_topic in (("usage", False), ("usage_by_topic", True)):
-            place = folder / f"{name}-topics" / f"{table}{suffix}"
-            found = pyarrow.dataset.dataset(place, format="parquet").to_table()
+            files = paths(folder / f"{name}-topics", f"{table}{suffix}")
+            found = pyarrow.dataset.dataset(files, format="parquet").to_table()
             wanted = hp.usage(requests, QUOTAS, by=by, by_topic=by_topic).toArrow()
             assert found.column_names == wanted.column_names
             assert rows(found) == rows(wanted) != []
     requests.unpersist()
 
 
-def count(table: Path) -> int:
-    return pyarrow.dataset.dataset(table, format="parquet", partitioning="hive").count_rows()
+def read_parts(out: Path) -> list[str]:
+    """Return the parts that the pointer names, those of the run before the last too."""
+    found = parse_pointer((out / POINTER).read_bytes(), str(out))
+    return [*(part for parts in found.tables.values() for part in parts), *found.before]
+
+
+def count(out: Path) -> int:
+    return pyarrow.dataset.dataset(paths(out, "usage"), format="parquet").count_rows()
 
 
 def test_a_second_run_replaces_or_adds_to_the_first(
@@ -152,22 +170,30 @@ def test_a_second_run_replaces_or_adds_to_the_first(
     asked = ["usage", "--requests", inputs["log"], "--broker-id", "1", *COMMANDS["usage"]]
     sail = [*asked, "--engine", "sail", "--out", str(tmp_path)]
     ask(sail, sail)
-    once = count(tmp_path / "usage")
-    assert once == count(folder / "log" / "usage") > 100
-    assert all(f.name.startswith("part-") for f in (tmp_path / "usage").glob("*.parquet"))
+    once = count(tmp_path)
+    assert once == count(folder / "log") > 100
+    assert all(f.name.startswith("part-") for f in map(Path, paths(tmp_path, "usage")))
     ask([*sail, "--mode", "append"])
-    assert count(tmp_path / "usage") == 2 * once
+    assert count(tmp_path) == 2 * once
     by_day = [*sail[:-1], f"{tmp_path}/days", "--partition-by", "day"]
     ask(by_day, [*by_day, "--mode", "merge"])
-    assert count(tmp_path / "days" / "usage") == once
+    assert count(tmp_path / "days") == once
+    asked_days = [sys.executable, "-c", DAYS, f"{tmp_path}/days"]
+    done = subprocess.run(asked_days, capture_output=True, text=True, timeout=500, check=False)
+    named = {Path(path).parent.name for path in paths(tmp_path / "days", "usage")}
+    assert {f"day={day}" for day in json.loads(done.stdout)} == named, done.stderr[-4000:]
+    assert sum(json.loads(done.stdout).values()) == once
     assert main([*asked, "--out", str(tmp_path)]) == 0
-    assert count(tmp_path / "usage") == once
+    assert count(tmp_path) == once
 
 
 @pytest.mark.parametrize("name", INPUTS)
 def test_nothing_is_left_beside_the_tables(folder: Path, name: str) -> None:
-    hidden = [path.name for path in (folder / name).iterdir() if path.name[0] in "._"]
-    assert hidden == []
+    named = {part.partition("/")[0] for part in read_parts(folder / name)}
+    there = {path.name for path in (folder / name).iterdir()}
+    assert there == named | {POINTER}
+    inside = [path.name for run in named for path in (folder / name / run).iterdir()]
+    assert not [file for file in inside if file[0] in "._"]
 
 
 @pytest.mark.parametrize(

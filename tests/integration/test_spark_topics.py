@@ -15,6 +15,7 @@ from headgate.cli.main import main
 from headgate.errors import BadArgument
 from headgate.pipeline import schema
 from headgate.pipeline.bundled import BUNDLED_BROKER_ID, bundled_log, bundled_quotas
+from headgate.pipeline.sources.files import paths
 from kit.journals import traffic, write_journal
 from pipeline_rows import S, asked, frame, ordered, rows_of
 
@@ -124,7 +125,7 @@ def test_files_the_data_source_tables_and_rows_of_ones_own_give_the_same(
     assert main(["requests", *given, "--by-topic", "--out", str(Path(table).parent)]) == 0
     again = {
         "of the data source": source.option("topics", "true").load(str(bundled_log())),
-        "written by the command": spark.read.parquet(table),
+        "written by the command": hp.read_table(spark, Path(table).parent, "requests"),
         "of the data source, of that table": source.load(table),
         "read by Spark": spark.read.parquet(str(tmp_path / "requests")),
         "read by workers": hp.requests(spark, str(tmp_path / "requests")),
@@ -167,14 +168,14 @@ def test_the_command_writes_what_the_library_gives(
     assert "Who uses which topic most" in printed
     assert "6,761,099 (6.76 MB)" in printed
     for name, by in TABLES.items():
-        written = pyarrow.dataset.dataset(tmp_path / name, format="parquet").to_table()
+        written = pyarrow.dataset.dataset(paths(tmp_path, name), format="parquet").to_table()
         wanted = hp.usage(bundled, QUOTAS, by=by, by_topic=True).toArrow()
         assert sorted(map(repr, written.to_pylist())) == sorted(map(repr, wanted.to_pylist()))
     for name, by in (("usage", "second"), ("usage_day", "day")):
-        written = pyarrow.dataset.dataset(tmp_path / name, format="parquet").to_table()
+        written = pyarrow.dataset.dataset(paths(tmp_path, name), format="parquet").to_table()
         wanted = hp.usage(bundled, QUOTAS, by=by).toArrow()
         assert sorted(map(repr, written.to_pylist())) == sorted(map(repr, wanted.to_pylist()))
-    figures = pyarrow.dataset.dataset(tmp_path / "summary").to_table().to_pylist()
+    figures = pyarrow.dataset.dataset(paths(tmp_path, "summary")).to_table().to_pylist()
     told = {row["name"]: row["value"] for row in figures}
     assert told["framing_bytes"] == 352_652
     assert told["unknown_topic_bytes"] == 0

@@ -7,15 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
 import headgate.pipeline as hp
 from headgate.cli.main import main
-from headgate.errors import ConfigError
+from headgate.errors import BadArgument, ConfigError
 from headgate.pipeline import schema
+from headgate.pipeline.sources.files import paths
+from headgate.pipeline.tables.by_day import save, with_day
+from headgate.pipeline.tables.folders import LocalFolder
+from headgate.pipeline.tables.runs import Staged
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.quota.table import QuotaTable
-from pipeline_rows import asked, frame, rows_of
+from pipeline_rows import asked, frame, ordered, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +29,7 @@ pytestmark = pytest.mark.spark
 DATA = Path(__file__).parents[1] / "data" / "pipeline"
 DAY_MS = 86_400_000
 OF_USERS = QuotaTable.of({QuotaEntity.of(user=DEFAULT): {PRODUCER: 1e9}})
+SHOWN = ("quota_id", "bytes")
 KEY = ("quota_type", "quota_id", "broker_id", "second_ms")
 
 
@@ -40,6 +46,44 @@ def table(spark: SparkSession, path: Path) -> list[tuple[Any, ...]]:
         (str(r["day"]), r["quota_id"], r["bytes"])
         for r in found.select("day", "quota_id", "bytes").collect()
     )
+
+
+def test_days_of_several_runs_are_read_with_their_day(spark: SparkSession, tmp_path: Path) -> None:
+    """By the pointer: what a merge replaced isn't read, though its folder is there."""
+    folder = LocalFolder(str(tmp_path))
+
+    def run(mode: str, by_day: bool, *requests: tuple[int, str, int]) -> None:
+        staged = Staged(folder, "usage", mode)
+        rows = used(spark, *requests)
+        save(with_day(rows) if by_day else rows, f"{staged.path}/usage", "overwrite", by_day)
+        staged.publish()
+
+    def read() -> list[tuple[Any, ...]]:
+        found = hp.read_table(spark, tmp_path, "usage")
+        assert found.schema == schema.USAGE.timed.struct
+        chosen = found.select("second_ms", "day").schema
+        assert [f.metadata["comment"] for f in chosen][-1] == "UTC day of `second_ms`"
+        return rows_of(found.withColumn("day", F.col("day").cast("string")), "day", *SHOWN)
+
+    first, second = "2001-09-09", "2001-09-10"
+    run("overwrite", True, (0, "a", 1), (1, "b", 2))
+    assert read() == ordered([(first, "a:", 1), (second, "b:", 2)])
+    run("append", True, (1, "c", 3))
+    assert read() == ordered([(first, "a:", 1), (second, "b:", 2), (second, "c:", 3)])
+    run("merge", True, (1, "d", 4))
+    assert len(list(tmp_path.glob(f"run-*/usage/day={second}"))) == 3
+    assert read() == ordered([(first, "a:", 1), (second, "d:", 4)])
+    run("overwrite", False, (0, "e", 5))
+    assert read() == [(first, "e:", 5)]
+    opened = hp.read_table(spark, str(tmp_path), "usage")
+    run("overwrite", False, (0, "f", 6))
+    assert rows_of(opened, *SHOWN) == [("e:", 5)]  # of before; it stays until the next run ends
+    run("overwrite", False, (0, "g", 7))
+    with pytest.raises(Exception, match="FILE_NOT_EXIST"):
+        opened.collect()
+    assert read() == [(first, "g:", 7)]
+    with pytest.raises(BadArgument, match="no run of a command wrote a table storms there"):
+        hp.read_table(spark, tmp_path, "storms")
 
 
 def test_a_table_is_divided_by_day_and_days_or_rows_are_replaced(
@@ -71,7 +115,7 @@ def test_a_table_is_divided_by_day_and_days_or_rows_are_replaced(
     ("arguments", "words"),
     [
         ({"mode": "upsert"}, "choose overwrite, append, merge"),
-        ({"format": "orc"}, "choose parquet, delta"),
+        ({"format": "orc"}, "choose parquet, delta, iceberg"),
         ({"format": "iceberg"}, "no release of Iceberg runs on Spark 4.2"),
         ({"mode": "merge", "by_day": False}, "it replaces days"),
         ({"mode": "merge", "key": ["nobody"]}, "no column nobody"),
@@ -100,7 +144,7 @@ def test_requests_writes_the_plain_table_and_jobs_say_what_they_do(
     printed = capsys.readouterr().out
     assert "Requests by API" in printed
     assert "1 line couldn't be read" in printed
-    table = spark.read.parquet(str(out / "requests"))
+    table = hp.read_table(spark, out, "requests")
     assert table.columns == list(schema.REQUESTS.timed.names)
     names = ("seq", "record_ms", "record_at", "principal", "amount")
     assert rows_of(table, *names) == rows_of(hp.requests(spark, log, broker_id=1), *names)
@@ -135,7 +179,7 @@ def test_commands_divide_by_day_append_and_merge(
         return main(["usage", "--requests", str(log), "--out", str(out), *flags])
 
     def requests(table: str = "usage") -> dict[str, int]:
-        rows = spark.read.parquet(str(out / table)).groupBy("day").sum("requests").collect()
+        rows = hp.read_table(spark, out, table).groupBy("day").sum("requests").collect()
         return {str(r["day"]): r[1] for r in rows}
 
     by_day = ("--partition-by", "day")
@@ -158,4 +202,4 @@ def test_commands_divide_by_day_append_and_merge(
     assert "usage_day is divided by day; write it once with --mode overwrite" in said
     assert requests() == {today: first[today], "2031-01-02": whole}
     assert run(logs[0]) == 0
-    assert not list(out.glob("usage*/day=*"))
+    assert not [path for path in paths(out, "usage") if "/day=" in path]

@@ -33,7 +33,6 @@ from headgate.console.access.users import Users
 from headgate.console.access.viewer import Role
 from headgate.console.app import make_app
 from headgate.console.database import Database
-from headgate.console.home import MOST_QUOTAS, Home
 from headgate.console.parts import ConsoleParts
 from headgate.live.picture import (
     BrokerPicture,
@@ -49,6 +48,7 @@ from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.store import open_store
+from headgate.wire.messages.live import LiveRequest
 
 ORIGIN = "http://testserver"
 HOSTILE = '<script>alert("x")</script>\n\u202eecila'
@@ -158,13 +158,9 @@ class CannedLive:
         self.shown = shown
         self.asked = 0
 
-    def close(self) -> None:
-        """There is no connection to close."""
-
-    def describe_live(
-        self, *, user: str | None = None, client_id: str | None = None, most: int = MOST_QUOTAS
-    ) -> Picture:
+    async def live_beside(self, request: LiveRequest) -> Picture:
         """Return the part that is about a principal and client-id."""
+        user, client_id, most = request.user, request.client_id, request.most
         self.asked += 1
 
         def about(use: QuotaUse) -> bool:
@@ -191,7 +187,7 @@ class CannedLive:
                 BrokerPicture(
                     broker.broker_id, broker.gateway, connections=connections,
                     listeners=broker.listeners,
-                    quotas=tuple(uses[:most]), other_quotas=len(uses[most:]),
+                    quotas=tuple(uses[:most]), other_quotas=broker.other_quotas + len(uses[most:]),
                     without_capacity=broker.without_capacity,
                 )
             )  # fmt: skip
@@ -313,8 +309,8 @@ class Console:
         self.store.alter(table_of(count, client_ids), who="kit", tool="kit")
         self.live = CannedLive(picture(count, client_ids))
         self.database = Database(folder / "console")
-        self.home = Home(OpenTarget(Address(store=self.store, tool="headgate console")), self.live)
-        self.parts = ConsoleParts(self.home, self.database, lambda: self.now_ms)
+        self.quotas = OpenTarget(Address(store=self.store, tool="headgate console"))
+        self.parts = ConsoleParts(self.quotas, self.live, self.database, lambda: self.now_ms)
         self.access = SignIn(
             origins=frozenset({ORIGIN}),
             hosts=frozenset({"testserver"}),
@@ -356,7 +352,8 @@ class Console:
 
     def close(self) -> None:
         """Let go of the files."""
-        self.home.close()
+        self.quotas.close()
+        self.store.close()
         self.database.close()
 
 

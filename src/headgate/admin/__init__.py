@@ -28,6 +28,7 @@ In the order a call meets them:
 - ``cluster_target``: what both kinds of servers have in common.
 - ``released``: Kafka's own APIs, of brokers and of a gateway's data listeners.
 - ``draft``: KIP-546's own APIs, of a gateway's admin listener.
+- ``listing``: every quota with its use and its last change, to look one up.
 - ``undoing``: the plan that takes changes back.
 - ``live``: asks gateways what goes on now.
 """

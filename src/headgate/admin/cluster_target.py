@@ -4,13 +4,14 @@ Quotas of a cluster, over connections to its servers: what both kinds of servers
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NoReturn
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from headgate.admin.target import ChangeRequest, EntityQuery, QuotaTarget, left_out
 from headgate.client.nodes import Nodes
 from headgate.client.waiting import limited
-from headgate.errors import ApiError, ConfigError, StoreError
+from headgate.errors import ApiError, ConfigError, HeadgateError, KafkaError, StoreError
+from headgate.quota.alteration import AlterResult, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable
 
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from headgate.store.base import AuditEvent, HistoryEntry
 
 CHANGE_TIMEOUT_MS: Final = 60_000
-"""How long servers may take for one request of a change that commands or the console make."""
+"""How long servers may take for one request of a change."""
+
+Part = Sequence[QuotaAlteration]
+"""The alterations of one request."""
 
 
 class ClusterTarget(QuotaTarget):
@@ -56,9 +60,22 @@ class ClusterTarget(QuotaTarget):
     def _keeps_none(self) -> NoReturn:
         raise StoreError(f"{','.join(map(str, self._nodes.bootstrap))} keeps no history")
 
+    def _refuse_end(self, request: ChangeRequest) -> None:
+        """
+        Refuse a change that has an end.
+
+        Raises:
+            ConfigError: it does.
+        """
+        if request.until_ms is not None:
+            raise ConfigError(
+                "the end of a quota (until) is kept in a Headgate store, as Kafka has no place for "
+                "it; give --store"
+            )
+
     async def errors(self, request: ChangeRequest) -> Sequence[ApiError | None]:
         """
-        Change quotas within ``CHANGE_TIMEOUT_MS``; return the error of each alteration.
+        Change quotas; return the error of each alteration.
 
         An answer that refuses the whole request refuses each entity.
 
@@ -71,12 +88,50 @@ class ClusterTarget(QuotaTarget):
                 "give --store"
             )
         try:
-            results = await limited(CHANGE_TIMEOUT_MS, self.alter(request))
+            results = await self.alter(request)
         except ApiError as error:
             return [error] * len(request.alterations)
         told = {result.entity: result.error for result in results}
         return [told.get(a.entity, left_out(a.entity)) for a in request.alterations]
 
+    async def _in_parts(
+        self,
+        parts: Sequence[Part],
+        send: Callable[[Part], Coroutine[Any, Any, Sequence[AlterResult]]],
+    ) -> AsyncIterator[tuple[Part, Sequence[AlterResult]]]:
+        """
+        Send one request after another; yield each with its results.
+
+        What was answered is changed and stays so, whatever becomes of the rest: once a request has
+        failed, the results of this one and of all that follow have its error.
+
+        Args:
+            parts: one for each request.
+            send: sends one, and returns its results; has ``CHANGE_TIMEOUT_MS`` for it.
+
+        Raises:
+            HeadgateError: the first request failed.
+        """
+        failed: HeadgateError | None = None
+        told: Sequence[AlterResult]
+        for number, part in enumerate(parts):
+            if failed is not None:
+                yield part, _failures(part, failed, "not sent, as the request before failed: ")
+                continue
+            try:
+                told = await limited(CHANGE_TIMEOUT_MS, send(part))
+            except HeadgateError as error:
+                if number == 0:
+                    raise
+                failed = error
+                told = _failures(part, error)
+            yield part, told
+
     async def close(self) -> None:
         """Close the connections."""
         await self._nodes.close()
+
+
+def _failures(part: Part, failed: HeadgateError, why: str = "") -> list[AlterResult]:
+    code = getattr(failed, "code", getattr(failed, "kafka_code", KafkaError.UNKNOWN_SERVER_ERROR))
+    return [AlterResult(a.entity, ApiError(code, f"{why}{failed}")) for a in part]

@@ -21,7 +21,7 @@ from headgate.admin.api import (
     Values,
     unsupported,
 )
-from headgate.admin.cluster_target import ClusterTarget
+from headgate.admin.cluster_target import ClusterTarget, Part
 from headgate.admin.live import ask_one
 from headgate.admin.released import KafkaTarget
 from headgate.admin.target import ChangeRequest, EntityQuery
@@ -103,29 +103,35 @@ class Kip546Target(ClusterTarget):
 
     async def alter(self, request: ChangeRequest) -> list[AlterResult]:
         """Change quotas; entities with a fraction are sent by the released API, or refused."""
+        self._refuse_end(request)
         alterations = request.alterations
         whole = [a for a in alterations if not _fractions(a.ops)]
         broken = [a for a in alterations if _fractions(a.ops)]
-        results: dict[int, AlterResult] = {}
-        for part in cut(whole):
+
+        async def send(part: Part) -> list[AlterResult]:
+            if part is broken:
+                return await self._alter_fractions(request._replace(alterations=broken))
             asked = d.AlterQuotasRequest(tuple(map(_alter_entry, part)), request.validate_only)
             answer: d.AlterQuotasResponse = await _ask(
                 await self._nodes.any(), d.ALTER_QUOTAS, asked
             )
+            return [
+                AlterResult(alteration.entity, api_error(entry.error_code, entry.error_message))
+                for alteration, entry in zip(part, answer.entries, strict=False)
+            ]
+
+        results: dict[int, AlterResult] = {}
+        async for part, told in self._in_parts([*cut(whole), *([broken] if broken else [])], send):
             # Answers stand in the order of the request; entities may repeat.
-            for alteration, entry in zip(part, answer.entries, strict=False):
-                error = api_error(entry.error_code, entry.error_message)
-                results[id(alteration)] = AlterResult(alteration.entity, error)
-        if broken:
-            released = await self._other()
-            if released is not None:
-                told = await released.alter(request._replace(alterations=broken))
-            else:
-                told = [AlterResult(a.entity, _fraction_error(a)) for a in broken]
-            results.update(
-                (id(alteration), result) for alteration, result in zip(broken, told, strict=False)
-            )
+            results.update((id(a), result) for a, result in zip(part, told, strict=False))
         return [results[id(a)] for a in alterations if id(a) in results]
+
+    async def _alter_fractions(self, request: ChangeRequest) -> list[AlterResult]:
+        """Change entities whose values the draft's API can't hold, by the released API."""
+        released = await self._other()
+        if released is not None:
+            return await released.alter(request)
+        return [AlterResult(a.entity, _fraction_error(a)) for a in request.alterations]
 
     async def _other(self) -> KafkaTarget | None:
         """Return the target at the first bootstrap address that speaks the released APIs."""

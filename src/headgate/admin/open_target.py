@@ -19,6 +19,7 @@ from headgate.wire.messages.live import LiveRequest
 if TYPE_CHECKING:
     import asyncio
 
+    from headgate.admin.store_target import StoreTarget
     from headgate.client.thread import LoopThread
     from headgate.live.picture import Picture
     from headgate.store.identity import StoreIdentity
@@ -49,6 +50,8 @@ class OpenTarget:
         self._servers: QuotaTarget | None = None
         self._connecting: asyncio.Lock | None = None
         self._lock = threading.Lock()
+        self._finding = threading.Lock()
+        self._ended = False
         self._thread: LoopThread | None = None
 
     def store(self) -> QuotaStore | None:
@@ -102,14 +105,25 @@ class OpenTarget:
             return run_now(action(self._store))
         return self.thread().run(self._ask(action))
 
-    def alter(self, alteration: QuotaAlteration, *, validate_only: bool = False) -> None:
+    def alter(
+        self,
+        alteration: QuotaAlteration,
+        *,
+        validate_only: bool = False,
+        until_ms: int | None = None,
+    ) -> None:
         """
         Change one entity, in one request.
+
+        Args:
+            alteration: of the entity.
+            validate_only: check, and change nothing.
+            until_ms: when the former values return, epoch ms; None: never.
 
         Raises:
             ApiError: the refusal.
         """
-        request = ChangeRequest([alteration], validate_only)
+        request = ChangeRequest([alteration], validate_only, until_ms=until_ms)
         found = {r.entity: r.error for r in self.run(lambda target: target.alter(request))}
         error = found.get(alteration.entity, left_out(alteration.entity))
         if error is not None:
@@ -131,8 +145,12 @@ class OpenTarget:
         Raises:
             StoreError: they keep none.
         """
-        if self._store is not None:
-            return
+        with self._finding:
+            if self._store is None:
+                self._store = self._found()
+
+    def _found(self) -> StoreTarget:
+        """Return the store of servers, opened."""
         where = self.address
         url = f"kafka://{where.bootstrap}"
         found = open_store_target(where._replace(store=url, settings=None))
@@ -144,10 +162,12 @@ class OpenTarget:
                     "If it is a gateway whose quotas are elsewhere, give its headgate.store as "
                     "--store"
                 )
+            if self._ended:
+                raise StoreError(f"the connection to {where.bootstrap} is closed")
         except BaseException:
             run_now(found.close())
             raise
-        self._store = found
+        return found
 
     def thread(self) -> LoopThread:
         """Return the thread with the event loop of the servers' connections."""
@@ -160,6 +180,7 @@ class OpenTarget:
 
     def close(self) -> None:
         """Close the store if it was opened here, and the connections to the servers."""
+        self._ended = True
         try:
             if self._store is not None:
                 run_now(self._store.close())
@@ -199,6 +220,49 @@ class OpenTarget:
         work = action(self._store)
         return await limited(timeout_ms, asyncio.to_thread(run_now, work))
 
+    async def beside(self, action: Action[T], *, is_change: bool = False) -> T:
+        """
+        Make a call for a coroutine of another event loop than that of the servers' connections.
+
+        A store limits itself, and is called in a worker thread. A caller that is cancelled cancels
+        a call of servers.
+
+        Args:
+            action: the call.
+            is_change: it changes quotas or checks a change, whose requests have time limits of
+                their own; else servers may take 30,000 ms.
+
+        Raises:
+            ApiError: REQUEST_TIMED_OUT, or a refusal.
+            StoreError: the store or the servers can't be reached.
+        """
+        import asyncio
+
+        store = self._store
+        if store is not None:
+            return await asyncio.to_thread(lambda: run_now(action(store)))
+        from headgate.client.waiting import limited
+
+        asked = self._ask(action)
+        return await self.thread().beside(asked if is_change else limited(None, asked))
+
+    async def history_beside(self, action: Action[T]) -> T:
+        """
+        Do as ``beside``, in the store that has the history, which servers may keep.
+
+        Raises:
+            StoreError: they keep none.
+        """
+        import asyncio
+
+        if self._store is None:
+            await asyncio.to_thread(self.find_history)
+        return await self.beside(action)
+
+    async def live_beside(self, request: LiveRequest) -> Picture:
+        """Do as ``live``, for a coroutine of another event loop."""
+        return await self.thread().beside(self.live(request, None))
+
     async def live(self, request: LiveRequest, timeout_ms: int | None) -> Picture:
         """Ask what goes on now; a gateway answers that although its broker answers nobody."""
         from headgate.client.waiting import limited
@@ -231,6 +295,7 @@ class OpenTarget:
 
     async def end(self) -> None:
         """Close it, for coroutines."""
+        self._ended = True
         if self._store is not None:
             import asyncio
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from headgate.admin.api import ConfigEntry, ConfigSynonym, Entities, ScramUpsertion, Values
-from headgate.admin.cluster_target import ClusterTarget
+from headgate.admin.cluster_target import ClusterTarget, Part
 from headgate.admin.live import ask_brokers
 from headgate.admin.target import ChangeRequest, EntityQuery, effective_values
 from headgate.client import quota_messages as words
@@ -100,11 +100,15 @@ class KafkaTarget(ClusterTarget):
 
     async def alter(self, request: ChangeRequest) -> list[AlterResult]:
         """Change quotas; split a request that the controller would refuse for its size."""
+        self._refuse_end(request)
+
+        async def send(part: Part) -> list[AlterResult]:
+            to = partial(self._alter_part, part, request.validate_only)
+            return await self._nodes.controlling(to)
+
         results: list[AlterResult] = []
-        for part in words.cut(request.alterations):
-            results += await self._nodes.controlling(
-                partial(self._alter_part, part, request.validate_only)
-            )
+        async for _, told in self._in_parts(words.cut(request.alterations), send):
+            results += told
         return results
 
     async def _alter_part(

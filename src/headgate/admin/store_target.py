@@ -19,12 +19,12 @@ from headgate.admin.api import (
     unsupported,
 )
 from headgate.admin.target import ChangeRequest, EntityQuery, QuotaTarget, effective_values
-from headgate.errors import ApiError
+from headgate.errors import ApiError, StoreError
 from headgate.quota.alteration import AlterResult, check_types, validate
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import validate_filter
 from headgate.quota.table import QuotaTable
-from headgate.store.base import AuditEvent, HistoryEntry, resolvable
+from headgate.store.base import AuditEvent, EndingQuota, HistoryEntry, resolvable
 from headgate.store.identity import StoreIdentity
 from headgate.store.synonyms import broker_synonyms
 from headgate.store.watched import QuotaStore
@@ -59,6 +59,8 @@ class StoreTarget(QuotaTarget):
         self._open = store if callable(store) else None
         self._opened = None if callable(store) else store
         self._opening = threading.Lock()
+        self._ending = threading.Lock()
+        self._closed = False
         self._url = url
         self._who = who
         self._tool = tool
@@ -74,7 +76,12 @@ class StoreTarget(QuotaTarget):
         with self._opening:
             if self._opened is None:
                 assert self._open is not None
-                self._opened = self._open(change)
+                opened = self._open(change)
+                with self._ending:
+                    if self._closed:  # by a caller that didn't wait any longer
+                        opened.close()
+                        raise StoreError(f"the quota store {self._url} is closed")
+                    self._opened = opened
             return self._opened
 
     def _is_missing(self) -> bool:
@@ -128,11 +135,16 @@ class StoreTarget(QuotaTarget):
             tool=self._tool,
             message=request.message,
             at_revision=request.at_revision,
+            until_ms=request.until_ms,
         )
 
     async def errors(self, request: ChangeRequest) -> Sequence[ApiError | None]:
         """Do the same; return the error of each alteration."""
         return [result.error for result in await self.alter(request)]
+
+    async def ends(self) -> list[EndingQuota]:
+        """Return the quotas that end, by their time."""
+        return [] if self._is_missing() else self.store().ends()
 
     async def names(self, resource: str) -> list[str]:
         """Return the brokers that have settings here."""
@@ -176,9 +188,12 @@ class StoreTarget(QuotaTarget):
         )
 
     async def close(self) -> None:
-        """Close the store if it was opened here."""
-        if self._open is not None and self._opened is not None:
-            self._opened.close()
+        """Close the store if it was opened here, or is being opened."""
+        with self._ending:
+            self._closed = True
+            opened = None if self._open is None else self._opened
+        if opened is not None:
+            opened.close()
 
     def _principal(self) -> str:
         self._who = self._who or principal()

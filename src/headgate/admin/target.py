@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headgate.live.picture import Picture
-    from headgate.store.base import AuditEvent, HistoryEntry
+    from headgate.store.base import AuditEvent, EndingQuota, HistoryEntry
     from headgate.store.identity import StoreIdentity
     from headgate.wire.messages.live import LiveRequest
 
@@ -69,6 +69,7 @@ class ChangeRequest(NamedTuple):
         message: why, for a store's history.
         at_revision: the store's revision that the alterations were computed from; None: any.
         who: the principal, for a store's history; "": who the target was opened for.
+        until_ms: when the former values return, epoch ms; None: never.
     """
 
     alterations: Sequence[QuotaAlteration]
@@ -76,6 +77,7 @@ class ChangeRequest(NamedTuple):
     message: str = ""
     at_revision: int | None = None
     who: str = ""
+    until_ms: int | None = None
 
 
 class ChangeCheck(NamedTuple):
@@ -152,9 +154,12 @@ class QuotaTarget(abc.ABC):
     async def errors(self, request: ChangeRequest) -> Sequence[ApiError | None]:
         """Do the same; return the error of each alteration, in their order."""
 
-    async def validate(self, alterations: Sequence[QuotaAlteration]) -> ChangeCheck:
+    async def validate(
+        self, alterations: Sequence[QuotaAlteration], until_ms: int | None = None
+    ) -> ChangeCheck:
         """Check a change, and change nothing; an entity is checked in two steps if it must."""
-        refused = await self._refused(ChangeRequest(alterations, validate_only=True))
+        request = ChangeRequest(alterations, validate_only=True, until_ms=until_ms)
+        refused = await self._refused(request)
         apart = _apart(refused)
         if not apart:
             return ChangeCheck(refused, apart)
@@ -208,6 +213,10 @@ class QuotaTarget(abc.ABC):
             for alteration, error in zip(request.alterations, errors, strict=True)
             if error is not None
         ]
+
+    async def ends(self) -> list[EndingQuota]:
+        """Return the quotas that end, by their time; none where there is no place for ends."""
+        return []
 
     @abc.abstractmethod
     async def names(self, resource: str) -> list[str]:

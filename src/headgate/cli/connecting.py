@@ -63,7 +63,8 @@ def connect(options: OptionSet, tool: str) -> OpenTarget:
         options.value("store"),
         read_client_config(options.value("command-config")),
         tool=tool,
-        create=options.has("alter"),
+        create=options.has("alter") and not options.has("validate-only"),
+        planned=options.has("validate-only"),
     )
     return OpenTarget(address.checked())
 

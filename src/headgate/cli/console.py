@@ -23,9 +23,9 @@ from headgate.config.listeners import HostPort
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
+    from headgate.admin.open_target import OpenTarget
     from headgate.config.console import ConsoleSettings
     from headgate.config.settings import Settings
-    from headgate.console.home import Home
 
 _LISTEN: Final = HostPort("127.0.0.1", 8088)
 _TOOL: Final = "headgate console"
@@ -149,11 +149,11 @@ def _password() -> str:
     return first
 
 
-def open_home(
+def open_targets(
     *, store: str | None, servers: str | None, config_file: str | None, settings: Settings | None
-) -> Home:
+) -> tuple[OpenTarget, OpenTarget | None]:
     """
-    Open the store, and a client for the gateway.
+    Return where quotas are, a store that is open already; and the gateway, None without servers.
 
     Args:
         store: its URL.
@@ -165,27 +165,20 @@ def open_home(
         ConfigError: settings make no sense.
         StoreError: the store can't be reached.
     """
-    from headgate.admin import AdminClient
     from headgate.admin.open_target import OpenTarget
     from headgate.admin.opening import Address
-    from headgate.console.home import Home
 
-    client = None
-    if servers:
-        client = AdminClient.of(open_servers(servers, config_file, _TOOL))
+    gateway = open_servers(servers, config_file, _TOOL) if servers else None
     if not store:
-        assert client is not None
-        return Home(client.target, client)
+        assert gateway is not None
+        return gateway, gateway
     is_read = config_file and not servers and settings is None  # else nothing of it is used
     config = load_properties(config_file) if config_file and is_read else {}
-    address = Address(store=store, config=config, settings=settings, tool=_TOOL)
-    home = Home(OpenTarget(address), client)
-    try:
-        home.open()
-    except BaseException:
-        home.close()
-        raise
-    return home
+    quotas = OpenTarget(Address(store=store, config=config, settings=settings, tool=_TOOL))
+    opened = quotas.store()
+    assert opened is not None
+    opened.watch_ends()
+    return quotas, gateway
 
 
 def _settings(arguments: argparse.Namespace) -> tuple[ConsoleSettings, Settings | None]:
@@ -229,7 +222,7 @@ def _serve(arguments: argparse.Namespace) -> Console:
         raise BadUsage("give --bootstrap-server of a gateway, --store, or both")
     check_reach(settings, settings.listener)
     tenants = tenants_of(settings)
-    home = open_home(
+    quotas, gateway = open_targets(
         store=store,
         servers=arguments.bootstrap_server,
         config_file=settings.command_config,
@@ -247,7 +240,7 @@ def _serve(arguments: argparse.Namespace) -> Console:
         if journal is None and whole is not None and whole.usage.kind == "files":
             told = arguments.with_parent or "headgate.usage" in whole.given
             journal = whole.usage.place if told else None
-        parts = ConsoleParts(home, database, now_ms, Path(journal) if journal else None)
+        parts = ConsoleParts(quotas, gateway, database, now_ms, Path(journal) if journal else None)
         app = make_app(parts, access)
         tls = None
         if settings.certificate and settings.key:
@@ -263,7 +256,9 @@ def _serve(arguments: argparse.Namespace) -> Console:
 
         serve(app, sock, tls, ready)
     finally:
-        home.close()
+        quotas.close()
+        if gateway is not None:
+            gateway.close()
         if database is not None:
             database.close()
     return Console(url=f"{url}/")

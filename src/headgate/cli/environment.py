@@ -11,7 +11,18 @@ SERVERS: Final = "HEADGATE_BOOTSTRAP_SERVER"
 STORE: Final = "HEADGATE_STORE"
 CONFIG: Final = "HEADGATE_COMMAND_CONFIG"
 PLACED: Final = frozenset(
-    {"export", "plan", "apply", "history", "undo", "doctor", "why", "kafka-quotas", "kafka-configs"}
+    {
+        "export",
+        "plan",
+        "apply",
+        "quotas",
+        "history",
+        "undo",
+        "doctor",
+        "why",
+        "kafka-quotas",
+        "kafka-configs",
+    }
 )
 """Commands that take ``--bootstrap-server`` or ``--store``."""
 _PLACES: Final = frozenset(

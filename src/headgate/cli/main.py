@@ -49,7 +49,12 @@ JOBS: Final[dict[str, dict[str, Command]]] = {
         ),
     },
     "Set quotas": {
-        "export": Command("cli.quotas.as_code:export_parser", "write all quotas as YAML"),
+        "export": Command(
+            "cli.quotas.elsewhere:export_parser", "write all quotas as YAML, or for another tool"
+        ),
+        "import": Command(
+            "cli.quotas.elsewhere:import_parser", "write another tool's quotas as a quotas file"
+        ),
         "plan": Command("cli.quotas.as_code:plan_parser", "show what a quotas file would change"),
         "apply": Command(
             "cli.quotas.as_code:apply_parser", "make quotas match a quotas file or a plan"
@@ -68,6 +73,9 @@ JOBS: Final[dict[str, dict[str, Command]]] = {
     "Ask": {
         "why": Command(
             "cli.why:parser", "say why a client waits, by which quota, what would free it"
+        ),
+        "quotas": Command(
+            "cli.quotas.quotas:parser", "list every quota with its use now and its last change"
         ),
         "history": Command("cli.quotas.history:parser", "list who changed which quota, and when"),
         "effective": Command(

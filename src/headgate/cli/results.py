@@ -159,7 +159,7 @@ class Applied(Planned, kw_only=True):
 
 class Exported(Result):
     """
-    Quotas as a quotas file, or as KafkaUsers of Strimzi.
+    Quotas as a quotas file, or as another tool's.
 
     Args:
         entities: how many were written.
@@ -170,6 +170,19 @@ class Exported(Result):
     entities: int
     out: str | None
     quotas: list[dict[str, Any]] | None
+
+
+class Imported(Exported, kw_only=True):
+    """
+    Another tool's quotas as a quotas file.
+
+    Args:
+        of: the format that was read.
+        notes: what the file leaves out, and names that don't mean what they look like.
+    """
+
+    of: str
+    notes: list[str]
 
 
 class QuotaChange(msgspec.Struct, tag_field="kind", tag="change"):
@@ -185,6 +198,65 @@ class QuotaChange(msgspec.Struct, tag_field="kind", tag="change"):
     after: Number
     change: str
     message: str
+
+
+class ListedNow(msgspec.Struct):
+    """
+    The use of a quota at this moment.
+
+    Args:
+        matched: how many quota-ids are charged to it.
+        rate: of the fullest quota-id, at the broker where it has the least room; null: nobody's.
+        limit: what that rate is compared with.
+        waiting: connections that wait by it.
+        waiting_until_ms: when the last of them goes on, epoch ms; null: none waits.
+        throttled: whether one waits, or was told to a moment ago.
+    """
+
+    matched: int
+    rate: Number
+    limit: Number
+    waiting: int
+    waiting_until_ms: int | None
+    throttled: bool
+
+
+class ListedQuota(msgspec.Struct):
+    """
+    A configured quota.
+
+    Args:
+        entity: what it is set for.
+        key: its key.
+        value: its value.
+        now: its use; null: that isn't known.
+        last: its latest change; null: no history has one.
+        until_ms: when it ends, epoch ms; null: it stays.
+        then: the value that returns then; null: none.
+    """
+
+    entity: Entity
+    key: str
+    value: Number
+    now: ListedNow | None
+    last: QuotaChange | None
+    until_ms: int | None
+    then: Number
+
+
+class QuotasListed(Result):
+    """
+    `headgate quotas`: what was found, in the order that was asked for.
+
+    Args:
+        quotas: those that are shown.
+        found: how many match; more than are shown with ``--limit``.
+        notes: what isn't known, and why.
+    """
+
+    quotas: list[ListedQuota]
+    found: int
+    notes: list[str]
 
 
 class Audited(msgspec.Struct, tag_field="kind", tag="audit"):
@@ -325,7 +397,7 @@ class Tables(Result):
 
     Args:
         command: its name.
-        tables: each table's name and place.
+        tables: each table's name, and the place where this run wrote it.
         figures: the run's, as in table ``summary``.
     """
 

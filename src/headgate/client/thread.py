@@ -29,6 +29,10 @@ class LoopThread:
         """Run a coroutine, wait for it, and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
+    async def beside(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine for one of another event loop; to cancel that one cancels this one."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
+
     def close(self) -> None:
         """End the loop and its thread."""
         try:

@@ -15,8 +15,7 @@ inline, so the content policy can forbid inline ones. In the order in which a re
 - ``recorded``: the last three hours' use, from a gateway's usage journals.
 - ``drawing``: rows with bars, levels of precedence, use over time.
 - ``rendering``: templates and static files.
-- ``parts``: the objects that pages use.
-- ``home``: quotas, their history, and what goes on now.
+- ``parts``: the objects that pages use: quotas, what goes on now, the console's own state.
 - ``proposal``: a change, shown before it is made.
 - ``preview``: who is affected by a change.
 - ``what_if``: what other quotas would have done to the last hour's requests.

@@ -54,7 +54,7 @@ def seen(moment: Moment, looks: Viewer) -> Moment:
 
 async def configured(request: Request, about: ClientQuery) -> Picture:
     """Return the quotas that apply, as a picture; used while no gateway answers."""
-    table = await parts(request).home.table()
+    table = await parts(request).table()
     picture = Picture(
         parts(request).clock_ms(),
         user=about.user,
@@ -75,5 +75,5 @@ async def unknown(request: Request, about: ClientQuery, picture: Picture | None)
     if not looks.sees_all or picture is None or any(b.connections for b in picture.brokers):
         return ""
     everybody = await watches(request).everybody.now()
-    table = await here.home.table()
+    table = await here.table()
     return unknown_name(about.user, about.client_id, everybody.picture, table.entities)

@@ -18,8 +18,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from headgate import words
-from headgate.console.home import Home
-from headgate.console.parts import parts
+from headgate.console.parts import ConsoleParts, parts
 from headgate.console.recent import Recent
 from headgate.console.recorded import Journals
 from headgate.errors import HeadgateError
@@ -71,12 +70,12 @@ class LiveQuery:
     One question, asked at most once a second; all pages that show it share the answer.
 
     Args:
-        home: answers it.
+        here: answers it.
         question: the principal and client-id that it is about.
     """
 
-    def __init__(self, home: Home, question: Question) -> None:
-        self._home = home
+    def __init__(self, here: ConsoleParts, question: Question) -> None:
+        self._here = here
         self._question = question
         self._moment = Moment(0, None)
         self._next = 0.0
@@ -104,7 +103,7 @@ class LiveQuery:
         began = loop.time()
         old = self._moment
         try:
-            picture = await self._home.picture(*self._question, MOST_QUOTAS)
+            picture = await self._here.picture(*self._question, MOST_QUOTAS)
             self._moment = Moment(old.number + 1, picture)
         except (HeadgateError, OSError) as error:
             self._moment = Moment(old.number + 1, old.picture, str(error) or type(error).__name__)
@@ -120,23 +119,23 @@ class Watches:
     The watches that pages look at, how many pages each viewer has open, and the last hour's use.
 
     Args:
-        home: answers the questions.
+        here: answers the questions.
         journals: hold the use of earlier hours; None: nothing does.
     """
 
-    def __init__(self, home: Home, journals: Journals | None = None) -> None:
-        self._home = home
+    def __init__(self, here: ConsoleParts, journals: Journals | None = None) -> None:
+        self._here = here
         self.journals = journals
         self._watches: OrderedDict[Question, LiveQuery] = OrderedDict()
         self._watchers: Counter[str] = Counter()
         self._keeping: asyncio.Task[None] | None = None
         self.recent = Recent()
-        self.everybody = LiveQuery(home, (None, None))
+        self.everybody = LiveQuery(here, (None, None))
 
     def of(self, user: str, client_id: str | None) -> LiveQuery:
         """Return a principal's watch; of too many, the one unused for longest is dropped."""
         question = (user, client_id)
-        watch = self._watches.setdefault(question, LiveQuery(self._home, question))
+        watch = self._watches.setdefault(question, LiveQuery(self._here, question))
         self._watches.move_to_end(question)
         while len(self._watches) > MOST_QUESTIONS:
             self._watches.popitem(last=False)
@@ -144,7 +143,7 @@ class Watches:
 
     def keep(self) -> None:
         """Begin to keep the last hour's use, if that isn't done yet."""
-        if self._keeping is None and self._home.has_live:
+        if self._keeping is None and self._here.live is not None:
             self._keeping = asyncio.get_running_loop().create_task(self._keep())
 
     async def _keep(self) -> None:
@@ -179,7 +178,7 @@ def watches(request: Request) -> Watches:
     if not hasattr(state, "watches"):
         here = parts(request)
         journals = None if here.journal is None else Journals(here.journal, here.clock_ms)
-        state.watches = Watches(here.home, journals)
+        state.watches = Watches(here, journals)
     found: Watches = state.watches
     found.keep()
     return found

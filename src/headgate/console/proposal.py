@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 
 from anyio import CapacityLimiter, to_thread
 
-from headgate.admin.target import Refused
+from headgate.admin.target import ChangeRequest, Refused
 from headgate.console.parts import ConsoleParts
 from headgate.console.preview import Preview, preview
 from headgate.console.what_if import WhatIf, what_if
-from headgate.errors import HeadgateError, StoreError, StoreMovedOn
+from headgate.errors import ConfigError, HeadgateError, StoreError, StoreMovedOn
 from headgate.live.effective import no_capacity
 from headgate.live.picture import Picture
 from headgate.quota.file import digest_of
@@ -59,21 +59,32 @@ class ProposedChange(NamedTuple):
         return not self.plan.is_empty and not self.refused
 
 
-async def propose(parts: ConsoleParts, making: Making) -> ProposedChange:
+async def propose(
+    parts: ConsoleParts, making: Making, until_ms: int | None = None
+) -> ProposedChange:
     """
     Compute a change, check it with the store or cluster, and say what it means.
 
+    Args:
+        parts: the console's.
+        making: makes the plan.
+        until_ms: when the former values return, epoch ms; None: never.
+
     Raises:
+        ConfigError: the change can't end then.
         StoreError: quotas can't be read.
     """
     state, _, plan = await _planned(parts, making)
     notes = []
     refused: Refused = []
     if not plan.is_empty:
-        refused = await parts.home.alter(plan.alterations(), who="", validate_only=True)
+        alterations = plan.alterations()
+        refused = (
+            await parts.quotas.beside(lambda to: to.validate(alterations, until_ms), is_change=True)
+        ).refused
     picture: Picture | None = None
     try:
-        picture = await parts.home.picture()
+        picture = await parts.picture()
     except (HeadgateError, OSError) as error:
         notes.append(f"It isn't known which clients are connected: {error}")
     idle = frozenset() if picture is None else picture.without_capacity
@@ -121,6 +132,7 @@ async def make(
     who: str,
     message: str,
     refusal: str = "It was refused.",
+    until_ms: int | None = None,
 ) -> tuple[str, str]:
     """
     Make a change that was shown.
@@ -132,6 +144,7 @@ async def make(
         who: for the history.
         message: why, for the history.
         refusal: what to say where something was refused.
+        until_ms: when the former values return, epoch ms; None: never.
 
     Returns:
         Why it wasn't made, or ""; and the change's name in the history, or "" without a history.
@@ -144,9 +157,13 @@ async def make(
         if now != state:
             raise StoreMovedOn("the quotas have changed since this was shown")
         revision = None if identity is None else identity.revision
-        refused = await parts.home.alter(
-            plan.alterations(), who=who, message=message, at_revision=revision
+        kept = message if parts.quotas.keeps_history else ""  # servers have no place for it
+        request = ChangeRequest(
+            plan.alterations(), message=kept, at_revision=revision, who=who, until_ms=until_ms
         )
+        refused = await parts.quotas.beside(lambda to: to.change(request), is_change=True)
+    except ConfigError as error:
+        return f"Nothing was changed: {error}.", ""
     except StoreMovedOn as error:
         return f"Nothing was changed: {error}. This is what it would do now.", ""
     latest = await history(parts, limit=len(plan.changes))
@@ -157,7 +174,7 @@ async def make(
 async def history(parts: ConsoleParts, limit: int | None = None) -> list[HistoryEntry]:
     """Return the latest changes, oldest first; none where no history is kept."""
     try:
-        return await parts.home.history(limit=limit)
+        return await parts.quotas.history_beside(lambda to: to.history(limit=limit))
     except StoreError:
         return []
 
@@ -165,14 +182,16 @@ async def history(parts: ConsoleParts, limit: int | None = None) -> list[History
 async def audit(parts: ConsoleParts, event: AuditEvent) -> None:
     """Keep a line in the audit, where there is one."""
     try:
-        await parts.home.audit(event)
+        await parts.quotas.history_beside(lambda to: to.audit(event))
     except StoreError:
         return
 
 
 async def _planned(parts: ConsoleParts, making: Making) -> tuple[str, StoreIdentity | None, Plan]:
     """Return the quotas' state, the store's identity, and the plan for them."""
-    identity = await parts.home.identity()  # read first, so that a change in between is noticed
-    table = await parts.home.table()
+    identity = await parts.quotas.beside(
+        lambda to: to.identity()
+    )  # read first, so that a change in between is noticed
+    table = await parts.table()
     state = digest_of(table) if identity is None else f"{identity.id}.{identity.revision}"
     return state, identity, await to_thread.run_sync(making, table)

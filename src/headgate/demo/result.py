@@ -18,6 +18,8 @@ from headgate.demo import sample
 from headgate.demo.progress import Column, View, rate_text, table_of
 from headgate.demo.quota_ids import QuotaIdLine, attained
 from headgate.demo.whole_cycles import whole_cycles
+from headgate.pipeline.sources.files import paths
+from headgate.pipeline.tables.pointer import POINTER
 
 NEAR = 0.05
 """How near its quota a saturated client's mean over whole cycles has to be."""
@@ -168,7 +170,7 @@ def rows_of(tables: Path, lines: Sequence[QuotaIdLine]) -> list[ResultRow]:
     columns = ["record_ms", "amount", "quota_type", "quota_id", "broker_id", "quota_bps",
                "logged_throttle_time_ms", "replayed_throttle_time_ms",
                "decided_throttle_time_ms"]  # fmt: skip
-    read = ds.dataset(tables / "replay", format="parquet").to_table(columns=columns)
+    read = ds.dataset(paths(tables, "replay"), format="parquet").to_table(columns=columns)
     read = read.sort_by("record_ms")
     types = {"produce": sample.PRODUCE, "fetch": sample.FETCH}
     rows = []
@@ -212,9 +214,9 @@ def agreement(rows: Sequence[ResultRow]) -> dict[str, float]:
 
 def log_figures(tables: Path) -> dict[str, float]:
     """Return the replay's figures on the broker's log, by their names in the summary table."""
-    if not (tables / "summary").is_dir():
+    if not (tables / POINTER).is_file():
         return {}
-    read = ds.dataset(tables / "summary", format="parquet").to_table()
+    read = ds.dataset(paths(tables, "summary"), format="parquet").to_table()
     return {
         f"log_{row['name']}": row["value"]
         for row in read.to_pylist()

@@ -46,9 +46,15 @@ if TYPE_CHECKING:
         usage,
         what_if,
     )
-    from headgate.pipeline.library.reading import activity, bad_lines, by_second, requests
+    from headgate.pipeline.library.reading import (
+        activity,
+        bad_lines,
+        by_second,
+        read_table,
+        requests,
+    )
     from headgate.pipeline.library.request_log import HeadgateJournal, KafkaRequestLog
-    from headgate.pipeline.library.writing import write
+    from headgate.pipeline.library.writing import paths, write
 
 __all__ = [
     "HeadgateJournal",
@@ -60,6 +66,8 @@ __all__ = [
     "demand",
     "effective",
     "focus",
+    "paths",
+    "read_table",
     "recommend",
     "replay",
     "requests",
@@ -75,6 +83,8 @@ _MODULES: Final = {
     "activity": "reading",
     "bad_lines": "reading",
     "by_second": "reading",
+    "paths": "writing",
+    "read_table": "reading",
     "requests": "reading",
     "write": "writing",
 }

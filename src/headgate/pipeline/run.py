@@ -26,10 +26,11 @@ from rich.progress import (
 from headgate.errors import ConfigError
 from headgate.pipeline import schema
 from headgate.pipeline.session import context_of, cores_of
-from headgate.pipeline.table import Table, sums
-from headgate.pipeline.tables.by_day import save, time_of, with_day
+from headgate.pipeline.table import Table, sums, time_of
+from headgate.pipeline.tables import by_day as days
+from headgate.pipeline.tables import lake
 from headgate.pipeline.tables.folders import Folder, HadoopFolder, LocalFolder
-from headgate.pipeline.tables.publish import Staged
+from headgate.pipeline.tables.runs import Staged, pointer_in, refuse_earlier
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -61,16 +62,18 @@ class Run:
     Args:
         command: its name, for ``summary``.
         spark: the session.
-        out: directory (or URI) under which each table has its own.
+        out: directory (or URI) of the tables; of Delta and Iceberg also ``catalog.db``.
         console: where progress goes (stderr).
-        format: parquet or delta.
+        format: of ``lake.FORMATS``.
         mode: what becomes of older tables, of ``by_day.MODES``.
         by_day: whether tables that have a time are divided by day.
         is_here: whether all workers are on this machine.
 
     Attributes:
-        aside: the folder in which tables are being made; None: they are made under ``out``.
+        aside: the folder in which tables are being made; None: none are.
+        made: the folder of the Parquet tables that were made last.
         kept: paths of what ``keep`` wrote.
+        written: the tables that were written, and whether each is divided by day.
     """
 
     command: str
@@ -83,18 +86,27 @@ class Run:
     is_here: bool = True
     figures: list[Figure] = field(default_factory=list)
     aside: str | None = None
+    made: str | None = None
     kept: list[str] = field(default_factory=list)
+    written: dict[str, tuple[Table, bool]] = field(default_factory=dict)
 
     def path(self, table: str) -> str:
-        """Return where a table lies."""
-        return f"{self.place}/{table}"
+        """Return where this run wrote a table: a folder, or the name of a catalog's table."""
+        if self.aside is None and self._is_named:
+            return f"{self.out}.{table}"
+        return f"{self.aside or self.made or self.root}/{table}"
 
     @property
-    def place(self) -> str:
-        """The folder of its tables: ``aside`` while they are being made there, else ``out``."""
-        if self.aside is not None:
-            return self.aside
+    def root(self) -> str:
+        """The directory of all runs; where tables go to a catalog, Spark's own for tables."""
+        if self._is_named:
+            place = str(self.spark.conf.get("spark.sql.warehouse.dir")).rstrip("/")
+            return f"/{place.removeprefix('file:').lstrip('/')}" if place[:5] == "file:" else place
         return self.out.rstrip("/") if "://" in self.out else str(Path(self.out).absolute())
+
+    @property
+    def _is_named(self) -> bool:
+        return self.format != "parquet" and lake.is_name(self.out)
 
     @cached_property
     def context(self) -> SparkContext | None:
@@ -109,34 +121,55 @@ class Run:
         Raises:
             ConfigError: Spark can't reach it.
         """
-        return HadoopFolder(self.spark, self.out) if "://" in self.out else LocalFolder(self.out)
+        root = self.root
+        if "://" in root:
+            return HadoopFolder(self.spark, root)
+        if self._is_named:  # Spark makes the folder when it is the first to write there
+            Path(root).mkdir(parents=True, exist_ok=True)
+        return LocalFolder(root)
 
     @contextmanager
     def replacing(self) -> Iterator[None]:
         """
         Let the tables that a block writes, and the summary, replace the older ones when it ends.
 
-        They replace all of them or, where the block raises, none. Delta tables don't wait for the
-        end: each has versions of its own.
+        Parquet tables replace all of them or, where the block raises, none. Tables of Delta and
+        Iceberg are changed when the block ends, one after the other.
         """
-        if self.format != "parquet":
-            try:
-                yield
-            finally:
-                self.drop_kept()
-            self.write_summary()
-            return
-        staged = Staged(self.folder, self.command, self.mode)
+        folder, is_lake = self.folder, self.format != "parquet"
+        if not self._is_named:
+            refuse_earlier(folder, lake=is_lake)
+        staged = Staged(folder, self.command, self.mode)
         self.aside = staged.path
+        self.written.clear()
         try:
             self._refuse_unshared()
             yield
             self.drop_kept()
             self.write_summary()
-            staged.publish()
+            if is_lake:
+                for table, by_day in self.written.values():
+                    self._hand_over(table, by_day)
+            else:
+                staged.publish()
+                self.made = staged.path
         finally:
             self.aside = None
             staged.discard()
+
+    def _hand_over(self, table: Table, by_day: bool) -> None:
+        """Write a table that was made to the Delta or Iceberg table of its name."""
+        from pyspark.sql import functions as F
+
+        rows = self.read(table)
+        place = f"{self.out}.{table.name}" if self._is_named else f"{self.root}/{table.name}"
+        with self.watch(f"writing {table.name}"), lake.explained(self.format, self.spark.version):
+            if table is schema.SUMMARY:
+                lake.replace(rows, place, self.format, F.col("command") == self.command)
+                return
+            whole = table is schema.BAD_LINES or (self.mode == "merge" and not by_day)
+            mode = "overwrite" if whole else self.mode
+            lake.save(rows, place, self.format, mode, by_day)
 
     def keep(self, frame: DataFrame, table: Table, *, words: str) -> DataFrame:
         """
@@ -162,7 +195,7 @@ class Run:
         self, rows: DataFrame, table: Table, path: str, words: str, by_day: bool = False
     ) -> None:
         """
-        Write rows to a folder, as Parquet unless they are a Delta table's.
+        Write rows to a folder.
 
         Raises:
             ConfigError: not every worker sees the folder.
@@ -174,7 +207,7 @@ class Run:
         if self._is_spread:
             rows = rows.observe(count, F.count(F.lit(1)).alias("rows"))
         with self.watch(words):
-            save(rows, path, "parquet" if path in self.kept else self.format, "overwrite", by_day)
+            days.save(rows, path, "overwrite", by_day)
         if self._is_spread and _rows_in(path) != count.get["rows"]:
             raise ConfigError(self._unshared)
         if self.context is None and self.is_here:
@@ -191,15 +224,14 @@ class Run:
         """Write a table, replacing what an earlier run left; show Spark's progress meanwhile."""
         rows = table.select_timed(frame)
         by_day = self.by_day and time_of(table.names) is not None
-        if by_day:
-            rows = with_day(rows)
         words = words or f"writing {table.name}"
         self._save(rows, table.timed, self.path(table.name), words, by_day)
+        self.written[table.name] = table, by_day
 
     @property
     def _is_spread(self) -> bool:
         """Whether workers on other machines write to a path that may be another folder there."""
-        return not self.is_here and self.format == "parquet" and "://" not in self.out
+        return not self.is_here and not self._is_named and "://" not in self.out
 
     @property
     def _unshared(self) -> str:
@@ -217,7 +249,7 @@ class Run:
         """
         if not self._is_spread:
             return
-        place, tasks = self.place, cores_of(self.spark) or _LOOKS
+        place, tasks = str(self.aside), cores_of(self.spark) or _LOOKS
 
         def look(batches: Iterator[Any]) -> Iterator[Any]:
             for batch in batches:
@@ -228,11 +260,18 @@ class Run:
             raise ConfigError(self._unshared)
 
     def read(self, table: Table) -> DataFrame:
-        """Return a table written before."""
-        reader = self.spark.read.format(self.format)
-        if self.format == "parquet":  # what else somebody put there isn't the table's
-            reader = reader.option("pathGlobFilter", "part-*").schema(table.timed.struct)
-        return reader.load(self.path(table.name))
+        """Return a table written before: while tables are being made, what this run wrote."""
+        if self.aside is None and self.format != "parquet":
+            place = f"{self.out}.{table.name}" if self._is_named else self.path(table.name)
+            name = lake.identifier(self.spark, place, self.format)
+            return table.timed.select(self.spark.read.table(name))
+        places = [self.path(table.name)]
+        if self.aside is None:
+            parts = pointer_in(self.folder).tables.get(table.name, [])
+            places = [f"{self.root}/{part}" for part in parts]
+        if not places:
+            return self.spark.createDataFrame([], table.timed.struct)
+        return days.read(self.spark, places, table)
 
     def counted(self, table: Table, by: str, least: Sequence[str], most: int) -> list[Row]:
         """
@@ -266,17 +305,16 @@ class Run:
         self.figures.append(Figure(name, None if value is None else float(value), text, unit, note))
 
     def write_summary(self) -> None:
-        """Write the kept figures; other commands' figures in the same directory stay."""
+        """Write the kept figures to the tables that are being made."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         rows = [{"command": self.command, **asdict(figure)} for figure in self.figures]
         data = pa.BufferOutputStream()
         pq.write_table(schema.SUMMARY.from_rows(rows), data)
-        place = f"{schema.SUMMARY.name}/{self.command}.parquet"
-        if self.aside is not None:
-            place = f"{self.aside.rpartition('/')[2]}/{place}"
-        self.folder.write(place, data.getvalue().to_pybytes())
+        place = f"{schema.SUMMARY.name}/part-{self.command}.parquet"
+        self.folder.write(f"{str(self.aside).rpartition('/')[2]}/{place}", bytes(data.getvalue()))
+        self.written[schema.SUMMARY.name] = schema.SUMMARY, False
 
     @contextmanager
     def watch(self, words: str) -> Iterator[None]:

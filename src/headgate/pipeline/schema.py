@@ -1,8 +1,8 @@
 """
 Say what every table of the pipeline holds: columns, types, units, grain.
 
-One constant per table. Tables are Parquet under ``DIR/<name>/``. Times are epoch milliseconds, UTC,
-unless a column says so; what is written has each as a TIMESTAMP besides (``Table.timed``).
+One constant per table. Times are epoch milliseconds, UTC, unless a column says so; what is written
+has each as a TIMESTAMP besides, and the UTC day of the first (``Table.timed``).
 """
 
 from __future__ import annotations

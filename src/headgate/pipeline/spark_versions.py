@@ -52,12 +52,28 @@ ARROW_FRAMES: Final = Lacked("frames made of Arrow tables", (4, 0), "make them o
 LACKED: Final = (DATA_SOURCE, BOUNDED_STREAM, ARROW_FRAMES)
 """All that an older version lacks; nobody is refused the last, which has a slower way."""
 
-# Delta's package for each Spark that has one; 3.5 as PySpark's packages bring it, with Scala 2.12.
-_DELTA: Final[dict[Version, str]] = {
-    (3, 5): "io.delta:delta-spark_2.12:3.3.2",
-    (4, 0): "io.delta:delta-spark_4.0_2.13:4.4.0",
-    (4, 1): "io.delta:delta-spark_4.1_2.13:4.4.0",
-    (4, 2): "io.delta:delta-spark_4.2_2.13:4.4.0",
+_ICEBERG: Final = "org.apache.iceberg:iceberg-spark-runtime-"
+# A format's package for each Spark that has one; 3.5 as PySpark's packages bring it, with Scala
+# 2.12.
+_PACKAGES: Final[dict[str, dict[Version, str]]] = {
+    "delta": {
+        (3, 5): "io.delta:delta-spark_2.12:3.3.2",
+        (4, 0): "io.delta:delta-spark_4.0_2.13:4.4.0",
+        (4, 1): "io.delta:delta-spark_4.1_2.13:4.4.0",
+        (4, 2): "io.delta:delta-spark_4.2_2.13:4.4.0",
+    },
+    "iceberg": {
+        (3, 5): f"{_ICEBERG}3.5_2.12:1.12.0",
+        (4, 0): f"{_ICEBERG}4.0_2.13:1.10.1",
+        (4, 1): f"{_ICEBERG}4.1_2.13:1.12.0",
+    },
+}
+# Formats of which no release runs on a Spark, and why.
+_NONE: Final[dict[tuple[str, Version], str]] = {
+    ("iceberg", (4, 2)): (
+        "no release of Iceberg runs on Spark 4.2: the newest, 1.12.0, is made for Spark 4.1 and "
+        "ends in IncompatibleClassChangeError; write Delta or Parquet, or use Spark 4.1"
+    ),
 }
 
 
@@ -105,23 +121,41 @@ def refuse(needing: str, version: str, *features: Lacked) -> None:
             raise ConfigError(f"{needing}: {why}")
 
 
-def way_to_delta(version: str, fetch: str, give: str) -> str:
+def refuse_format(format: str, version: str) -> None:
     """
-    Say how a Spark comes to have Delta.
+    Refuse a format of which no release runs on a version of Spark.
 
     Args:
+        format: parquet, delta or iceberg.
+        version: Spark's.
+
+    Raises:
+        ConfigError: says why, and the way out.
+    """
+    why = _NONE.get((format, read_version(version) or OLDEST))
+    if why is not None:
+        raise ConfigError(f"format {format}: {why}")
+
+
+def way_to(format: str, version: str, fetch: str, give: str) -> str:
+    """
+    Say how a Spark comes to have Delta or Iceberg.
+
+    Args:
+        format: delta or iceberg.
         version: Spark's.
         fetch: the setting that has packages fetched, such as ``--packages {}``.
         give: what gives Spark jars, such as ``--jars PATH,PATH``.
     """
-    known = read_version(version)
-    if known not in _DELTA:
+    known, packages = read_version(version), _PACKAGES[format]
+    if known not in packages:
         return (
-            f"No Delta for Spark {version} is known here; if there is one, give its jars by {give}"
+            f"No {format.capitalize()} for Spark {version} is known here; if there is one, give "
+            f"its jars by {give}"
         )
     return (
-        f"Let Spark fetch it by {fetch.format(_DELTA[known])} (for Spark {_plain(known)}), or give "
-        f"jars of your own by {give}"
+        f"Let Spark fetch it by {fetch.format(packages[known])} (for Spark {_plain(known)}), or "
+        f"give jars of your own by {give}"
     )
 
 

@@ -27,6 +27,7 @@ _TYPES: Final[dict[str, tuple[str, str]]] = {
     "double": ("DoubleType", "float64"),
     "binary": ("BinaryType", "binary"),
     "timestamp": ("TimestampType", ""),
+    "date": ("DateType", "date32"),
     "decimal": ("DecimalType", ""),
 }
 DECIMAL: Final = (38, 9)
@@ -36,6 +37,9 @@ MOMENTS: Final = {
     f"{name}_ms": f"{name}_at"
     for name in ("record", "second", "period", "first", "last", "start", "end", "taken")
 }
+DAY: Final = "day"
+"""The column that written tables have the UTC day of their first time in."""
+_DAY_MS: Final = 86_400_000
 
 
 class Column(NamedTuple):
@@ -92,13 +96,19 @@ class Table:
 
     @cached_property
     def timed(self) -> Table:
-        """The same table as it is written and handed to users: TIMESTAMP columns beside `*_ms`."""
+        """
+        The same table as it is written and handed to users: a TIMESTAMP beside each `*_ms`, and
+        last the day of the first; a table that is divided by day is read with it there, too.
+        """
         columns = []
         for column in self.columns:
             columns.append(column)
             if column.name in MOMENTS:
                 doc = f"`{column.name}` as a TIMESTAMP: a moment in UTC, to the microsecond"
                 columns.append(Column(MOMENTS[column.name], "timestamp", doc))
+        time = time_of(self.names)
+        if time is not None:
+            columns.append(Column(DAY, "date", f"UTC day of `{time}`"))
         return Table(self.name, self.grain, tuple(columns))
 
     def from_rows(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -154,7 +164,9 @@ class Table:
         cells = []
         for field in self.timed.struct:
             ms = of_moment.get(field.name)
-            if ms is None:
+            if field.name == DAY:
+                cell = day_of(str(time_of(self.names)))
+            elif ms is None:
                 cell = F.col(field.name).cast(field.dataType)
             else:
                 cell = F.timestamp_micros(F.floor(F.col(ms).cast("double") * 1000 + 0.5))
@@ -173,7 +185,23 @@ class Table:
                 micros = pc.multiply(pc.cast(rows[name], pa.float64()), 1000.0)
                 micros = pc.cast(pc.floor(pc.add(micros, 0.5)), pa.int64())
                 arrays.append(pc.cast(micros, pa.timestamp("us", tz="UTC")))
+        time = time_of(self.names)
+        if time is not None:
+            days = pc.floor(pc.divide(pc.cast(rows[time], pa.float64()), float(_DAY_MS)))
+            arrays.append(pc.cast(pc.cast(days, pa.int32()), pa.date32()))
         return type(rows).from_arrays(arrays, schema=self.timed.arrow)
+
+
+def time_of(columns: Iterable[str]) -> str | None:
+    """Return the first time among a table's columns; None: it has none."""
+    return next((name for name in columns if name in MOMENTS), None)
+
+
+def day_of(time: str) -> Any:
+    """Return the UTC day of a column of epoch milliseconds, whatever the session's zone is."""
+    from pyspark.sql import functions as F
+
+    return F.date_from_unix_date(F.floor(F.col(time) / _DAY_MS).cast("int"))
 
 
 def _struct(columns: Iterable[Column]) -> StructType:

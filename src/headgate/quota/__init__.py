@@ -10,8 +10,9 @@ What a quota is, and which one applies. Pure: no sockets, clocks or logging.
 - ``filter``: which entities a question is about.
 - ``precedence``: which quota applies to a request, and what it overrides (KIP-55).
 - ``plan``: what leads from one table to another.
+- ``principal_rules``: rules that make a user's name of a longer one.
 - ``lookalikes``: names that don't mean what they look like.
-- ``kafka_user``: quotas in KafkaUser resources of Strimzi.
+- ``formats``: quotas in files of other tools.
 - ``file``: the quotas file, read and written.
 """
 

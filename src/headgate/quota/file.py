@@ -11,8 +11,8 @@ The quotas file: YAML or JSON, read with every mistake at once, written so that 
     history:                                    # from `headgate history`, for the pipeline
       - {t_ms: 1795261549304, entity: {user: alice}, key: producer_byte_rate, value: 1000}
 
-Also read: Kafka's words ``client`` for ``client-id``, and values under ``config``; KafkaUser
-resources of Strimzi.
+Also read: Kafka's words ``client`` for ``client-id``, and values under ``config``; files of other
+tools (``formats.known``).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ import yaml
 from headgate.errors import MALFORMED, InvalidQuota
 from headgate.quota.alteration import Op, entity_error, value_error
 from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity
+from headgate.quota.formats.known import Format, recognise
+from headgate.quota.formats.nodes import Given, Rows, merges, on_line
 from headgate.quota.human import has_unit, read_value
-from headgate.quota.kafka_user import are_resources, as_quotas_file
 from headgate.quota.key import KEYS, QuotaKey, format_value, is_exact
 from headgate.quota.table import QuotaTable
 from headgate.steps import finish, sorting
-from headgate.yaml_reading import compose_all
 
 _SIMPLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,999}").fullmatch
 _WORDS: Final = frozenset({"yes", "no", "true", "false", "on", "off", "null"})
@@ -60,6 +60,8 @@ class QuotasFile(NamedTuple):
         history: changes in time, oldest first.
         note: the file's ``note``, which Headgate keeps and doesn't interpret.
         said: sentences about what was left out though it is no mistake, each with its line.
+        unread: of these, the sentences about what may hold quotas.
+        format: the name of the format; "" of a quotas file.
     """
 
     table: QuotaTable
@@ -67,15 +69,18 @@ class QuotasFile(NamedTuple):
     history: tuple[QuotaEvent, ...]
     note: Any = None
     said: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    format: str = ""
 
 
-def read_quotas_file(path: str | Path, *, cluster: str | None = None) -> QuotasFile:
+def read_quotas_file(path: str | Path, *, cluster: str | None = None, of: str = "") -> QuotasFile:
     """
-    Read a quotas file.
+    Read a quotas file, or a file of another tool.
 
     Args:
         path: the file.
         cluster: the Strimzi cluster whose resources are read; None: the file has only one.
+        of: the name of the format that it must have; "": any that is recognised.
 
     Raises:
         InvalidQuota: the file can't be read, or holds mistakes: all of them, each with its line.
@@ -84,38 +89,54 @@ def read_quotas_file(path: str | Path, *, cluster: str | None = None) -> QuotasF
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         raise InvalidQuota(f"can't read the quotas file {path}: {exc}") from exc
-    return parse_quotas(text, str(path), cluster=cluster)
+    return parse_quotas(text, str(path), cluster=cluster, of=of)
 
 
-def parse_quotas(text: str, source: str = "quotas", *, cluster: str | None = None) -> QuotasFile:
+def parse_quotas(
+    text: str, source: str = "quotas", *, cluster: str | None = None, of: str = ""
+) -> QuotasFile:
     """
-    Read the text of a quotas file (YAML; JSON is YAML).
+    Read the text of a quotas file (YAML; JSON is YAML), or of another tool's file.
 
     Args:
         text: the file's text.
         source: the file's name, as error messages give it.
         cluster: the Strimzi cluster whose resources are read; None: the file has only one.
+        of: the name of the format that it must have; "": any that is recognised.
 
     Raises:
         InvalidQuota: one line per mistake, ``source:line: what``.
     """
-    try:
-        documents = compose_all(text)
-    except yaml.YAMLError as exc:
-        mark = getattr(exc, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        problem = getattr(exc, "problem", None) or str(exc).splitlines()[0]
-        raise InvalidQuota(f"{source}{line}: not YAML or JSON: {problem}") from exc
-    reader = _Reader(source)
-    if are_resources(documents):
-        return reader.read(as_quotas_file(documents, cluster, reader.wrong, reader.say))
-    if cluster is not None:
+    found, given = recognise(text, source, of)
+    if cluster is not None and (found is None or found.name not in ("strimzi", "jikkou")):
+        what = "a quotas file" if found is None else found.of
         raise InvalidQuota(
-            f"{source}: --strimzi chooses among resources of Strimzi, and this is a quotas file"
+            f"{source}: --strimzi chooses among resources of Strimzi, and this is {what}"
         )
-    for more in documents[1:]:
+    reader = _Reader(source)
+    if found is not None:
+        return _foreign(found, given, reader, cluster)
+    for more in given.documents[1:]:
         reader.wrong(more, "a second document; a quotas file is one")
-    return reader.read(documents[0] if documents else None)
+    return reader.read(given.root)
+
+
+def _foreign(found: Format, given: Given, reader: _Reader, cluster: str | None) -> QuotasFile:
+    """Read a file of another tool."""
+    unread: list[str] = []
+
+    def leave(node: yaml.Node, what: str) -> None:
+        reader.say(node, what)
+        unread.extend(reader.said[-1:])
+
+    rows = Rows(cluster, reader.wrong, reader.say, leave)
+    found.read(given, rows)
+    for key in merges(given.documents):
+        reader.wrong(key, "a merge key (<<) isn't read; write what it merges")
+    for more in () if found.is_stream else given.documents[1:]:
+        reader.wrong(more, f"a second document; {found.name} has one in a file")
+    file = reader.read(rows.root(given.root or on_line(1)))
+    return file._replace(unread=tuple(unread), format=found.name)
 
 
 _MOST_PROBLEMS = 1_000

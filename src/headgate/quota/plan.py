@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from headgate.errors import InvalidQuota
 from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
 from headgate.quota.key import QuotaKey
@@ -69,7 +70,18 @@ def diff(current: QuotaTable, desired: QuotasFile, *, prune: bool = False) -> Pl
 
     Returns:
         A plan; applying it and planning again gives an empty plan.
+
+    Raises:
+        InvalidQuota: with ``prune``, a part of the file that may hold quotas wasn't read.
     """
+    if prune and desired.unread:
+        told = "--prune would remove what stands there: leave it out, or give what isn't read"
+        raise InvalidQuota("\n".join([*desired.unread, told]))
+    if prune and desired.format not in ("", "strimzi", "jikkou"):
+        raise InvalidQuota(
+            f"--prune follows a quotas file, and this is one of {desired.format}'s: write one by "
+            "`headgate import FILE --out quotas.yaml`, look at it, and apply that"
+        )
     removed = {(entity, op.key) for entity, op in desired.removals}
     changes: list[Change] = []
     unmentioned: list[Change] = []

@@ -28,6 +28,10 @@ MOST_MESSAGE_BYTES: Final = 1_000
 """Of a change: each of its entries repeats it, and stores keep 20,000 entries in memory."""
 
 
+ENDING_TOOL: Final = "headgate until"
+"""The program in the history of a change that ended a quota."""
+
+
 class ChangeOrigin(NamedTuple):
     """
     Where a change comes from, for the history.
@@ -94,6 +98,37 @@ class HistoryEntry:
     after: float | None
     change: str = ""
     message: str = ""
+
+
+class EndingQuota(NamedTuple):
+    """
+    A quota that ends: at its time the former value returns.
+
+    Args:
+        entity: what it is set for.
+        key: what it limits.
+        value: its value until then; None: it is removed until then.
+        former: the value that returns; None: none does.
+        until_ms: when, epoch ms.
+        who: the principal that asked for it.
+        change: the name of its change in the history.
+        message: why, as given with the change.
+    """
+
+    entity: QuotaEntity
+    key: QuotaKey
+    value: float | None
+    former: float | None
+    until_ms: int
+    who: str = ""
+    change: str = ""
+    message: str = ""
+
+    def origin(self) -> ChangeOrigin:
+        """Return where the change comes from that brings the former value back."""
+        why = f"end of {self.change}" + (f": {self.message}" if self.message else "")
+        cut = why.encode("utf-8", "surrogatepass")[:MOST_MESSAGE_BYTES]
+        return ChangeOrigin(self.who, ENDING_TOOL, new_change(), cut.decode("utf-8", "ignore"))
 
 
 class KeyChange(NamedTuple):

@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Self
+from typing import Final, Self
 
-from headgate.errors import ApiError, KafkaError, StoreError
+from headgate.errors import ApiError, ConfigError, KafkaError, StoreError
 from headgate.quota.alteration import AlterResult, QuotaAlteration, Validated, validate
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta, table_delta
@@ -23,6 +23,7 @@ from headgate.store.base import (
     BrokerCallback,
     BrokerConfigs,
     ChangeOrigin,
+    EndingQuota,
     HistoryEntry,
     QuotaCallback,
     new_change,
@@ -33,8 +34,12 @@ from headgate.store.deadline import EACH_S, LOOK_S, LimitedLock, Silence, patien
 from headgate.store.hub import Hub, Watch
 from headgate.store.identity import StoreIdentity, check_follows, succeeded
 from headgate.store.leases import Lease, LeaseTaker
+from headgate.words import moment
 
 log = logging.getLogger("headgate.store")
+
+MOST_UNTIL_MS: Final = 253_402_300_799_000
+"""The last second of the year 9999, epoch ms."""
 
 
 class QuotaStore(abc.ABC):
@@ -54,6 +59,8 @@ class QuotaStore(abc.ABC):
     _leases: LeaseTaker  # set by the home
     #: Whether nothing in the home changes without its revision: no tools of Kafka's write there.
     counts_every_change = False
+    #: Whether the home has a place for the ends of quotas.
+    keeps_ends = False
     #: How long a change may take altogether, in seconds. Kafka's clients wait 30 s for an answer.
     change_s = 20.0
 
@@ -213,6 +220,29 @@ class QuotaStore(abc.ABC):
         """Find what changed; the thread calls this every ``poll_s``, and when it is woken."""
         self._refresh()
 
+    def end_due(self) -> None:  # noqa: B027 - a home that keeps ends overrides it
+        """Bring back the former values of quotas whose time has come, each once."""
+
+    def ends(self) -> list[EndingQuota]:
+        """Return the quotas that end, by their time."""
+        return []
+
+    def _alter_until(
+        self,
+        checked: Validated,
+        origin: ChangeOrigin,
+        *,
+        at_revision: int | None,
+        until_ms: int | None,
+    ) -> list[AlterResult]:
+        """Do as ``_alter``, and keep with each quota what returns at its time (``keeps_ends``)."""
+        raise NotImplementedError
+
+    def watch_ends(self) -> None:
+        """Bring former values back in time from now on, by the thread that watches."""
+        if self.keeps_ends:
+            self._start()
+
     def _after_delivery(self) -> None:  # noqa: B027 - a home that needs it overrides it
         """Do what may wait until watchers have been told."""
 
@@ -318,6 +348,7 @@ class QuotaStore(abc.ABC):
         tool: str = "",
         message: str = "",
         at_revision: int | None = None,
+        until_ms: int | None = None,
     ) -> list[AlterResult]:
         """
         Set and clear keys, each entity all or nothing, as far as they pass Kafka's own checks.
@@ -329,11 +360,13 @@ class QuotaStore(abc.ABC):
             tool: the program, for the history.
             message: why, for the history.
             at_revision: the revision that the alterations are based on; None: any.
+            until_ms: when the former values return, epoch ms; None: never.
 
         Returns:
             One result per alteration, in their order, with Kafka's error where one was refused.
 
         Raises:
+            ConfigError: until a time that has passed; or the home has no place for an end.
             StoreMovedOn: the store is at another revision.
             StoreReplaced: another store is found where this one was; it wasn't changed.
             StoreSilent: the home doesn't answer; the message says what became of the change.
@@ -341,12 +374,26 @@ class QuotaStore(abc.ABC):
                 Except in SQLite, some entities may have been changed.
         """
         self._check_open()
+        if until_ms is not None and until_ms <= self._clock_ms():
+            raise ConfigError(f"until {moment(until_ms)}: that has passed; nothing was changed")
+        if until_ms is not None and until_ms > MOST_UNTIL_MS:
+            raise ConfigError(f"until {until_ms}: that is after the year 9999; nothing was changed")
+        if until_ms is not None and not self.keeps_ends:
+            raise ConfigError(
+                f"{self.url} has no place for the end of a quota; nothing was changed. A store "
+                "sqlite:PATH has one"
+            )
         checked = validate(alterations, resolvable=self._resolve)
         origin = ChangeOrigin(who, tool, new_change(), message)
         seconds = self.change_s + len(alterations) * EACH_S
         with self._silence.changing(seconds, watched=self._thread is not None):
             if not validate_only:
                 self._prepare()
+                self.end_due()
+            if until_ms is not None and not validate_only:
+                return self._alter_until(
+                    checked, origin, at_revision=at_revision, until_ms=until_ms
+                )
             return self._alter(
                 checked, origin, validate_only=validate_only, at_revision=at_revision
             )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,11 @@ from headgate.admin import AdminClient
 from headgate.admin.open_target import OpenTarget
 from headgate.admin.opening import Address
 from headgate.admin.released import KafkaTarget
-from headgate.admin.target import EntityQuery
+from headgate.admin.target import ChangeRequest, EntityQuery
 from headgate.client import quota_messages
-from headgate.errors import StoreError
+from headgate.errors import ConfigError, StoreError
 from headgate.live.picture import Picture
+from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.filter import FilterComponent, MatchType, matches
 from headgate.quota.key import PRODUCER
@@ -148,3 +152,105 @@ def test_servers_whose_history_was_found_still_say_what_goes_on(
         assert client.describe_live() == client.target.picture() == Picture(0, ())
     with pytest.raises(StoreError, match="is closed"):
         store.snapshot()
+
+
+class Controller(Broker):
+    """A controller that changes what the first requests ask for, and then hangs up."""
+
+    def __init__(self, answers: int) -> None:
+        super().__init__()
+        self.answers = answers
+        self.sent = 0
+
+    async def controlling(self, use: Callable[[Any], Any]) -> Any:
+        return await use(self)
+
+    async def any(self) -> Controller:
+        return self
+
+    def answer(self, request: Any) -> Any:
+        self.sent += 1
+        if self.sent > self.answers:
+            raise StoreError("it hung up")
+        entries = tuple(quotas.AlteredEntry(entry.entity, 0, None) for entry in request.entries)
+        return quotas.AlterClientQuotasResponse(entries)
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2])
+def test_a_change_of_several_requests_says_which_were_made(
+    answers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quota_messages, "MAX_RECORDS_PER_REQUEST", 2)
+    controller = Controller(answers)
+    target = KafkaTarget(controller)  # type: ignore[arg-type]
+    entities = [QuotaEntity.of(user=f"u{number}") for number in range(6)]
+    change = ChangeRequest([QuotaAlteration(e, (Op(PRODUCER, 5.0),)) for e in entities])
+    if answers == 0:
+        with pytest.raises(StoreError, match="it hung up"):
+            asyncio.run(target.errors(change))
+        return
+    told = asyncio.run(target.errors(change))
+    assert told[: 2 * answers] == [None] * 2 * answers
+    failed = [str(error) for error in told[2 * answers :]]
+    assert failed[:2] == ["it hung up"] * 2
+    assert set(failed[2:]) <= {"not sent, as the request before failed: it hung up"}
+    assert len(failed) == 6 - 2 * answers
+    assert controller.sent == answers + 1
+
+
+def test_two_who_look_for_the_history_at_once_open_one_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SqliteStore(tmp_path / "quotas.db").close()
+    opened: list[SqliteStore] = []
+    both = threading.Barrier(2)
+
+    def opening(*_: Any, **__: Any) -> SqliteStore:
+        opened.append(SqliteStore(tmp_path / "quotas.db"))
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.5)  # where a second one is being opened, it is met here
+        return opened[-1]
+
+    monkeypatch.setattr("headgate.store.open_store", opening)
+    target = OpenTarget(Address("h:1"))
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: target.find_history(), range(2)))
+    assert len(opened) == 1
+    target.close()
+    with pytest.raises(StoreError, match="is closed"):
+        opened[0].snapshot()
+
+
+@pytest.mark.parametrize("servers", [True, False])
+def test_a_store_that_opens_after_its_target_was_closed_is_closed(
+    servers: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(tmp_path / "quotas.db")
+    begun, go = threading.Event(), threading.Event()
+
+    def opening(*_: Any, **__: Any) -> SqliteStore:
+        begun.set()
+        assert go.wait(30)
+        return store
+
+    monkeypatch.setattr("headgate.store.open_store", opening)
+    target = OpenTarget(Address("h:1") if servers else Address(store="sqlite:x"))
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(target.find_history if servers else target.table)
+        assert begun.wait(30)
+        target.close()
+        go.set()
+        with pytest.raises(StoreError, match="is closed"):
+            late.result()
+    with pytest.raises(StoreError, match="is closed"):
+        store.snapshot()
+
+
+def test_an_end_is_refused_where_kafka_keeps_the_quotas() -> None:
+    controller = Controller(9)
+    target = KafkaTarget(controller)  # type: ignore[arg-type]
+    change = ChangeRequest([QuotaAlteration(ALICE, (Op(PRODUCER, 5.0),))], until_ms=9**15)
+    for call in (target.alter(change), target.errors(change)):
+        with pytest.raises(ConfigError, match="Kafka has no place for it; give --store"):
+            asyncio.run(call)
+    assert controller.sent == 0

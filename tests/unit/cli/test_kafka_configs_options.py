@@ -24,6 +24,7 @@ from headgate.java_text import to_double
 from headgate.quota.alteration import is_ip_literal
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaKey
+from headgate.store.sqlite.store import SqliteStore
 
 DATA = Path(__file__).parents[2] / "data"
 CASES: dict[str, Any] = json.loads((DATA / "cases/kafka_configs.json").read_text())
@@ -307,3 +308,35 @@ def test_names_cannot_steer_the_terminal(
     assert "\x1b" not in printed.out + printed.err
     assert len(printed.out.splitlines()) == 2
     assert "evil\\x1b[2J\\x0aQuota" in printed.out
+
+
+def test_until_a_time_a_quota_is_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--store", f"sqlite:{tmp_path}/q.db", "--alter"]
+    words = [*where, "--user", "bob", "--add-config", "producer_byte_rate=600"]
+    assert main([*words, "--until", "2100-01-01"]) == 0
+    with SqliteStore(tmp_path / "q.db") as store:
+        [end] = store.ends()
+    assert (end.entity.user, end.value, end.former) == ("bob", 600.0, None)
+    capsys.readouterr()
+    for wrong, said in (
+        ([*words, "--until", "friday"], "--until friday: write 2026-11-22T10:00:00Z"),
+        ([*words, "--until", "2000-01-01"], "that has passed; nothing was changed"),
+        (
+            [*where, "--broker", "1", "--add-config", "max.connections=5", "--until", "2100-01-01"],
+            "--until is for quotas of users, clients and ips",
+        ),
+        (
+            [*where, "--user", "bob", "--add-config", "SCRAM-SHA-256=[password=x]", "--until", "1"],
+            "--until is for quotas of users, clients and ips",
+        ),
+        (
+            ["--bootstrap-server", "127.0.0.1:1", *words[2:], "--until", "2100-01-01"],
+            "--until goes with --alter and --store",
+        ),
+    ):
+        assert main(wrong) == 1
+        assert said in capsys.readouterr().err
+    with SqliteStore(tmp_path / "q.db") as store:
+        assert store.ends() == [end]

@@ -35,6 +35,11 @@ def alter(url: str, *words: str) -> int:
         (["--list", "--add=producer_byte_rate=1"], "--add goes with --alter"),
         (["--describe", "--prefix=user=a"], "--prefix goes with --list"),
         (["--describe", "--names=user=a", "--validate-only"], "goes with --alter"),
+        (["--describe", "--names=user=a", "--until=2100-01-01"], "--until goes with --alter"),
+        (
+            ["--alter", "--names=user=a", "--add=producer_byte_rate=1", "--until=friday"],
+            "--until friday: write 2026-11-22T10:00:00Z",
+        ),
         (["--alter", "--names=user=a"], "--alter needs --add or --delete"),
         (["--alter", "--delete", "producer_byte_rate"], "--alter needs an entity"),
         (["--describe"], "--describe needs an entity"),
@@ -86,7 +91,7 @@ def test_546_22_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["--help"]) == 0
     printed = capsys.readouterr().out
     flags = """bootstrap-server command-config list describe alter names defaults prefix
-        include-overrides add delete validate-only json store"""
+        include-overrides add delete validate-only until json store"""
     for flag in flags.split():
         assert f"--{flag} " in printed or f"--{flag}\n" in printed
 
@@ -198,6 +203,7 @@ def test_whole_numbers_have_no_point(value: float, text: str) -> None:
 def test_validate_only_checks_and_changes_nothing(
     url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    SqliteStore(url.removeprefix("sqlite:")).close()
     assert alter(url, "--names=user=a", "--add=producer_byte_rate=5", "--validate-only") == 0
     assert alter(url, "--names=user=a", "--add=producer_byte_rate=0", "--validate-only") == 1
     printed = capsys.readouterr()
@@ -332,3 +338,39 @@ def test_546_32_a_value_that_no_double_holds_is_refused(
     assert load("apply")(["--store", url, str(file)]) == 1
     assert "none holds 9007199254740993 as it is" in capsys.readouterr().err
     assert alter(url, "--names=user=a", "--add=producer_byte_rate=9223372036854775807") == 0
+
+
+@pytest.mark.parametrize("ops", [["--add=producer_byte_rate=5"], ["--delete=producer_byte_rate"]])
+def test_validating_makes_no_store(url: str, ops: list[str], tmp_path: Path) -> None:
+    assert alter(url, "--names=user=a", *ops, "--validate-only") == 0
+    assert list(tmp_path.iterdir()) == []
+    assert alter(url, "--names=user=a", "--add=producer_byte_rate=-5", "--validate-only") == 1
+    assert list(tmp_path.iterdir()) == []
+    assert alter(url, "--names=user=a", "--add=producer_byte_rate=5") == 0
+    assert list(tmp_path.iterdir()) != []
+
+
+def test_until_a_time_the_quota_is_another(
+    url: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert alter(url, "--names=user=bob", "--add=producer_byte_rate=300") == 0
+    words = ["--names=user=bob", "--add=producer_byte_rate=600"]
+    assert alter(url, *words, "--until=2000-01-01") == 1
+    assert "until 2000-01-01 00:00:00 UTC: that has passed" in capsys.readouterr().err
+    assert alter(url, *words, "--until=2100-01-01T00:00:00Z", "--validate-only") == 0
+    assert alter(url, *words, "--until=2100-01-01T00:00:00Z") == 0
+    with SqliteStore(tmp_path / "quotas.db") as store:
+        [end] = store.ends()
+    assert (end.value, end.former, end.until_ms) == (600.0, 300.0, 4_102_444_800_000)
+    assert load("quotas")(["--store", url, "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)["quotas"]
+    assert (row["value"], row["until_ms"], row["then"]) == (600, end.until_ms, 300)
+    assert load("quotas")(["--store", url]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "600 B/s until" in told and "then 300 B/s" in told
+    target = f"sqlite:{tmp_path}/other.db"
+    assert load("store")(["copy", "--from", url, "--to", target]) == 0
+    told = capsys.readouterr().err
+    assert "Not copied: the end of {user=bob} producer_byte_rate:broker_bps, 600 until" in told
+    with SqliteStore(tmp_path / "other.db") as store:
+        assert store.ends() == []

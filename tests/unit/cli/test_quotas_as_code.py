@@ -15,7 +15,7 @@ import yaml
 
 from headgate.cli.contract import BadUsage
 from headgate.cli.main import load
-from headgate.cli.quotas.as_code import schema_text
+from headgate.cli.quotas.elsewhere import schema_text
 from headgate.cli.quotas.flags import read_clients
 from headgate.config.security import ZooKeeperSecurity
 from headgate.errors import ApiError, InvalidQuota, KafkaError, StoreError

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from headgate.console.pages import PAGES
+from headgate.wire.messages.live import LiveRequest
 from kit.console import HOSTILE, Console
 
 
@@ -52,6 +55,7 @@ def test_only_by_our_own_names(console: Console) -> None:
 
 
 def test_the_kit_knows_a_hostile_name(console: Console) -> None:
-    picture = console.live.describe_live(user=HOSTILE)
+    picture = asyncio.run(console.live.live_beside(LiveRequest(HOSTILE, None, 100)))
     assert picture.brokers[0].quotas
-    assert len(console.live.describe_live(user="alice").brokers[0].quotas) == 4
+    alice = asyncio.run(console.live.live_beside(LiveRequest("alice", None, 100)))
+    assert len(alice.brokers[0].quotas) == 4

@@ -171,15 +171,15 @@ async def test_many_who_sign_in_at_once_leave_the_pages_of_others_alone(
 async def test_a_gateway_that_hangs_leaves_pages_alone_that_ask_nothing_of_it(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tenant, done, begun = console.client("tenant", "payments"), threading.Event(), 0
+    tenant, done, begun = console.client("tenant", "payments"), asyncio.Event(), 0
 
-    def hangs(**_: Any) -> Any:
+    async def hangs(_: Any) -> Any:
         nonlocal begun
         begun += 1
-        done.wait(30)
+        await done.wait()
         raise StoreError("too late")
 
-    monkeypatch.setattr(console.live, "describe_live", hangs)
+    monkeypatch.setattr(console.live, "live_beside", hangs)
     cookie = {"cookie": "; ".join(f"{k}={v}" for k, v in tenant.cookies.items())}
     transport = httpx2.ASGITransport(console.app)
     async with httpx2.AsyncClient(transport=transport, base_url=ORIGIN, headers=cookie) as client:
@@ -200,7 +200,7 @@ def test_a_provider_or_browser_writes_no_line_of_the_log(
     async def refused(*_: Any) -> Any:
         raise StoreError("it says\nsigned in: ada")
 
-    monkeypatch.setattr(type(console.home), "table", refused)
+    monkeypatch.setattr(type(console.parts), "table", refused)
     with caplog.at_level(logging.WARNING, "headgate.console"):
         console.client("tenant", "payments").send_form("/raises", ASK)
     assert caplog.messages

@@ -246,10 +246,8 @@ def test_undo_says_what_is_not_known_in_place_of_nothing(console: Console, journ
     assert "not known" in present and "not known" not in told
 
 
-def test_without_a_gateway_it_is_said_that_clients_are_not_known(
-    console: Console, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(console.parts.home, "_live", None)
+def test_without_a_gateway_it_is_said_that_clients_are_not_known(console: Console) -> None:
+    console.app._app.state.parts = replace(console.parts, live=None)  # type: ignore[attr-defined]
     page = console.client("operator").send_form("/change/preview", SET).text
     affected = page.partition("Who is affected")[2].partition("</section>")[0]
     assert "not known: which connected clients get another limit, and who waits now" in affected
@@ -367,6 +365,27 @@ def test_a_raise_is_asked_for_changed_and_granted_with_a_word(
     assert again.status_code == 409
     assert operator.send_form("/raises/refuse", {"id": "1", "reason": "no"}).status_code == 422
     assert Raises(console.parts.database).get(1).state == State.GRANTED  # type: ignore
+
+
+def test_a_raise_is_granted_until_a_time(console: Console) -> None:
+    asked(console)
+    operator = console.client("operator")
+    wrong = operator.send_form("/raises/preview", {"id": "1", "value": "2MB/s", "until": "1999-1"})
+    assert wrong.status_code == 422 and "until 1999-1: write a time in UTC" in wrong.text
+    assert 'name="until" value="1999-1"' in wrong.text
+    past = operator.send_form(
+        "/raises/preview", {"id": "1", "value": "2MB/s", "until": "1999-01-01"}
+    )
+    assert past.status_code == 422 and "that has passed" in past.text
+    shown = operator.send_form(
+        "/raises/preview", {"id": "1", "value": "2MB/s", "until": "2100-01-01"}
+    )
+    assert "It ends at 2100-01-01 00:00:00 UTC" in shown.text
+    made = operator.send_form("/raises/grant", {**fields(shown), "reason": "for the fair"})
+    assert made.status_code == 303
+    [end] = console.store.ends()
+    assert (end.entity, end.value, end.until_ms) == (PAIR, 2e6, 4_102_444_800_000)
+    assert end.message == "raise 1 of payments: for the fair"
 
 
 def test_a_raise_is_refused_with_a_word(console: Console) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -62,10 +63,10 @@ def test_now_says_what_is_wrong_and_shows_what_was_seen_last(console: Console) -
     with client:  # one event loop for both
         client.get("/")
 
-        def fails(**_: object) -> Picture:
+        async def fails(_: object) -> Picture:
             raise StoreError("the gateway at 10.0.0.1 hangs up")
 
-        console.live.describe_live = fails  # type: ignore[method-assign]
+        console.live.live_beside = fails  # type: ignore[method-assign]
         console.app._app.state.watches.everybody._next = 0  # the period is over
         text = text_of(client.get("/").text)
     assert "the gateway at 10.0.0.1 hangs up What follows was seen at 2027-01-15" in text
@@ -118,7 +119,8 @@ def test_why_answers_in_a_sentence_and_a_picture(console: Console) -> None:
 
 
 def test_without_a_gateway_quotas_are_shown_all_the_same(console: Console) -> None:
-    console.home._live = None
+    without = dataclasses.replace(console.parts, live=None)
+    console.app._app.state.parts = without  # type: ignore[attr-defined]
     client = console.client("viewer")
     for path in ("/tenant?user=alice&client-id=app-0", "/why?user=alice&client-id=app-0"):
         text = text_of(client.get(path).text)
@@ -168,10 +170,10 @@ def test_a_tenant_reads_nothing_of_others(console: Console, path: str) -> None:
 
 
 def test_a_tenant_is_not_told_why_the_gateway_cannot_be_asked(console: Console) -> None:
-    def fails(**_: object) -> Picture:
+    async def fails(_: object) -> Picture:
         raise StoreError("10.0.0.1:19092 hangs up on admin")
 
-    console.live.describe_live = fails  # type: ignore[method-assign]
+    console.live.live_beside = fails  # type: ignore[method-assign]
     for path in ("/tenant?user=alice", "/why?user=alice"):
         text = console.client("tenant", "payments").get(path).text
         assert "10.0.0.1" not in text
@@ -202,10 +204,10 @@ def test_a_hostile_name_harms_nothing(console: Console, name: str) -> None:
 # --- live updates
 
 
-class _Home:
+class _Parts:
     """Answers when it is told to, and counts."""
 
-    has_live = True
+    live = None
 
     def __init__(self) -> None:
         self.asked = 0
@@ -216,37 +218,37 @@ class _Home:
         return Picture(self.asked, user=user, client_id=client_id)
 
 
-def watches_of(home: _Home) -> Watches:
-    return Watches(home)  # type: ignore[arg-type]
+def watches_of(here: _Parts) -> Watches:
+    return Watches(here)  # type: ignore[arg-type]
 
 
 async def test_a_hundred_watchers_ask_once() -> None:
-    home = _Home()
-    watch = LiveQuery(home, (None, None))  # type: ignore[arg-type]
+    here = _Parts()
+    watch = LiveQuery(here, (None, None))  # type: ignore[arg-type]
     moments = await asyncio.gather(*(watch.now() for _ in range(100)))
-    assert home.asked == 1
+    assert here.asked == 1
     assert {moment.number for moment in moments} == {1}
     watch._next = 0  # the period is over
     await asyncio.gather(*(watch.after(1) for _ in range(100)))
-    assert home.asked == 2
+    assert here.asked == 2
 
 
 async def test_an_answer_that_fails_keeps_the_last_picture() -> None:
-    home = _Home()
-    watch = LiveQuery(home, (None, None))  # type: ignore[arg-type]
+    here = _Parts()
+    watch = LiveQuery(here, (None, None))  # type: ignore[arg-type]
     seen = await watch.now()
 
     async def fails(*_: object) -> Picture:
         raise StoreError("gone")
 
-    home.picture = fails  # type: ignore[method-assign]
+    here.picture = fails  # type: ignore[method-assign]
     watch._next = 0
     moment = await watch.now()
     assert (moment.picture, moment.problem) == (seen.picture, "gone")
 
 
 async def test_places_to_watch_from_are_bounded_for_one_and_for_all() -> None:
-    found = watches_of(_Home())
+    found = watches_of(_Parts())
     with found.place("a"):
         assert found._watchers.total() == 1
     assert found._watchers.total() == 0
@@ -277,7 +279,7 @@ async def test_a_reader_who_goes_or_is_slow_loses_its_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(events, "SLOW_S", 0.05)
-    found, gone = watches_of(_Home()), asyncio.Event()
+    found, gone = watches_of(_Parts()), asyncio.Event()
     sent: list[bytes] = []
 
     async def send(message: Any) -> None:
@@ -300,7 +302,7 @@ async def test_a_stream_ends_so_that_the_right_to_it_is_looked_up_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(events, "LIFE_S", 0.01)
-    found = watches_of(_Home())
+    found = watches_of(_Parts())
     ended: list[bool] = []
 
     async def send(message: Any) -> None:
@@ -312,7 +314,7 @@ async def test_a_stream_ends_so_that_the_right_to_it_is_looked_up_again(
 
 
 async def test_pictures_of_those_asked_about_long_ago_are_forgotten() -> None:
-    found = watches_of(_Home())
+    found = watches_of(_Parts())
     first = found.of("u0", None)
     assert found.of("u0", None) is first
     for n in range(events.MOST_QUESTIONS + 1):

@@ -190,10 +190,10 @@ async def test_nothing_of_others_is_on_a_tenants_own_pages(
 ) -> None:
     if fails:  # what a failure says may name anybody
 
-        def failing(**_: object) -> object:
+        async def failing(_: object) -> object:
             raise StoreError(f"{ADDRESS}: {WHO} closed it, {WHY}")
 
-        secrets.live.describe_live = failing  # type: ignore[method-assign,assignment]
+        secrets.live.live_beside = failing  # type: ignore[method-assign,assignment]
     asker = Asker(secrets, secrets.client("tenant", "payments"))
     own = [{}, {"user": "alice"}, {"user": "alice", "client-id": "app-0"}]
     own += [{"user": "alice", "client-id": "shared"}, {"user": "alice", "client-id": CLIENT}]

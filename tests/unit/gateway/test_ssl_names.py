@@ -16,7 +16,8 @@ from headgate.gateway.identity.identity import (
     DefaultPrincipalBuilder,
     Identity,
 )
-from headgate.gateway.identity.ssl_names import NoMatchingRule, PrincipalMapper, dn_text, subject_of
+from headgate.gateway.identity.ssl_names import dn_text, subject_of
+from headgate.quota.principal_rules import NoMatchingRule, PrincipalMapper
 
 DATA = Path(__file__).parents[2] / "data" / "dn"
 RECORDED = json.loads((DATA / "names.json").read_text())["names"]

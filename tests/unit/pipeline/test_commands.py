@@ -386,10 +386,6 @@ def test_a_full_disk_a_broken_one_and_control_c_take_a_line(
     ("flags", "words"),
     [
         (["--mode", "merge"], "--mode merge replaces days: add --partition-by day"),
-        (
-            ["--mode", "append", "--format", "delta"],
-            "--mode append: write Delta by headgate.pipeline.write",
-        ),
         (["--mode", "append", "--incremental"], "make the whole tables again: leave out --mode"),
         (["--copies", "count", "--follow"], "and read it once: leave out --copies count"),
     ],

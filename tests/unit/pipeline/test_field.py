@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 import random
 import re
 from collections.abc import Callable, Iterable
@@ -15,7 +16,10 @@ from typing import Any
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.pipeline.logs.principals import FORMS, Principals
+from headgate.pipeline.logs import find
+from headgate.pipeline.logs.bad_lines import BadLine
+from headgate.pipeline.logs.line_parser import LineParser, LogRow
+from headgate.pipeline.logs.principals import FORMS, OWN, Principals
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import pieces_of
 from headgate.pipeline.sources.quality import Quality, look
@@ -73,6 +77,166 @@ def ms(at: datetime) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}"
 
 
+REST = "a line of a request that is cut off further on"
+CUT_3 = "cut off: 3 brackets of its JSON are open at the end, 3 lines on"
+CUT_40 = "cut off: 1 brackets of its JSON are open at the end, 40 lines on"
+# Where the request is: input, requests of the stock log in it, reasons why other lines are none.
+PLACES: dict[str, tuple[int, set[str]]] = {
+    "F06-flattened/sorted.json": (6, set()),
+    "F06-flattened/vector-timestamp-first.json": (6, set()),
+    "F06-flattened/stripped.json": (0, {"no time stamp in front of the request"}),
+    "F07-wrapped-twice/docker-over-ecs.log": (6, set()),
+    "F08-lists/cloudwatch-firehose-one-event.json": (6, set()),
+    "F08-lists/cloudwatch-firehose.json": (16, set()),
+    "F08-lists/json-array.json": (6, set()),
+    # Saved in the middle of an event.
+    "F08-lists/aws-get-log-events.json": (6, {CUT_3, REST}),
+    "F09-csv/logs-insights.csv": (5, set()),
+    "F09-csv/splunk.csv": (5, set()),
+    "F10-json-strings/messages.json": (6, set()),
+    "F12-journald/null.json": (
+        0,
+        {"journalctl left the message out, as it is long: export with journalctl --all"},
+    ),
+    "F14-other-time-forms/audit.log": (
+        0,
+        {"the time stamp has no year, and neither has the file's name"},
+    ),
+    "F14-other-time-forms/gcp-seconds-nanos.json": (6, set()),
+    # Its second request ends before its JSON does.
+    "F16-pretty-printed/note.log": (1, {CUT_40, REST}),
+    "F16-pretty-printed/utf16-without-bom.log": (4, set()),
+    "F17-zip/kafka-request-2026-11-21_11-45-49.[1].log.zip": (77, set()),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("scan", [False, True])
+def test_requests_are_read_wherever_they_stand(name: str, scan: bool) -> None:
+    wanted, reasons = PLACES[name]
+    rows = read(DATA / name, scan=scan)
+    agrees([row for row in rows if row["kind"] == "request"], truth=TRUTH[:wanted])
+    assert {row["reason"] for row in rows if row["kind"] == "bad"} == reasons
+
+
+def parts(line: bytes) -> tuple[datetime, str]:
+    """Return a stock line's time and its request's JSON."""
+    at = datetime.strptime(line[1:24].decode(), "%Y-%m-%d %H:%M:%S,%f").replace(tzinfo=UTC)
+    return at, line[line.index(b"{") : line.rindex(b"}") + 1].decode()
+
+
+def dotted(value: dict[str, Any], before: str = "") -> dict[str, Any]:
+    """Return an object as search engines flatten it; lists stay."""
+    made: dict[str, Any] = {}
+    for key, each in value.items():
+        inner = isinstance(each, dict)
+        made |= dotted(each, f"{before}{key}.") if inner else {before + key: each}
+    return made
+
+
+# What tools make of a request (its time and JSON in), with its time in it.
+INNER: dict[str, Callable[[datetime, str], Any]] = {
+    "stock": lambda at, body: f"[{ms(at).replace('T', ' ')}] DEBUG Completed request:{body} (k)",
+    "ECS": lambda at, body: {"@timestamp": f"{ms(at)}Z", "message": f"Completed request:{body}"},
+    "an object": lambda at, body: {"msg": json.loads(body), "logged_at": f"{ms(at)}Z"},
+    "among its keys": lambda at, body: dict(
+        sorted((json.loads(body) | {"event.created": f"{ms(at)}Z"}).items())
+    ),
+    "flattened": lambda at, body: (
+        dotted({"kafka": json.loads(body)}) | {"time": at.timestamp() * 1000}
+    ),
+    "strings of parts": lambda at, body: (
+        {k: json.dumps(v) if isinstance(v, dict) else v for k, v in json.loads(body).items()}
+        | {"ts": f"{at.timestamp():.3f}"}
+    ),
+    "short and full": lambda at, body: {
+        "short_message": f"Completed request:{body}"[:250],
+        "full_message": f"Completed request:{body}",
+        "timestamp": at.timestamp(),
+    },
+    "original beside it": lambda at, body: {
+        "@timestamp": f"{ms(at)}Z",
+        "message": body,
+        "event": {"original": body, "ingested": f"{ms(at + timedelta(hours=1))}Z"},
+    },
+    "seconds and nanos": lambda at, body: {
+        "received_at": f"{ms(at + timedelta(seconds=9))}Z",
+        "instant": {"epochSecond": int(at.timestamp()), "nanoOfSecond": at.microsecond * 1000},
+        "message": f"Completed request:{body}",
+    },
+    "OpenTelemetry": lambda at, body: {
+        "observedTimeUnixNano": f"{int(at.timestamp()) + 5}000000000",
+        "timeUnixNano": f"{int(at.timestamp() * 1000 + 0.5)}000000",
+        "body": {"stringValue": f"Completed request:{body}"},
+    },
+    "Loki": lambda at, body: [f"{int(at.timestamp() * 1000 + 0.5)}000000", body],
+    "MongoDB": lambda at, body: {"t": {"$date": f"{ms(at)}Z"}, "attr": json.loads(body)},
+}
+# What others make of that: text of it, and a line.
+OUTER: dict[str, Callable[[str], str]] = {
+    "nothing": lambda text: text,
+    "JSON string": json.dumps,
+    "docker": lambda text: json.dumps({"log": text + "\n", "stream": "stdout", "time": LATE}),
+    "journald's bytes": lambda text: json.dumps({"MESSAGE": list(text.encode())}),
+    "CSV": lambda text: f'k1,"{text.replace(chr(34), chr(34) * 2)}",7',
+    "CRI": lambda text: f"{LATE} stdout F {text}",
+    "a pod's name": lambda text: f"[pod/kafka-0/kafka] {text}",
+    "logcli": lambda text: f'{LATE} {{app="kafka"}} {text}',
+    "logfmt": lambda text: f"time={LATE} msg={json.dumps(text)} stream=out",
+    "a list": lambda text: json.dumps([{"n": 1}, {"raw": text}]),
+    "twice": lambda text: json.dumps({"log": json.dumps({"log": json.dumps({"m": text})})}),
+}
+LATE = "2026-11-21T18:00:00.5Z"
+
+
+@pytest.mark.parametrize("outer", OUTER)
+@pytest.mark.parametrize("inner", INNER)
+def test_what_wraps_a_request_doesnt_matter(inner: str, outer: str) -> None:
+    parser = LineParser()
+    for line, told in zip(STOCK[:12], TRUTH, strict=False):
+        made = INNER[inner](*parts(line))
+        text = OUTER[outer](made if isinstance(made, str) else json.dumps(made))
+        row = parser.parse(text.encode())
+        assert row is not None
+        assert row.record_ms == pytest.approx(float(told["record_ms"]), abs=0.01)
+        assert (row.client_id, row.bytes_charged) == (told["client_id"], int(told["bytes_charged"]))
+
+
+def test_a_line_may_hold_many_requests() -> None:
+    events = [INNER[name](*parts(line)) for name in INNER for line in STOCK[:5]]
+    for text in (json.dumps(events), json.dumps({"hits": {"hits": events}})):
+        rows = LineParser().rows(text.encode())
+        assert [row.client_id for row in rows if isinstance(row, LogRow)] == [
+            told["client_id"] for told in TRUTH[:5]
+        ] * len(INNER)
+    several = "\n".join(line.decode() for line in STOCK)
+    rows = LineParser().rows(json.dumps({"message": several}).encode())
+    assert [row.client_id for row in rows if isinstance(row, LogRow)] == [
+        told["client_id"] for told in TRUTH
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 900, '{"a":' * 3000, '{"requestHeader":' * 3000, '"{\\"' * 9000]
+)
+def test_what_never_ends_is_read_once(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes decoded grow with the line's length, and no faster."""
+    decoded = 0
+    real = find._JSON.raw_decode
+
+    class Counting:
+        def raw_decode(self, text: str, at: int = 0) -> tuple[Any, int]:
+            nonlocal decoded
+            decoded += len(text) - at
+            return real(text, at)
+
+    monkeypatch.setattr(find, "_JSON", Counting())
+    line = (text + "requestHeader" * 50).encode()
+    (bad,) = LineParser().rows(line)
+    assert isinstance(bad, BadLine)
+    assert decoded <= 20 * len(line)
+
+
 # F01
 
 
@@ -106,8 +270,6 @@ def test_a_finer_stamp_of_the_same_second_counts(
 
 
 def test_a_json_wrappers_finer_stamp_counts(tmp_path: Path) -> None:
-    import json
-
     lines = []
     for line in STOCK:
         at = datetime.strptime(line[1:24].decode(), "%Y-%m-%d %H:%M:%S,%f").replace(tzinfo=UTC)
@@ -139,7 +301,21 @@ def test_every_known_form_gives_its_name() -> None:
     for form in FORMS:
         assert Principals().name_of(form.sample) == form.name
         assert Principals().name_of(f"User:{form.sample}") == form.name
-    for plain in ("alice", "CN=a,OU=b", "spiffe://td/ns/x", "u-1@REALM", "a:b", ""):
+    assert Principals().name_of(OWN.sample) == OWN.name
+    assert Principals().name_of("SPIFFE:spiffe://td/ns/x") == "spiffe://td/ns/x"
+    assert Principals().name_of("Group:") is None
+    for plain in (
+        " alice ",
+        "a\nb",
+        "a@b",
+        "x=y",
+        "alice",
+        "CN=a,OU=b",
+        "spiffe://td/ns/x",
+        "u-1@REALM",
+        "a:b",
+        "",
+    ):
         assert Principals().name_of(f"User:{plain}") == plain
     assert Principals().name_of("alice") is None
     assert Principals("^CN=([^,]+)").name_of("User:CN=a,OU=b") == "a"
@@ -148,6 +324,45 @@ def test_every_known_form_gives_its_name() -> None:
     for wrong in ("(", "no group"):
         with pytest.raises(ConfigError, match="--principal-pattern"):
             Principals(wrong)
+
+
+def test_rules_make_users_as_those_of_certificates_do() -> None:
+    """The very mapper that the gateway has: ``tests/unit/gateway/test_ssl_names.py`` tries it."""
+    users = Principals(r"RULE:^CN=([^,]+).*$/$1/L,RULE:^([^\/@]+)[\/@].*$/$1/,DEFAULT")
+    assert users.name_of("User:CN=Etl,OU=x") == "etl"
+    assert users.name_of("etl/host1.example.org@EXAMPLE.ORG") == "etl"
+    assert users.name_of("User:bob") == "bob"
+    assert Principals("RULE:^CN=(.*)$/$1/").name_of("User:bob") == "bob"  # no rule is for it
+    assert Principals("RULE:^b(.*)$/$2/").name_of("User:bob") == "$2"  # as Kafka does it
+    assert Principals("DEFAULT").name_of("alice") == "alice"
+    with pytest.raises(ConfigError, match=r"--principal-pattern: 'RULE:x' isn't DEFAULT or RULE"):
+        Principals("RULE:x")
+
+
+def test_the_page_has_every_form_of_principals() -> None:
+    page = (Path(__file__).parents[3] / "docs/howto/request-logs.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Principals\n")[2].partition("\n## ")[0]
+    rows = [f"| `{form.sample}` | {form.what} | `{form.name}` |" for form in (OWN, *FORMS)]
+    assert "\n".join(rows) in section
+
+
+@pytest.mark.parametrize(
+    ("principal", "name"),
+    [
+        ("CustomPrincipal(type=User, name=alice, tenant-name=acme)", "alice"),
+        ("CustomPrincipal(name=alice, group=Group(name=ops))", "alice"),
+        ("CustomPrincipal(group=Group(name=ops), name=alice)", "alice"),
+        ("CustomPrincipal[type=User, name=CN=etl,OU=A]", "CN=etl,OU=A"),
+        ("CustomPrincipal[type=User, name=CN=etl, OU=A, O=b]", "CN=etl, OU=A, O=b"),
+        ("CustomPrincipal(name=a(1))", "a(1)"),
+        ("CustomPrincipal(name='O'Brien', x=1)", "O'Brien"),
+        ("MultiTenantPrincipal(tenant=T(a=b), user=a, on-behalf-user=svc)", "a"),
+        ("User:[teamA]:[alice]", "[teamA]:[alice]"),
+        ("User:CN=etl ", "CN=etl "),
+    ],
+)
+def test_no_two_users_become_one(principal: str, name: str) -> None:
+    assert Principals().name_of(principal) == name
 
 
 @pytest.mark.parametrize("scan", [False, True])
@@ -340,5 +555,35 @@ def test_a_clients_requests_to_other_brokers_are_said_to_be_that(tmp_path: Path)
     assert "clients sent them to brokers whose logs weren't given" in said
 
 
+def test_a_log_without_sizes_is_said_to_be_one(tmp_path: Path) -> None:
+    tail = (
+        "from connection 10.0.0.1:9092-10.0.0.2:5000-1;totalTime:1.0,requestQueueTime:0.1,"
+        "localTime:0.5,remoteTime:0.0,throttleTime:0,responseQueueTime:0.1,sendTime:0.1,"
+        "securityProtocol:PLAINTEXT,principal:User:bob,listener:L"
+    )
+    line = (
+        "[2020-10-25 10:15:30,123] DEBUG Completed request:RequestHeader(apiKey=PRODUCE, "
+        f"apiVersion=7, clientId=c, correlationId=1) -- {{acks=1,timeout=9,numPartitions=1}} {tail}"
+    )
+    log = written(tmp_path / "a.log", [line.encode()] * 5)
+    said = notes(log)["unsized_share"]
+    assert "sizes of 100% of produce requests and fetches aren't in this log" in said
+
+
 def test_nothing_is_said_where_all_is_well() -> None:
     assert notes(PUBLIC) == {}
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_a_line_may_hold_more_requests_than_are_tried_in_vain(scan: bool, tmp_path: Path) -> None:
+    events = [{"message": line.decode()} for line in STOCK * 9]
+    file = written(tmp_path / "array.json", [json.dumps({"events": events}).encode()])
+    rows = read(file, scan=scan)
+    assert len(rows) == len(events) > find._MOST_TRIES
+    assert {row["kind"] for row in rows} == {"request"}
+
+
+def test_a_line_of_openings_alone_ends_with_its_reason() -> None:
+    text = b'[x] Completed request:{"requestHeader":"' + b"x" * 99 + b'", '
+    [*_, last] = find.find(text * 1000, LineParser().stamps)
+    assert str(last) == "no JSON around requestHeader in 256 tries; the rest isn't read"

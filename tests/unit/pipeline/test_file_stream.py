@@ -282,8 +282,13 @@ def test_pieces_of_a_log_are_the_same_lines_when_it_was_compressed(tmp_path: Pat
     plain.write_bytes(text)
     squeezed.write_bytes(gzip.compress(text))
 
-    def read(path: Path, start: int, end: int, kind: str = "") -> list[tuple[int, list[bytes]]]:
-        return list(read_lines(FilePiece(str(path), start, end, compression=kind)))
+    def read(path: Path, start: int, end: int, kind: str = "") -> list[tuple[int, bytes]]:
+        found = []
+        for at, lines in read_lines(FilePiece(str(path), start, end, compression=kind)):
+            for each in lines:
+                found.append((at, each))
+                at += len(each) + 1
+        return found
 
     for size in (1, 7, len(line(1)), 100, len(text)):
         for start in range(0, len(text), size):

@@ -378,7 +378,49 @@ def test_an_answer_like_no_brokers_is_no_refusal() -> None:
     assert parse(odd).quota_type == "producer_byte_rate"
 
 
+OLD = (
+    "[2020-10-25 10:15:30,123] DEBUG Completed request:RequestHeader(apiKey={api}, apiVersion=8, "
+    "clientId=a, b, correlationId=6) -- {request},response:{{responses=[],throttle_time_ms=7}} "
+    "from connection 127.0.0.1:9094-127.0.0.1:61040-0;totalTime:2.42,requestQueueTime:0.112,"
+    "localTime:2.15,remoteTime:0.0,throttleTime:7,responseQueueTime:0.04,sendTime:0.118,"
+    "securityProtocol:SASL_SSL,principal:User:CN=a,OU=b,listener:SASL_SSL,clientInformation:"
+    "ClientInformation(softwareName=x, softwareVersion=2.7.0) (kafka.request.logger)"
+)
+AT_2020 = 1603620930123.0
+
+
+@pytest.mark.parametrize(
+    ("api", "request_", "quota_type", "bytes_", "charged"),
+    [
+        ("PRODUCE", "{acks=-1,timeout=30000,numPartitions=1}", "producer_byte_rate", 0, True),
+        (
+            "PRODUCE",
+            "{acks=-1,timeout=9,partitionSizes=[t-0=100,u-1=11]}",
+            "producer_byte_rate",
+            111,
+            True,
+        ),
+        ("FETCH", "{replica_id=-1,max_wait_time=500}", "consumer_byte_rate", 0, True),
+        ("FETCH", "FetchRequestData(replicaId=2, maxWait=5)", "consumer_byte_rate", 0, False),
+        ("CREATE_TOPICS", "CreateTopicsRequestData()", "controller_mutation_rate", 0, True),
+        ("METADATA", "MetadataRequestData()", "request_percentage", 0, True),
+    ],
+)
+def test_lines_before_kafka_2_8_give_what_they_hold(
+    api: str, request_: str, quota_type: str, bytes_: int, charged: bool
+) -> None:
+    row = parse(OLD.format(api=api, request=request_))
+    assert row.record_ms == pytest.approx(AT_2020 - 0.158)
+    assert (row.client_id, row.principal, row.listener) == ("a, b", "CN=a,OU=b", "SASL_SSL")
+    assert row.connection == "127.0.0.1:9094-127.0.0.1:61040-0"
+    assert (row.api_name, row.api_version, row.throttle_time_ms) == (api, 8, 7)
+    assert (row.quota_type, row.bytes_charged, row.is_charged) == (quota_type, bytes_, charged)
+    assert row.bytes_exact == (quota_type == "request_percentage")
+    assert row.handler_ms == 2.15
+
+
 BAD = {
+    OLD.format(api="FETCH", request="{}")[:250]: "free text of Kafka before 2.8, cut off",
     STOCK[:400]: r"cut off: [1-9] braces",
     STOCK.replace('"acks":-1', '"acks":-1,,'): "broken JSON",
     STOCK.replace('"recordsSizeInBytes":84', '"recordsSizeInBytes":"x"'): "not the JSON of a",

@@ -9,6 +9,7 @@ import json
 import lzma
 import re
 import tarfile
+import zipfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -36,8 +37,6 @@ CUT = "cut off: N braces of its JSON are open at the end"
 ODD = "not the JSON of a request: "
 FURTHER = "the file can't be read further: "
 UNREAD = "the file isn't read: "
-PART = "part of a line: the container runtime has split it; log to a file instead"
-GLUED = "requests in one line: a newline is missing, or the first of them was cut off"
 
 
 def with_value(key: str, value: str) -> bytes:
@@ -64,6 +63,14 @@ def docker(*pieces: bytes) -> bytes:
     )
 
 
+def zipped(*files: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number, text in enumerate(files):
+            archive.writestr(f"kafka-request-{number}.log", text)
+    return packed.getvalue()
+
+
 def tar_gz() -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
@@ -81,8 +88,8 @@ FOLLOWED: dict[str, tuple[bytes, int, tuple[str, ...]]] = {
     "cut off at the end": (LINES[5][:400], 0, (CUT,)),
     "cut off in the prefix": (LINES[5][:20], 0, (NOT_OURS,)),
     "two halves": (LINES[5][:300] + b"\n" + LINES[5][300:] + b"\n", 0, (CUT, NOT_OURS)),
-    "two lines in one": (LINES[5] + LINES[6] + b"\n", 0, (GLUED,)),
-    "cut off, then another": (LINES[5][:300] + LINES[6] + b"\n", 0, (GLUED,)),
+    "two lines in one": (LINES[5] + LINES[6] + b"\n", 2, ()),
+    "cut off, then another": (LINES[5][:300] + LINES[6] + b"\n", 1, (CUT,)),
     "zeros of a crashed disk": (b"\0" * 5000 + LINES[5] + b"\n", 1, ()),
     "a line of zeros": (b"\0" * 5000 + b"\n" + LINES[5] + b"\n", 1, (NOT_OURS,)),
     "a stack trace": (b"java.lang.X: null\n\tat a.b(C.scala:1)\n", 0, (NOT_OURS, NOT_OURS)),
@@ -118,23 +125,20 @@ FOLLOWED: dict[str, tuple[bytes, int, tuple[str, ...]]] = {
     "a year too early": (b"[0017" + FETCH[5:], 0, ("impossible time stamp 'N-N-N N:N:N,N'",)),
     "too deep": (with_value("sendTimeMs", "[" * 100_000), 0, ("nested too deep",)),
     "docker": (docker(FETCH + b"\n"), 1, ()),
-    "docker's pieces": (docker(FETCH[:400], FETCH[400:] + b"\n"), 0, (PART, NOT_OURS)),
+    "docker's pieces": (docker(FETCH[:400], FETCH[400:] + b"\n"), 1, ()),
+    "docker's first piece": (docker(FETCH[:400]) + LINES[5], 1, (CUT,)),
+    "docker's last piece": (docker(FETCH[400:] + b"\n") + LINES[5], 1, (NOT_OURS,)),
     "CRI": (b"2024-10-25T10:15:30.123456789Z stdout F " + FETCH, 1, ()),
     "CRI's pieces": (
         b"2024-10-25T10:15:30.1Z stdout P %b\n2024-10-25T10:15:30.1Z stdout F %b"
         % (FETCH[:400], FETCH[400:]),
-        0,
-        (PART, NOT_OURS),
+        1,
+        (),
     ),
     "JSON over several lines": (
-        wrapped('{\n  "timeMillis" : 1,\n  "message" : %s\n}'),
-        0,
-        (
-            NOT_OURS,
-            NOT_OURS,
-            NOT_OURS,
-            "one line of a JSON event that is spread over several; make the layout compact",
-        ),
+        wrapped('{\n  "timeMillis" : 1729851330123,\n  "message" : %s\n}'),
+        1,
+        (),
     ),
     "JSON of an array": (wrapped(', {"timeMillis":1729851330123,"message":%s}'), 1, ()),
     "braces in front of JSON": (wrapped('2024-10-25 10:15:30,123 {t-1} {"message":%s}'), 1, ()),
@@ -147,12 +151,12 @@ FOLLOWED: dict[str, tuple[bytes, int, tuple[str, ...]]] = {
     "JSON's time is no number": (
         wrapped('{"timeMillis":NaN,"message":%s}'),
         0,
-        ("impossible time: nan ms since N",),
+        ("no time in the JSON layout's fields",),
     ),
     "JSON's time is too large": (
         wrapped('{"timeMillis":1' + "0" * 400 + ',"message":%s}'),
         0,
-        ("a number larger than any broker writes",),
+        ("no time in the JSON layout's fields",),
     ),
     "JSON too deep": (
         wrapped('{"x":' + "[" * 50_000 + "]" * 50_000 + ',"message":%s}'),
@@ -216,7 +220,13 @@ def test_no_line_is_lost_and_none_stops_the_rest(case: str, tmp_path: Path) -> N
 FILES: dict[str, tuple[Callable[[], bytes], int, tuple[str, ...]]] = {
     "nothing": (lambda: b"", 0, ()),
     "a byte order mark": (lambda: b"\xef\xbb\xbf" + WHOLE, 30, ()),
-    "UTF-16": (lambda: WHOLE.decode().encode("utf-16"), 0, (UNREAD + "it is UTF-N",)),
+    "UTF-16": (lambda: WHOLE.decode().encode("utf-16"), 30, ()),
+    "UTF-16 without a mark": (lambda: WHOLE.decode().encode("utf-16-le"), 30, ()),
+    "UTF-16, the other way": (lambda: WHOLE.decode().encode("utf-16-be"), 30, ()),
+    "zip": (lambda: zipped(WHOLE), 30, ()),
+    "zip of two, one without its newline": (lambda: zipped(WHOLE[:-1], WHOLE), 60, ()),
+    "zip, cut off": (lambda: zipped(WHOLE)[:-30], 0, (FURTHER + "the zip archive is damaged",)),
+    "7-zip": (lambda: b"7z\xbc\xaf\x27\x1c" + WHOLE, 0, (UNREAD + "it is N-zip; make it text",)),
     "xz": (lambda: lzma.compress(WHOLE), 30, ()),
     "xz, cut off": (
         lambda: lzma.compress(WHOLE) + lzma.compress(WHOLE)[:20],
@@ -226,7 +236,7 @@ FILES: dict[str, tuple[Callable[[], bytes], int, tuple[str, ...]]] = {
     "lz4 as it was once": (
         lambda: b"\x02\x21\x4c\x18" + WHOLE,
         0,
-        (UNREAD + "it is lzN's legacy format; make it UTF-N text",),
+        (UNREAD + "it is lzN's legacy format; make it text",),
     ),
     "two gzip members": (lambda: gzip.compress(WHOLE) * 2, 60, ()),
     "gzip, then something else": (

@@ -228,10 +228,10 @@ def test_what_is_declared_is_what_is_refused_and_tried() -> None:
 
 def test_delta_is_named_for_the_spark_that_lacks_it() -> None:
     for version in ("3.5.9", "4.0.5", "4.1.4", "4.2.0"):
-        said = versions.way_to_delta(version, "--packages {}", "--jars PATH")
+        said = versions.way_to("delta", version, "--packages {}", "--jars PATH")
         minor = version.rpartition(".")[0]
         name = "delta-spark_2.12:3.3.2" if minor == "3.5" else f"delta-spark_{minor}_2.13:4.4.0"
         assert f"by --packages io.delta:{name} (for Spark {minor}), or" in said
-    said = versions.way_to_delta("4.3.0", "--packages {}", "--jars PATH")
+    said = versions.way_to("delta", "4.3.0", "--packages {}", "--jars PATH")
     assert said.startswith("No Delta for Spark 4.3.0 is known here; if there is one,")
     assert "--packages" not in said

@@ -82,7 +82,15 @@ def test_topics_of_every_line_of_every_log_add_up_to_what_it_was_charged(path: P
             assert [e.topic for e in entries].count(topics.NO_TOPIC) == 1
             known["yes"] += 1
     assert known["no"] == (16 if path.name == "others.jsonl.gz" else 0)
-    expected = {"t51-docker-local-tz.log", "t52-cri-local-tz.log", "F04-several-brokers.log.gz"}
+    expected = {
+        "t51-docker-local-tz.log",
+        "t52-cri-local-tz.log",
+        "F04-several-brokers.log.gz",
+        "docker-over-ecs.log",
+        "audit.log",
+        "note.log",
+        "utf16-without-bom.log",
+    }
     assert (known["yes"] == 0) == (path.name in expected)
 
 

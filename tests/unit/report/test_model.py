@@ -13,6 +13,7 @@ from headgate.pipeline.report import tables as tables_module
 from headgate.pipeline.report.model import MOST_TENANTS
 from headgate.pipeline.report.tables import MOST_BINS, bin_length_ms
 from headgate.pipeline.schema import TABLES
+from headgate.pipeline.tables.pointer import POINTER, Pointer
 
 
 def test_sums_over_tenants_are_the_sums_over_the_usage_table(made: Path) -> None:
@@ -189,3 +190,47 @@ def test_every_unreadable_table_is_named(tmp_path: Path) -> None:
         read_tables(tmp_path)
     named = [Path(p.split(":")[0]).name for p in caught.value.problems]
     assert named == ["what_if", "storms"]
+
+
+@pytest.mark.parametrize("uri", [False, True])
+def test_the_tables_that_the_pointer_names_are_read(tmp_path: Path, uri: bool) -> None:
+    old, new = (f"run-20261127T100000-usage-0000000{number}" for number in (1, 2))
+    for run, amount in ((old, 1), (new, 5)):
+        write(tmp_path / run, usage=[usage_row(0, amount=amount)])
+    (tmp_path / old / "storms").mkdir()
+    pointer = Pointer({"usage": [f"{new}/usage"], "storms": [f"{old}/storms"]}, [f"{old}/usage"])
+    (tmp_path / POINTER).write_bytes(pointer.written())
+    read = read_tables(f"file://{tmp_path}" if uri else tmp_path)
+    assert [row["amount"] for row in read.rows("usage")] == [5.0]
+    assert read.rows("storms") == []
+
+
+@pytest.mark.parametrize("uri", [False, True])
+def test_a_table_that_is_gone_and_one_beside_the_runs_are_refused(
+    tmp_path: Path, uri: bool
+) -> None:
+    run = "run-20261127T100000-usage-00000001"
+    write(tmp_path / run, usage=[usage_row(0, amount=1)])
+    pointer = Pointer({"usage": [f"{run}/usage"], "storms": [f"{run}/storms"]})
+    (tmp_path / POINTER).write_bytes(pointer.written())
+    place = f"file://{tmp_path}" if uri else tmp_path
+    with pytest.raises(ConfigError, match=f"{run}/storms"):
+        read_tables(place)
+    (tmp_path / run / "storms").mkdir()
+    assert len(read_tables(place).rows("usage")) == 1
+    write(tmp_path, usage=[usage_row(0, amount=5)])  # as an earlier version, or hp.write
+    with pytest.raises(ConfigError, match="usage lie there without a run, beside tables that"):
+        read_tables(place)
+
+
+def test_tables_that_only_spark_reads_and_half_replaced_ones_are_refused(tmp_path: Path) -> None:
+    place = write(tmp_path, usage=[usage_row(0, amount=5)])
+    for made, format in (("_delta_log", "delta"), ("metadata", "iceberg")):
+        (place / "usage" / made).mkdir()
+        with pytest.raises(ConfigError, match=f"which Spark reads: add --format {format}"):
+            read_tables(place)
+        (place / "usage" / made).rmdir()
+    (place / ".headgate-usage-0").mkdir()
+    for given in (place, f"file://{place}"):
+        with pytest.raises(ConfigError, match="an earlier Headgate began and didn't end"):
+            read_tables(given)

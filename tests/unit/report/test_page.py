@@ -17,6 +17,7 @@ from headgate.cli.pipeline.report import follow
 from headgate.pipeline.report import build_report, charts, read_tables, render, write_report
 from headgate.pipeline.report.charts import all_charts, label, series_of, short
 from headgate.pipeline.report.render import fidelity
+from headgate.pipeline.tables.pointer import POINTER, Pointer
 
 main_report = load("report")
 
@@ -180,20 +181,19 @@ def test_the_command_writes_the_page_and_says_where(
 
 
 def test_the_page_is_drawn_anew_when_a_round_has_made_a_table(tmp_path: Path) -> None:
-    """Tables swapped in by links, as ``--follow`` does, and written in place."""
+    """Each run replaces the pointer, with ``--follow`` or without."""
     drawn: list[str] = []
     stop = threading.Event()
 
     def version(name: str) -> None:
-        (tmp_path / "_stream" / name).mkdir(parents=True)
-        (tmp_path / "new").symlink_to(tmp_path / "_stream" / name)
-        (tmp_path / "new").replace(tmp_path / "usage")
+        pointer = Pointer({"usage": [f"run-20261127T100000-usage-0000000{name}/usage"]})
+        (tmp_path / POINTER).write_bytes(pointer.written())
 
     class Stop(threading.Event):
         """Between two looks: what happens, one thing after the other."""
 
         happens = iter(
-            [lambda: None, lambda: version("2"), lambda: None, lambda: summary(tmp_path), stop.set]
+            [lambda: None, lambda: version("2"), lambda: None, lambda: version("3"), stop.set]
         )
 
         def wait(self, timeout: float | None = None) -> bool:
@@ -201,8 +201,8 @@ def test_the_page_is_drawn_anew_when_a_round_has_made_a_table(tmp_path: Path) ->
             return stop.is_set()
 
     version("1")
-    follow(tmp_path, lambda: drawn.append((tmp_path / "usage").resolve().name), 1, Stop())
-    assert drawn == ["1", "2", "2"]
+    follow(tmp_path, lambda: drawn.append((tmp_path / POINTER).read_text()), 1, Stop())
+    assert [text.count("-00000002/") for text in drawn] == [0, 1, 0]
 
 
 def test_the_command_names_what_is_wrong(

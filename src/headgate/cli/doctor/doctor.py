@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.cli.contract import Parser
+from headgate.cli.doctor.requests import look_at_requests
 from headgate.cli.output import complain, printable, say
+from headgate.cli.pipeline.flags import add_principals
 from headgate.cli.quotas.as_code import entities
 from headgate.cli.quotas.flags import add_connection, add_place_flags
 from headgate.cli.quotas.plan_output import entity_path
@@ -38,20 +40,28 @@ def parser() -> Parser:
         "headgate doctor",
         "Look for quotas that don't do what they seem to. With --config, also look at the "
         "gateway's set-up: listeners, ports, credentials, ACLs, clocks, versions, and quotas that "
-        "the brokers enforce as well. Exits 3 if it finds something, 1 if it can't look.",
+        "the brokers enforce as well. With --requests, say what request logs are, and what can be "
+        "answered from them. Exits 3 if it finds something, 1 if it can't look.",
         _look,
         example="headgate doctor --config headgate.properties",
     )
     place = made.add_mutually_exclusive_group(required=True)
     place.add_argument("--config", metavar="FILE", help="a gateway's headgate.properties")
+    place.add_argument("--requests", nargs="+", metavar="PATH", help="request logs of brokers")
     add_place_flags(place)
     add_connection(made)
+    made.add_argument(
+        "--time-zone", metavar="ZONE", help="of --requests that print none (default: UTC)"
+    )
+    add_principals(made)
     return made
 
 
 def _look(arguments: argparse.Namespace) -> Examined:
     report = Examined([], [], [])
-    if arguments.config is not None:
+    if arguments.requests is not None:
+        look_at_requests(arguments, report)
+    elif arguments.config is not None:
         look_at_setup(Path(arguments.config), report)
     else:
         with open_quota_target(arguments, "doctor") as place:

@@ -28,7 +28,6 @@ from headgate.cli.kafka_configs.options import (
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.quota_output import conditions
 from headgate.errors import ApiError, KafkaError
-from headgate.java_text import java_double
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.filter import FilterComponent, MatchType
 from headgate.quota.key import QuotaKey
@@ -98,20 +97,9 @@ def quota_lines(found: Mapping[QuotaEntity, Mapping[QuotaKey, float]]) -> list[s
 
     Kafka's order is its hash maps'; here entities are in print order and keys by name.
     """
-    lines = []
-    for entity in sorted(found):
-        parts = [
-            f"{word} '{name}'" if isinstance(name, str) else f"the default {word}"
-            for entity_type, name in entity
-            for word in [_DESCRIBED.get(entity_type, entity_type)]
-        ]
-        values = sorted((key.name, value) for key, value in found[entity].items())
-        text = ", ".join(f"{name}={java_double(value)}" for name, value in values)
-        lines.append(printable(f"Quota configs for {', '.join(parts)} are {text}"))
-    return lines
+    from headgate.quota.formats.kafka_text import describe_line
 
-
-_DESCRIBED: Final = {"user": "user-principal"}
+    return [printable(describe_line(entity, found[entity])) for entity in sorted(found)]
 
 
 def _describe_scram(place: OpenTarget, users: Sequence[str]) -> None:

@@ -130,12 +130,15 @@ def _do(options: ConfigsOptions) -> None:
 
 
 class ConfigsAlteration(NamedTuple):
-    """What --alter asks for: types and names of one entity, configs to set and to remove."""
+    """
+    What --alter asks for: types and names of one entity, configs to set and to remove, until when.
+    """
 
     types: Sequence[str]
     names: Sequence[str]
     add: Mapping[str, str]
     delete: Sequence[str]
+    until_ms: int | None = None
 
 
 def alter(place: OpenTarget, options: ConfigsOptions) -> None:
@@ -146,6 +149,14 @@ def alter(place: OpenTarget, options: ConfigsOptions) -> None:
         options.entity_types, options.entity_names, add, configs_to_delete(options)
     )
     kind, name = asked.types[0], asked.names[0]
+    until = options.value("until")
+    if until is not None:
+        from headgate.cli.quotas.flags import moment
+
+        has_scram = any(key in SCRAM_NAMES for key in (*add, *asked.delete))
+        if kind not in (USERS, CLIENTS, IPS) or has_scram:
+            raise IllegalArgument("--until is for quotas of users, clients and ips")
+        asked = asked._replace(until_ms=moment(until, "--until"))
     if kind in (USERS, CLIENTS):
         _alter_client(place, asked)
     elif kind == IPS:
@@ -165,7 +176,7 @@ def alter(place: OpenTarget, options: ConfigsOptions) -> None:
 
 
 def _alter_client(place: OpenTarget, asked: ConfigsAlteration) -> None:
-    types, names, add, delete = asked
+    types, names, add, delete, _ = asked
     scram_add = {key: value for key, value in add.items() if key in SCRAM_NAMES}
     scram_delete = [key for key in delete if key in SCRAM_NAMES]
     is_quota = _quota_names(types)
@@ -220,7 +231,7 @@ def alter_quotas(place: OpenTarget, asked: ConfigsAlteration) -> None:
         IllegalArgument: a value is no number, or a key to be removed isn't set; nothing is sent.
         ApiError: the home refused it.
     """
-    types, names, add, delete = asked
+    types, names, add, delete, _ = asked
     entity = entity_of(types, names)
     old = find(place, components_of(types, names)).get(entity, {})
     present = {key.name for key in old}
@@ -230,7 +241,7 @@ def alter_quotas(place: OpenTarget, asked: ConfigsAlteration) -> None:
     ops = [Op(QuotaKey.parse(key), quota_value(key, text)) for key, text in add.items()]
     ops += [Op(QuotaKey.parse(key), None) for key in delete]
     try:
-        place.alter(QuotaAlteration(entity, tuple(ops)))
+        place.alter(QuotaAlteration(entity, tuple(ops)), until_ms=asked.until_ms)
     except ApiError as exc:
         told = with_way_out(exc, [op.key for op in ops])
         if told is exc:
@@ -259,7 +270,7 @@ def _alter_scram(
 
 
 def _alter_resource(place: OpenTarget, asked: ConfigsAlteration) -> None:
-    types, names, add, delete = asked
+    types, names, add, delete, _ = asked
     kind, name = types[0], names[0]
     check_resource_name(kind, name)
     # 4.3.1 looks for what is to be altered only where the resource is a broker's loggers.

@@ -117,6 +117,12 @@ OPTIONS: Final = (
         "String",
     ),
     Option("delete-config", "config keys to remove 'k1,k2'", "String", ","),
+    Option(
+        "until",
+        "Headgate's own, with --store: when the former values of quotas return (or none), such as "
+        "2026-11-22T10:00:00Z, or epoch milliseconds.",
+        "String: time",
+    ),
     Option("topic", "The topic's name.", "String"),
     Option("client", "The client's ID.", "String"),
     Option("client-defaults", "The config defaults for all clients."),
@@ -309,6 +315,10 @@ class ConfigsOptions(OptionSet):
             )
         if self.has("all") and self.zookeeper:
             raise IllegalArgument("--bootstrap-server must be specified for --all")
+        if self.has("until") and not (self.has("alter") and self.has("store")):
+            raise IllegalArgument(
+                "--until goes with --alter and --store: Kafka has no place for a quota's end"
+            )
         if self.has("zk-tls-config-file") and not self.zookeeper:
             raise IllegalArgument(
                 "Only the --zookeeper option can be used with the --zk-tls-config-file option."

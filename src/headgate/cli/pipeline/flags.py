@@ -11,7 +11,9 @@ from typing import Any
 from headgate.cli.contract import Parser
 from headgate.cli.pipeline.command import run_on_spark
 from headgate.cli.quotas.flags import add_broker_id, add_connection
-from headgate.pipeline.tables.by_day import DAY, MODES
+from headgate.pipeline.table import DAY
+from headgate.pipeline.tables.by_day import MODES
+from headgate.pipeline.tables.lake import FORMATS
 
 
 def parser(
@@ -88,7 +90,8 @@ def add_principals(made: argparse._ActionsContainer) -> None:
         default="",
         metavar="REGEX",
         help="for principals that hold more than the user: a regex, searched in the name as "
-        "logged, whose first group is the user, e.g. '^CN=([^,]+)'",
+        "logged, whose first group is the user, e.g. '^CN=([^,]+)'; or rules as in "
+        "ssl.principal.mapping.rules",
     )
 
 
@@ -108,11 +111,18 @@ def _add_quotas(made: argparse.ArgumentParser, source: Any, *, required: bool) -
 
 def _add_output(made: argparse.ArgumentParser) -> None:
     output = made.add_argument_group(
-        "output", "Progress goes to stderr, the closing table to stdout, tables to DIR/<table>/."
+        "output",
+        "Progress goes to stderr, the closing table to stdout, tables to DIR/run-<id>/<table>/; "
+        "DIR/_tables.json names those that count.",
     )
-    output.add_argument("--out", required=True, metavar="DIR", help="directory for the tables")
     output.add_argument(
-        "--format", choices=("parquet", "delta"), default="parquet", help="the tables' format"
+        "--out",
+        required=True,
+        metavar="DIR",
+        help="directory for the tables; of Delta and Iceberg also a catalog's name, CATALOG.DB",
+    )
+    output.add_argument(
+        "--format", choices=FORMATS, default="parquet", help="the tables' format (default: parquet)"
     )
     made.set_defaults(mode="overwrite", partition_by=None)
     spark = made.add_argument_group("spark")

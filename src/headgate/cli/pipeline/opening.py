@@ -36,7 +36,8 @@ from headgate.pipeline.sail import open_sail
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import FilePiece, pieces_of
 from headgate.pipeline.sources.quality import Note, look
-from headgate.pipeline.spark_versions import way_to_delta
+from headgate.pipeline.spark_versions import installed, refuse_format, way_to
+from headgate.pipeline.tables.lake import CLASSES, SETTINGS, is_name
 from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.quota.table import QuotaTable
 
@@ -141,7 +142,7 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
     mistakes += _unreachable("--master", arguments.master, "spark://")
     mistakes += _unreachable("--remote", remote_of(arguments), "sc://")
     # Makes the directory, to try it; so only where all else is right.
-    mistakes += [] if wrong or mistakes else unwritable(arguments.out)
+    mistakes += [] if wrong or mistakes else unwritable(arguments.out, arguments.format)
     if not wrong and not mistakes:
         spark_dir = config.get("spark.local.dir", "").partition(",")[0]
         mistakes += too_small(command, arguments.out, files, spark_dir)
@@ -230,11 +231,7 @@ def start(
     os.environ.pop("SPARK_REMOTE", None)  # it isn't to be used; PySpark would see two sessions
     if not session.submitted():
         os.environ.update(spark_env())
-    if arguments.format == "delta":
-        config |= {
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        }
+    config = {**SETTINGS[arguments.format], **config}
     # A new file: at a fixed name, somebody could have put a link to another file.
     handle, name = tempfile.mkstemp(prefix="headgate-spark-", suffix=".log")
     os.close(handle)
@@ -249,8 +246,8 @@ def start(
     log.unlink()  # it is read only where Spark doesn't start
     context = spark.sparkContext
     console.print(f"Spark {spark.version}, {context.master}")
-    if arguments.format == "delta":
-        _check_delta(context)
+    if arguments.format in CLASSES:
+        _check_format(context, arguments.format)
     is_here = context.master.startswith("local")
     return Run(command, spark, arguments.out, console, arguments.format, is_here=is_here)
 
@@ -298,6 +295,10 @@ def refuse_engine(arguments: argparse.Namespace) -> list[str]:
     """Return what can't be done with the engine that is asked for, a sentence each."""
     sail, remote = arguments.engine == "sail", remote_of(arguments)
     if not sail and not remote:
+        try:
+            refuse_format(arguments.format, installed() or "")
+        except ConfigError as exc:
+            return [f"--{exc}"]
         return []
     flag = _flag_of(arguments)
     others = {"--master": arguments.master, "--remote": sail and arguments.remote}
@@ -306,7 +307,7 @@ def refuse_engine(arguments: argparse.Namespace) -> list[str]:
         wrong.append(f"{flag}: --incremental and --follow need a Spark that is started here")
     if sail and arguments.format != "parquet":
         wrong.append(f"{flag} writes Parquet; leave --format out")
-    if "://" in arguments.out:
+    if "://" in arguments.out or (arguments.format != "parquet" and is_name(arguments.out)):
         wrong.append(f"{flag}: give --out a directory of this machine, not {arguments.out}")
     return wrong
 
@@ -325,19 +326,22 @@ _MOST_WORDS: Final = 8
 _CONNECT_S: Final = 3.0
 
 
-def _check_delta(context: Any) -> None:
-    """Say what to do if Spark has no Delta; Spark's own error is a page of Java."""
+def _check_format(context: Any, format: str) -> None:
+    """Say what to do if Spark lacks a format's classes; Spark's own error is a page of Java."""
     loader = context._jvm.java.lang.Thread.currentThread().getContextClassLoader()
     try:
-        loader.loadClass("org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        loader.loadClass(CLASSES[format])
     except Exception:  # whatever py4j makes of a ClassNotFoundException
         context.stop()
-        way_out = way_to_delta(
+        way_out = way_to(
+            format,
             context.version,
             "--spark-conf spark.jars.packages={}",
             "--spark-conf spark.jars=PATH,PATH",
         )
-        raise ConfigError(f"--format delta: this Spark has no Delta. {way_out}") from None
+        raise ConfigError(
+            f"--format {format}: this Spark has no {format.capitalize()}. {way_out}"
+        ) from None
 
 
 def read_quotas(arguments: argparse.Namespace) -> Quotas:

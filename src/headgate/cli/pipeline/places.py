@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.cli.pipeline.print import number
+from headgate.pipeline.tables.lake import LAKES, is_name
 
 _S3A: Final = (
     "it needs jars of Spark's Hadoop, such as by --spark-conf "
@@ -20,12 +21,13 @@ _S3A: Final = (
 _OBJECTS: Final = ("s3a", "gs", "abfs", "abfss", "wasb", "wasbs", "oss", "cosn", "obs")
 
 
-def unwritable(out: str, *, growing: bool = False) -> list[str]:
+def unwritable(out: str, format: str = "parquet", *, growing: bool = False) -> list[str]:
     """
     Make the directory for tables; return a sentence for each thing that prevents it.
 
     Args:
-        out: a local path, or a URI, whose file system Spark knows better.
+        out: a local path, or a URI, whose file system Spark knows better; or a catalog's name.
+        format: the tables'.
         growing: the input grows; what is remembered is kept there too, and renamed in each round.
     """
     if "://" in out:
@@ -38,6 +40,12 @@ def unwritable(out: str, *, growing: bool = False) -> list[str]:
                 "can't in one step; give a directory or hdfs://"
             ]
         return []
+    if format in LAKES and is_name(out):
+        if growing:
+            said = "--incremental and --follow keep what they read there; give a directory"
+            return [f"--out {out} is a catalog's name, and {said} (./{out}, if it is one)"]
+        said = f"a catalog's name, and there is a file or folder {out}; write ./{out} for that"
+        return [f"--out {out}: {said}"] if Path(out).exists() else []
     path = Path(out).absolute()
     there = next(p for p in (path, *path.parents) if p.exists())
     if not there.is_dir():

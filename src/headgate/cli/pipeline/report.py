@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
+from typing import TYPE_CHECKING
 
 from headgate.cli import extras
 from headgate.cli.contract import BadUsage, Parser
@@ -17,6 +18,11 @@ from headgate.cli.pipeline.command import stop_on_sigterm
 from headgate.cli.results import Drawn
 from headgate.clock import now_ms
 from headgate.errors import ConfigError
+from headgate.pipeline.tables.lake import FORMATS
+from headgate.pipeline.tables.pointer import POINTER
+
+if TYPE_CHECKING:
+    from headgate.pipeline.report import ReportTables
 
 
 def parser() -> Parser:
@@ -25,12 +31,25 @@ def parser() -> Parser:
         "headgate report",
         "Draw the tables of pipeline runs (usage and, where they are, what_if, recommend, "
         "chargeback, storms, effective, bad_lines, summary) as one self-contained HTML page. "
-        "Needs no Spark.",
+        "Parquet tables need no Spark.",
         _report,
         example="headgate report --tables tables --out report.html",
     )
     found.add_argument(
         "--tables", required=True, type=_place, metavar="DIR", help="the --out of pipeline commands"
+    )
+    found.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="parquet",
+        help="the tables' format (default: parquet); Delta and Iceberg are read by Spark",
+    )
+    found.add_argument(
+        "--spark-conf",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a Spark setting, for Delta and Iceberg; may be repeated",
     )
     found.add_argument(
         "--out", type=Path, metavar="FILE", help="the page to write (default: DIR/report.html)"
@@ -67,6 +86,10 @@ def _report(options: argparse.Namespace) -> Drawn:
         raise BadUsage("--window-seconds must be at least 1, --every above 0")
     if isinstance(options.tables, str) and (options.follow or not options.out):
         raise BadUsage(f"--tables {options.tables}: give --out FILE, and no --follow")
+    if options.format != "parquet":
+        if options.follow or not options.out:
+            raise BadUsage(f"--format {options.format}: give --out FILE, and no --follow")
+        return _draw(options, _by_spark(options))
     if not options.follow:
         return _draw(options)
     if options.json:
@@ -96,7 +119,7 @@ def follow(tables: Path, draw: Callable[[], object], every_s: float, stop: Event
         every_s: seconds between looks.
         stop: ends it.
     """
-    drawn: Made | None = None
+    drawn: bytes | None = None
     while True:
         found = _made(tables)
         if found != drawn:
@@ -106,34 +129,41 @@ def follow(tables: Path, draw: Callable[[], object], every_s: float, stop: Event
             return
 
 
-Made = frozenset[tuple[str, str, int]]
+def _made(tables: Path) -> bytes:
+    """Return what the tables' pointer says; it differs once a table was made again."""
+    with contextlib.suppress(OSError):
+        return (tables / POINTER).read_bytes()
+    return b""
 
 
-def _made(tables: Path) -> Made:
-    """Return the tables' files and their times; they differ once a table was made again."""
-    found = set()
-    for path in (*tables.glob("*"), *tables.glob("*/*.parquet")):
-        with contextlib.suppress(OSError):  # swapped a moment ago
-            if path.suffix == ".parquet" or path.is_symlink():
-                target = path.resolve(strict=True)
-                found.add((path.name, str(target), target.stat().st_mtime_ns))
-    return frozenset(found)
+def _by_spark(options: argparse.Namespace) -> ReportTables:
+    """Start Spark, and read tables of Delta or Iceberg by it."""
+    from rich.console import Console
+
+    from headgate.cli.pipeline.opening import named_values, start
+    from headgate.pipeline import spark_versions
+    from headgate.pipeline.report import read_lake
+
+    extras.require("pyspark")
+    spark_versions.prepare("report")
+    spark_versions.refuse_format(options.format, spark_versions.installed() or "")
+    config = named_values("--spark-conf", options.spark_conf)
+    run_options = argparse.Namespace(
+        engine="spark", remote=None, master="local[*]", format=options.format, out=""
+    )
+    run = start("report", run_options, Console(stderr=True, quiet=True), config)
+    return read_lake(run.spark, str(options.tables), options.format)
 
 
 def _page(options: argparse.Namespace) -> Path:
     return Path(options.out or options.tables / "report.html")
 
 
-def _draw(options: argparse.Namespace) -> Drawn:
+def _draw(options: argparse.Namespace, read: ReportTables | None = None) -> Drawn:
     from headgate.pipeline.report import write_report
-    from headgate.pipeline.tables.folders import LocalFolder
-    from headgate.pipeline.tables.publish import finish
 
-    with contextlib.suppress(OSError):  # a folder that can only be read has nobody's half run
-        if isinstance(options.tables, Path):
-            finish(LocalFolder(str(options.tables)))
     written = write_report(
-        options.tables,
+        read or options.tables,
         _page(options),
         generated_ms=now_ms(),
         title=options.title,

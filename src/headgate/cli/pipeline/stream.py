@@ -49,7 +49,7 @@ from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import pieces_of
 from headgate.pipeline.sources.quality import Note
 from headgate.pipeline.spark_versions import BOUNDED_STREAM, DATA_SOURCE
-from headgate.pipeline.tables.publish import refuse_other_layout
+from headgate.pipeline.tables.runs import refuse_earlier, refuse_other_layout
 from headgate.pipeline.workers.emit import LineOptions
 
 
@@ -145,7 +145,7 @@ def run_answer(arguments: argparse.Namespace, answer: Answer) -> Tables:
     if not arguments.requests:
         raise BadUsage("give --requests PATH; a --topic needs --incremental or --follow")
     with opened(arguments, answer.command) as on:
-        if arguments.mode != "overwrite":
+        if arguments.mode != "overwrite" and arguments.format == "parquet":
             refuse_other_layout(on.run.folder, answer.tables, by_day=on.run.by_day)
         keep_notes(on)
         with on.run.replacing():
@@ -163,8 +163,6 @@ def _refuse_modes(arguments: argparse.Namespace) -> None:
     """
     if arguments.mode == "merge" and not arguments.partition_by:
         raise BadUsage("--mode merge replaces days: add --partition-by day")
-    if arguments.mode != "overwrite" and arguments.format != "parquet":
-        raise BadUsage(f"--mode {arguments.mode}: write Delta by headgate.pipeline.write")
     if not (arguments.incremental or arguments.follow):
         return
     if arguments.mode != "overwrite" or arguments.partition_by:
@@ -208,7 +206,7 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
         from headgate.pipeline.sources.topic import check_topic
 
         check_topic(arguments.topic, kafka_config(arguments.kafka_config))
-    in_the_way = unwritable(arguments.out, growing=True)
+    in_the_way = unwritable(arguments.out, arguments.format, growing=True)
     if in_the_way:
         raise ConfigError("\n".join(in_the_way))
     console = progress_console(arguments)
@@ -221,9 +219,10 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
     for note in known:
         console.print(f"  {printable(note.text)}", markup=False)
     run = start(answer.command, arguments, console, spark)
+    refuse_earlier(run.folder, lake=run.format != "parquet")  # before anything is read
     run.console = Console(quiet=True)  # a line per round is enough
     kept = (*answer.kept, *(source.keeps if "requests" in answer.kept else ()))
-    parts = Parts(run.spark, run.path(f"_stream/{answer.command}"), kept)
+    parts = Parts(run.spark, f"{run.root}/_stream/{answer.command}", kept)
     on = Opened(run, [], quotas, arguments, notes=known)
 
     def write(upto: int) -> None:
@@ -233,7 +232,7 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
     def say(words: str) -> None:
         console.print(words)
 
-    tables = GrowingTables(run, parts, write, answer.tables, arguments.time_zone)
+    tables = GrowingTables(run, parts, write, arguments.time_zone)
     stop = stop_on_sigterm() if arguments.follow else threading.Event()
     follow(source, tables, stop, say, once=not arguments.follow, every_s=arguments.every)
     run.console = console

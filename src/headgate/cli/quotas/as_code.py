@@ -1,5 +1,5 @@
 """
-Quotas as code: `headgate export`, `plan` and `apply`.
+Quotas as code: `headgate plan` and `apply`.
 
 A quotas file is reviewed like code. These commands compare it with a store or a cluster, show what
 would change and for which clients, and apply it. They keep no state of their own.
@@ -8,7 +8,6 @@ would change and for which clients, and apply it. They keep no state of their ow
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -23,84 +22,9 @@ from headgate.cli.quotas.plan_file import read_plan, write_plan
 from headgate.cli.quotas.plan_output import planned, print_plan, refusals
 from headgate.cli.quotas.quota_output import say_notes
 from headgate.cli.quotas.quota_target import open_quota_target
-from headgate.cli.results import Applied, Error, Exported, Planned
+from headgate.cli.results import Applied, Error, Planned
 from headgate.errors import ConfigError
 from headgate.quota.plan import Plan, diff
-from headgate.quota.table import QuotaTable
-
-# --- export
-
-
-def export_parser() -> Parser:
-    """Return the parser of `headgate export`."""
-    made = quotas_parser(
-        "export",
-        "Write every quota of a store or cluster as a quotas file, which `headgate plan` and "
-        "`headgate apply` read back.",
-        _export,
-        "--bootstrap-server kafka-1:9092 --out quotas.yaml",
-    )
-    made.add_argument("--out", metavar="FILE", type=Path, help="the file; stdout by default")
-    made.add_argument("--format", choices=("yaml", "json"), default="yaml")
-    made.add_argument(
-        "--strimzi",
-        metavar="CLUSTER",
-        help="write KafkaUser resources for Strimzi's cluster of this name instead; quotas that "
-        "they can't hold are named on stderr",
-    )
-    made.add_argument(
-        "--schema", action="store_true", help="print the quotas file's JSON Schema instead"
-    )
-    made.alone["--schema"] = schema_text
-    return made
-
-
-def _export(arguments: argparse.Namespace) -> Exported:
-    from headgate.quota.file import dump_quotas
-
-    with open_quota_target(arguments, "export") as place:
-        table = place.table()
-    if arguments.strimzi is None:
-        text, count, member = dump_quotas(table), len(table), "quotas"
-    else:
-        text, count = _resources(table, arguments.strimzi)
-        member = "items"
-    listed = None
-    if arguments.json or arguments.format == "json":
-        import yaml
-
-        document = yaml.safe_load(text)
-        listed = document[member] or []
-        text = text if arguments.format == "yaml" else json.dumps(document, indent=2) + "\n"
-    if arguments.out is None:
-        say(text.rstrip("\n"))
-        return Exported(count, None, listed)
-    arguments.out.write_text(text, encoding="utf-8")
-    complain(f"{count} entities written to {printable(str(arguments.out))}")
-    return Exported(count, str(arguments.out), None)
-
-
-def _resources(table: QuotaTable, cluster: str) -> tuple[str, int]:
-    """Return KafkaUsers as kubectl reads them, and their number; say what they can't hold."""
-    import yaml
-
-    from headgate.quota.kafka_user import kafka_users
-
-    users, left_out = kafka_users(table, cluster)
-    for line in left_out:
-        complain(printable(f"left out: {line}"))
-    document = {"apiVersion": "v1", "kind": "List", "items": users}
-    return yaml.safe_dump(document, sort_keys=False), len(users)
-
-
-def schema_text() -> str:
-    """Return the JSON Schema of a quotas file, for editors."""
-    from importlib.resources import files
-
-    return (files("headgate.quota") / "quotas.schema.json").read_text(encoding="utf-8").rstrip()
-
-
-# --- plan and apply
 
 
 def _plan_parser(name: str, about: str, does: Action, example: str) -> Parser:

@@ -16,7 +16,7 @@ from headgate.cli.connecting import STORE, connect
 from headgate.cli.contract import BadUsage, run
 from headgate.cli.joptsimple import Option, OptionError, OptionSet, parse, usage, words_of
 from headgate.cli.output import printable, say
-from headgate.cli.quotas.flags import split_list
+from headgate.cli.quotas.flags import moment, split_list
 from headgate.cli.quotas.quota_output import (
     conditions,
     described,
@@ -100,6 +100,12 @@ OPTIONS: Final = (
         "validate-only",
         "With --alter: validates the alteration but doesn't perform it.",
     ),
+    Option(
+        "until",
+        "With --alter, Headgate's own: when the former values return (or none), such as "
+        "2026-11-22T10:00:00Z, or epoch milliseconds. Needs a store that keeps ends.",
+        "String: time",
+    ),
     Option("json", "Prints JSON instead, with names as they are."),
     Option("help", "Print usage information."),
     Option("version", "Display the version of Headgate."),
@@ -111,6 +117,7 @@ _EXCLUSIVE: Final[Mapping[str, str]] = {
     "add": "alter",
     "delete": "alter",
     "validate-only": "alter",
+    "until": "alter",
 }
 
 
@@ -335,11 +342,15 @@ def alter(options: OptionSet) -> Altered:
     entity = read_entity(options, "alter")
     ops = read_ops(options)
     validate_only = options.has("validate-only")
+    until = options.value("until")
+    until_ms = None if until is None else moment(until, "--until")
     say_notes(TOOL, name_notes([entity]))
     with connect(options, TOOL) as place:
         say_notes(TOOL, _without_value(place, entity, [op.key for op in ops if op.value is None]))
         try:
-            place.alter(QuotaAlteration(entity, ops), validate_only=validate_only)
+            place.alter(
+                QuotaAlteration(entity, ops), validate_only=validate_only, until_ms=until_ms
+            )
         except ApiError as exc:
             raise with_way_out(exc, [op.key for op in ops]) from exc
     values = {str(op.key): json_number(op.value) for op in ops}

@@ -17,6 +17,7 @@ from headgate.cli.results import StoreAccepted, StoreCopied, StoreShown
 from headgate.errors import StoreError
 from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.table import Change, QuotaTable, alterations_of, table_delta
+from headgate.words import moment
 
 if TYPE_CHECKING:
     from headgate.store.base import BrokerConfigs
@@ -137,6 +138,14 @@ def _copy(arguments: argparse.Namespace) -> StoreCopied:
             if source.identity() == before:
                 break
             complain("The old store was changed meanwhile; what changed is copied too.")
+        for end in source.ends():
+            complain(
+                printable(
+                    f"Not copied: the end of {end.entity} {end.key}, {_value(end.value)} until "
+                    f"{moment(end.until_ms)}, then {_value(end.former)}. There it stays until you "
+                    "change it; `kafka-quotas --until` sets an end"
+                )
+            )
         if before is None:
             say(f"{len(table)} entities copied to {arguments.target}.")
             return StoreCopied(len(table), arguments.source, arguments.target, None, None)

@@ -8,6 +8,7 @@ missing()``. The order here is that of the navigation.
 - ``now``: who is throttled at this moment, and everybody's headroom.
 - ``tenant``: one principal's use, quotas, connections and history.
 - ``why``: which quota throttles a client, and what would end that.
+- ``quotas``: every quota, with its use, its waits and its last change.
 - ``change``: edit a quota, after a preview; undo.
 - ``plan``: compares a quotas file with the quotas in force, and applies it.
 - ``raises``: tenants ask for more, operators answer.
@@ -18,13 +19,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from headgate.console.pages import change, now, plan, raises, sign_in, tenant, why
+from headgate.console.pages import change, now, plan, quotas, raises, sign_in, tenant, why
 from headgate.console.routing import Page
 
 PAGES: Final[tuple[Page, ...]] = (
     *now.ROUTES,
     *tenant.ROUTES,
     *why.ROUTES,
+    *quotas.ROUTES,
     *change.ROUTES,
     *plan.ROUTES,
     *raises.ROUTES,

@@ -18,14 +18,15 @@ from headgate.console.parts import parts, viewer
 from headgate.console.proposal import Making, history, make, propose
 from headgate.console.rendering import render, url
 from headgate.console.routing import Page, missing
-from headgate.errors import InvalidQuota, StoreMovedOn
+from headgate.errors import ConfigError, InvalidQuota, StoreMovedOn
 from headgate.live.known import unknown_name
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity, entity_from_path
 from headgate.quota.human import has_unit, read_value
 from headgate.quota.key import KEYS, QuotaKey, format_value
 from headgate.quota.plan import Plan, nothing_removed, plan_of
 from headgate.quota.table import Change, QuotaTable
-from headgate.store.base import MOST_MESSAGE_BYTES, HistoryEntry
+from headgate.store.base import MOST_MESSAGE_BYTES, EndingQuota, HistoryEntry
+from headgate.words import moment, moment_ms
 
 _SHOWN_CHANGES: Final = 20
 _READ_ENTRIES: Final = 500
@@ -42,11 +43,12 @@ class PastChange(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """One quota as it is to be; None: removed."""
+    """One quota as it is to be; None: removed. At its time, if it has one, the former returns."""
 
     entity: QuotaEntity
     key: QuotaKey
     value: float | None
+    until_ms: int | None = None
 
     @classmethod
     def of(cls, form: Mapping[str, Any]) -> Wanted:
@@ -60,9 +62,10 @@ class Wanted(NamedTuple):
         key = QuotaKey.parse(str(form.get("key", "")))
         if key not in KEYS:
             raise InvalidQuota(f"{key} isn't a quota that can be set")
+        until_ms = until_of(str(form.get("until", "")))
         if form.get("remove"):
-            return cls(entity, key, None)
-        return cls(entity, key, quota_of(str(form.get("value", "")), key))
+            return cls(entity, key, None, until_ms)
+        return cls(entity, key, quota_of(str(form.get("value", "")), key), until_ms)
 
     @property
     def making(self) -> Making:
@@ -70,7 +73,8 @@ class Wanted(NamedTuple):
 
         def making(table: QuotaTable) -> Plan:
             old = table.get(self.entity, self.key)
-            if old != self.value:
+            other_end = self.until_ms is not None and old is not None
+            if old != self.value or other_end:
                 return plan_of(table, [Change(self.entity, self.key, old, self.value)])
             none = nothing_removed(self.entity, self.key)
             return plan_of(table, [])._replace(notes=() if self.value is not None else (none,))
@@ -81,7 +85,8 @@ class Wanted(NamedTuple):
     def fields(self) -> dict[str, str]:
         """The same as a form's hidden fields."""
         value = {"remove": "yes"} if self.value is None else {"value": format_value(self.value)}
-        return {"entity": self.entity.path, "key": self.key.name, **value}
+        until = {} if self.until_ms is None else {"until": str(self.until_ms)}
+        return {"entity": self.entity.path, "key": self.key.name, **value, **until}
 
 
 def quota_of(text: str, key: QuotaKey) -> float:
@@ -99,6 +104,26 @@ def quota_of(text: str, key: QuotaKey) -> float:
         return read_value(text, key)  # says what may be written
     except ValueError as error:
         raise InvalidQuota(str(error)) from None
+
+
+def until_of(text: str) -> int | None:
+    """
+    Return when a quota is to end, epoch ms; None where nothing is written: never.
+
+    Raises:
+        InvalidQuota: it isn't a time.
+    """
+    text = text.strip()
+    if not text:
+        return None
+    try:
+        found = int(text) if text.isascii() and text.isdigit() else round(moment_ms(text))
+        moment(found)
+    except (ValueError, OverflowError):
+        raise InvalidQuota(
+            f"until {text}: write a time in UTC, such as 2026-11-22 10:00, or nothing: for good"
+        ) from None
+    return found
 
 
 def read_entity(form: Mapping[str, Any]) -> QuotaEntity:
@@ -140,15 +165,18 @@ async def _form(
     request: Request, given: Mapping[str, Any], problem: str = "", status: int = 200
 ) -> Response:
     entity, current = None, None
+    ends: dict[QuotaKey, EndingQuota] = {}
     if given.get("entity"):
         try:
             entity = entity_from_path(str(given["entity"]))
         except InvalidQuota:
             raise missing() from None
-        current = (await parts(request).home.table()).entities.get(entity, {})
+        current = (await parts(request).table()).entities.get(entity, {})
+        told = await parts(request).quotas.beside(lambda to: to.ends())
+        ends = {end.key: end for end in told if end.entity == entity}
     return render(
         request, "change.html.j2", status, given=given, problem=problem, entity=entity,
-        current=current, keys=list(KEYS), changes=await _changes(request),
+        current=current, ends=ends, keys=list(KEYS), changes=await _changes(request),
         done=request.query_params.get("done", ""),
     )  # fmt: skip
 
@@ -178,10 +206,15 @@ async def preview(request: Request) -> Response:
 async def _proposed(
     request: Request, wanted: Wanted, problem: str = "", reason: str = "", status: int = 200
 ) -> Response:
-    proposal = await propose(parts(request), wanted.making)
+    try:
+        proposal = await propose(parts(request), wanted.making, wanted.until_ms)
+    except ConfigError as error:  # a time that has passed, or no place for an end
+        return await _form(request, dict(await request.form()), str(error), 422)
     new = await _newness(request, wanted)
     if new:
         proposal = proposal._replace(notes=(new, *proposal.notes))
+    if wanted.until_ms is not None:
+        proposal = proposal._replace(notes=(ending(wanted.until_ms), *proposal.notes))
     return render(
         request, "proposal.html.j2", status, title="Change", proposal=proposal, problem=problem,
         action="/change/apply", fields=wanted.fields, reason=reason, button="Make this change",
@@ -189,9 +222,17 @@ async def _proposed(
     )  # fmt: skip
 
 
+def ending(until_ms: int) -> str:
+    """Say what happens at the time of a change that ends."""
+    return (
+        f"It ends at {moment(until_ms)}: then the value returns that is in force now, or that "
+        "would return if that one ends too. A later change of this quota stays."
+    )
+
+
 async def _newness(request: Request, wanted: Wanted) -> str:
     """Say that an entity has no quota yet, and which known names come near; "": it has one."""
-    entity, table = wanted.entity, await parts(request).home.table()
+    entity, table = wanted.entity, await parts(request).table()
     if wanted.value is None or entity in table.entities:
         return ""
     said = f"{entity.path} is new: it has no quota yet."
@@ -212,8 +253,9 @@ async def apply(request: Request) -> Response:
     if problem:
         return await _proposed(request, wanted, problem, reason, 422)
     problem, name = await make(
-        parts(request), wanted.making, form.get("state"), who=viewer(request).name, message=reason
-    )
+        parts(request), wanted.making, form.get("state"), who=viewer(request).name, message=reason,
+        until_ms=wanted.until_ms,
+    )  # fmt: skip
     if problem:
         return await _proposed(request, wanted, problem, reason, 409)
     return RedirectResponse(url("/change", done=name or "made"), 303)

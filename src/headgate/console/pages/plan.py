@@ -38,7 +38,7 @@ async def _form(request: Request, problems: list[str] | None = None, status: int
     if last is not None:
         # With prune, so that quotas that the file doesn't mention count as drift.
         making = await to_thread.run_sync(_making, last._replace(prune=True), limiter=_READING)
-        drift = await to_thread.run_sync(making, await parts(request).home.table())
+        drift = await to_thread.run_sync(making, await parts(request).table())
     return render(
         request, "plan.html.j2", status, problems=(problems or [])[:_MOST_PROBLEMS],
         more=max(0, len(problems or []) - _MOST_PROBLEMS), last=last, drift=drift,
@@ -102,7 +102,7 @@ async def apply(request: Request) -> Response:
         return await _form(request, ["Upload the file again: another one was uploaded since."], 409)
     reason = str(form.get("reason", "")).strip()
     making = await to_thread.run_sync(_making, kept, limiter=_READING)
-    plan = await to_thread.run_sync(making, await parts(request).home.table())
+    plan = await to_thread.run_sync(making, await parts(request).table())
     problem = reason_problem(reason)
     if plan.removes_most and form.get("removals") != str(plan.removals):
         problem = (

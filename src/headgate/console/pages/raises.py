@@ -14,13 +14,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from headgate.console.access.viewer import EVERYBODY, OPERATORS, TENANTS
-from headgate.console.pages.change import Wanted, quota_of, reason_problem
+from headgate.console.pages.change import Wanted, ending, quota_of, reason_problem, until_of
 from headgate.console.parts import parts, viewer
 from headgate.console.proposal import audit, make, propose, try_out
 from headgate.console.raises import MOST_OPEN, Raise, Raises, State, evidence_of
 from headgate.console.rendering import render, url
 from headgate.console.routing import Page, missing
-from headgate.errors import HeadgateError
+from headgate.errors import ConfigError, HeadgateError
 from headgate.live.seen import as_seen_by
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.human import human
@@ -84,7 +84,7 @@ async def ask(request: Request) -> Response:
     if problem:
         return await _list(request, dict(form), problem, 422)
     wanted = Wanted(entity, key, value)
-    problem = _no_raise(await parts(request).home.table(), wanted)
+    problem = _no_raise(await parts(request).table(), wanted)
     if problem:
         return await _list(request, dict(form), problem, 422)
     raises = await _raises(request)
@@ -120,10 +120,10 @@ async def _evidence(request: Request, wanted: Wanted) -> Any:
     here, who = parts(request), viewer(request)
     user, picture, notes = str(wanted.entity.user), None, []
     try:
-        picture = as_seen_by(await here.home.picture(user), who.principals)
+        picture = as_seen_by(await here.picture(user), who.principals)
     except (HeadgateError, OSError):
         notes.append("The use of that moment isn't known.")
-    plan = await to_thread.run_sync(wanted.making, await here.home.table())
+    plan = await to_thread.run_sync(wanted.making, await here.table())
     found, why = await try_out(here, plan, who.principals)
     if why:
         notes.append("What it would have done to the last hour's requests isn't known.")
@@ -166,23 +166,28 @@ async def preview(request: Request) -> Response:
     """Say what granting an ask would do, as it was asked or with another value."""
     form = await request.form()
     asked = await _one(request, form.get("id", ""))
+    given, until = str(form.get("value", "")), str(form.get("until", ""))
     try:
-        value = quota_of(str(form.get("value", "")), asked.key)
-    except ValueError as error:
-        given = str(form.get("value", ""))
-        return render(request, "raise.html.j2", 422, asked=asked, given=given, problem=str(error))
-    return await _proposed(request, asked, value)
+        wanted = Wanted(asked.entity, asked.key, quota_of(given, asked.key), until_of(until))
+        return await _proposed(request, asked, wanted)
+    except (ValueError, ConfigError) as error:
+        return render(
+            request, "raise.html.j2", 422, asked=asked, given=given, until=until,
+            problem=str(error),
+        )  # fmt: skip
 
 
 async def _proposed(
-    request: Request, asked: Raise, value: float, problem: str = "", word: str = "",
+    request: Request, asked: Raise, wanted: Wanted, problem: str = "", word: str = "",
     status: int = 200,
 ) -> Response:  # fmt: skip
-    proposal = await propose(parts(request), Wanted(asked.entity, asked.key, value).making)
+    proposal = await propose(parts(request), wanted.making, wanted.until_ms)
+    if wanted.until_ms is not None:
+        proposal = proposal._replace(notes=(ending(wanted.until_ms), *proposal.notes))
     return render(
         request, "proposal.html.j2", status, title=f"Raise {asked.id}", proposal=proposal,
         problem=problem, action="/raises/grant",
-        fields={"id": str(asked.id), "value": format_value(value)}, reason=word,
+        fields={"id": str(asked.id), **wanted.fields}, reason=word,
         button="Grant it", back=url("/raises/one", id=asked.id), prune_guard=0,
     )  # fmt: skip
 
@@ -192,27 +197,28 @@ async def grant(request: Request) -> Response:
     form, here, who = await request.form(), parts(request), viewer(request)
     asked, word = await _one(request, form.get("id", "")), str(form.get("reason", "")).strip()
     value = quota_of(str(form.get("value", "")), asked.key)
+    wanted = Wanted(asked.entity, asked.key, value, until_of(str(form.get("until", ""))))
     problem = reason_problem(word)
     if problem:
-        return await _proposed(request, asked, value, problem, word, 422)
+        return await _proposed(request, asked, wanted, problem, word, 422)
     answered = asked._replace(
         state=State.GRANTED, answered_by=who.name, answered_ms=here.clock_ms(), granted=value,
         word=word,
     )  # fmt: skip
     async with _ANSWERING:
         problem = _may_not_answer(request, await _one(request, asked.id))
-        wanted = Wanted(asked.entity, asked.key, value)
-        problem = problem or _no_raise(await here.home.table(), wanted)
+        problem = problem or _no_raise(await here.table(), wanted)
         if not problem:
             message = f"raise {asked.id} of {asked.tenant}: {word}"
             problem, _ = await make(
-                here, wanted.making, form.get("state"), who=who.name, message=message
-            )
+                here, wanted.making, form.get("state"), who=who.name, message=message,
+                until_ms=wanted.until_ms,
+            )  # fmt: skip
         if not problem:
             # After the change: a crash between leaves an ask open, and its number in the history.
             await to_thread.run_sync((await _raises(request)).answer, answered)
     if problem:
-        return await _proposed(request, asked, value, problem, word, 409)
+        return await _proposed(request, asked, wanted, problem, word, 409)
     await _audit(request, answered, "granted" if value == asked.value else "changed", word)
     return RedirectResponse(url("/raises/one", id=asked.id), 303)
 

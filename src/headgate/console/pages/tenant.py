@@ -14,7 +14,7 @@ from headgate.console.access.viewer import EVERYBODY, Viewer
 from headgate.console.asking import ClientQuery, asked, configured, seen, unknown
 from headgate.console.drawing import chart, connections, ladders, rows
 from headgate.console.events import EventStream, Moment, Watches, wants_events, watches
-from headgate.console.parts import parts, viewer
+from headgate.console.parts import ConsoleParts, parts, viewer
 from headgate.console.recent import Point, Recent
 from headgate.console.recorded import PrincipalUse
 from headgate.console.rendering import draw, render
@@ -75,7 +75,7 @@ async def _pairs(request: Request, about: ClientQuery) -> list[tuple[str, QuotaK
     """Return the quotas of the principal's pairs: without a client-id none of them applies."""
     if about.client_id is not None:
         return []
-    table = await parts(request).home.table()
+    table = await parts(request).table()
     found = [
         (entity.client_id, key, value)
         for entity, values in table.entities.items()
@@ -156,10 +156,14 @@ async def _history(
     try:
         for entity in entities:
             if looks.sees_all or entity.user == about.user:
-                told += await parts(request).home.history(entity, MOST_CHANGES)
+                told += await _changes_of(parts(request), entity)
     except StoreError as error:
         return [], str(error) if looks.sees_all else "The history can't be read now."
     return sorted(told, key=lambda entry: entry.t_ms, reverse=True)[:MOST_CHANGES], ""
+
+
+async def _changes_of(here: ConsoleParts, entity: QuotaEntity) -> list[HistoryEntry]:
+    return await here.quotas.history_beside(lambda to: to.history(entity, MOST_CHANGES))
 
 
 async def _list(request: Request) -> Response:
@@ -174,7 +178,7 @@ async def _list(request: Request) -> Response:
             for user in (row.use.user, *(client.principal for client in row.clients)):
                 if user:
                     names.setdefault(user, row)
-        table = await parts(request).home.table()
+        table = await parts(request).table()
         users = {entity.user for entity in table.entities}
         names.update(
             dict.fromkeys(sorted(u for u in users if isinstance(u, str) and u not in names))

@@ -25,7 +25,8 @@ from headgate.gateway.identity.sasl import (
     SaslRefusal,
     SaslState,
 )
-from headgate.gateway.identity.ssl_names import PrincipalMapper, dn_text, subject_of
+from headgate.gateway.identity.ssl_names import dn_text, subject_of
+from headgate.quota.principal_rules import PrincipalMapper
 from headgate.wire import apis
 from headgate.wire.fields import Buffer
 from headgate.wire.header import parse_request_header

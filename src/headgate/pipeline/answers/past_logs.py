@@ -164,12 +164,9 @@ class PastLogs:
         parser = self._options.parser_of(piece)
         for _, lines in () if piece.unread else read_lines(piece):
             for line in lines:
-                try:
-                    row = parser.parse(line)
-                except BadLine:
-                    continue
-                if row is not None:
-                    return row.record_ms
+                for row in parser.rows(line):
+                    if not isinstance(row, BadLine):
+                        return row.record_ms
             break
         return -math.inf
 

@@ -18,7 +18,6 @@ from headgate.pipeline import schema
 from headgate.pipeline.growing.parts import Parts, listed
 from headgate.pipeline.run import Run
 from headgate.pipeline.sources.files import filesystem
-from headgate.pipeline.tables.publish import can_swap, swap_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,13 +30,12 @@ _OF_FILES: Final = "round"
 
 class GrowingTables:
     """
-    Makes the tables of all parts so far, and swaps them in.
+    Makes the tables of all parts so far, in place of the older ones.
 
     Args:
         run: the command's run.
         parts: what was read.
         write: writes the tables of all parts up to a batch.
-        names: of these tables.
         time_zone: assumed where a log prints none.
     """
 
@@ -46,13 +44,11 @@ class GrowingTables:
         run: Run,
         parts: Parts,
         write: Callable[[int], None],
-        names: tuple[str, ...],
         time_zone: str,
     ) -> None:
         self.run = run
         self.parts = parts
         self._write = write
-        self._names = (*names, schema.BAD_LINES.name)
         self._time_zone = time_zone
         self._busy = threading.Lock()
         self._made = False
@@ -77,21 +73,12 @@ class GrowingTables:
 
     def _make(self, upto: int) -> None:
         run = self.run
-        swaps = can_swap(run.out) and run.format == "parquet"
-        aside = f"{self.parts.root}/tables/{time.time_ns():020d}"
-        run.aside = aside if swaps else None
-        try:
+        with run.replacing():
             self._write(upto)
             run.write(self.parts.read(schema.BAD_LINES.name, upto), schema.BAD_LINES)
             bad = run.read(schema.BAD_LINES).count()
-        finally:
-            run.drop_kept()
-            run.aside = None
-        if swaps:
-            swap_in(run.out, aside, self._names)
-        run.figure("bad_lines", bad, unit="lines", note="kept in table bad_lines")
-        run.figure("time_zone", text=self._time_zone, note="assumed where a log prints none")
-        run.write_summary()
+            run.figure("bad_lines", bad, unit="lines", note="kept in table bad_lines")
+            run.figure("time_zone", text=self._time_zone, note="assumed where a log prints none")
 
 
 class Source(Protocol):

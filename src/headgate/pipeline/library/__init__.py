@@ -8,7 +8,6 @@ The pipeline's answers as functions: DataFrame in, DataFrame out.
 - ``rows``: requests as workers read them from files.
 - ``reading``: frames of requests, of files or of any frame; sums by second.
 - ``answers``: usage, effective, replay, what-if, recommend, chargeback, storms.
-- ``jars``: what a session needs for Delta.
 - ``writing``: tables by day, appended and merged.
 - ``stream``: files that grow, read as a stream of Spark's.
 - ``request_log``: the same requests as a data source of Spark's, whole or as a stream.

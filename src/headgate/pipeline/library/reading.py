@@ -7,6 +7,7 @@ again, is what an answer is about. ``by_second`` and ``bad_lines`` read files wi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -30,9 +31,10 @@ from headgate.pipeline.library.arguments import (
 )
 from headgate.pipeline.library.rows import PERMISSIVE, RequestRows, checked_mode, timed_struct
 from headgate.pipeline.logs.principals import Principals
-from headgate.pipeline.sources.files import find_files
+from headgate.pipeline.sources.files import find_files, paths
 from headgate.pipeline.sources.pieces import pieces_of
 from headgate.pipeline.table import quoted
+from headgate.pipeline.tables import by_day
 from headgate.pipeline.workers.log_reader import ReadOptions
 
 # Without these a row says nothing; whatever else of REQUESTS is absent counts as null.
@@ -166,6 +168,26 @@ def bad_lines(
     for flag in _NAMED:
         reason = F.replace(reason, F.lit(flag), F.lit(worded(flag)))
     return schema.BAD_LINES.select(found.withColumn("reason", reason))
+
+
+@own_words
+def read_table(spark: SparkSession, place: str | os.PathLike[str], table: str) -> DataFrame:
+    """
+    Return a Parquet table that commands wrote, as the last of their runs left it.
+
+    Spark lists the files now. They stay until two more runs have ended there; a frame that is read
+    later fails, for it names files that aren't there any more.
+
+    Args:
+        spark: the session.
+        place: the ``--out`` of the commands: a directory, or its URI.
+        table: its name.
+
+    Raises:
+        BadArgument: ``spark`` is no session, or no run wrote the table there.
+    """
+    check_session(spark)
+    return by_day.read(spark, paths(place, table), schema.TABLES.get(table))
 
 
 def _listed(

@@ -1,13 +1,14 @@
 """
 Write what an answer gave as a table: by day, appended to, or merged into what is there.
 
-A table is a path, on any file system that Spark knows.
+A table is a path, on any file system that Spark knows; of Delta and Iceberg also a catalog's name.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from pyspark.errors import AnalysisException
@@ -15,18 +16,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.errors import ConfigError
-from headgate.pipeline.library import jars
 from headgate.pipeline.sail import is_sail
-from headgate.pipeline.table import MOMENTS
-from headgate.pipeline.tables.by_day import DAY, MODES, save, with_day
+from headgate.pipeline.sources.files import paths
+from headgate.pipeline.table import DAY, MOMENTS
+from headgate.pipeline.tables import lake
+from headgate.pipeline.tables.by_day import MODES, save, with_day
 
-FORMATS: Final = ("parquet", "delta")
-_NO_ICEBERG: Final = (
-    "no release of Iceberg runs on Spark 4.2 (tried: 1.12.0, for Spark 4.1); on another Spark use "
-    "frame.writeTo(NAME).using('iceberg')"
-)
+__all__ = ["paths", "write"]
+
 # What Spark says where there is no such path, or no file in it.
-_NOTHING: Final = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA", "DELTA_TABLE_NOT_FOUND")
+_NOTHING: Final = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
 
 
 def write(
@@ -41,56 +40,58 @@ def write(
     """
     Write a frame, divided by UTC day.
 
-    Delta changes a table in one step. Parquet doesn't: a reader may see some days of a merge before
-    others, and some files of an append.
+    Delta and Iceberg change a table in one step. Parquet doesn't: a reader may see some days of a
+    merge before others, and some files of an append.
 
     Args:
         frame: of any answer; a column ``day`` (DATE) is added, from its first time.
-        table: its path.
+        table: its path; for Delta and Iceberg also its name, ``catalog.db.table``.
         mode: ``overwrite`` the whole table; ``append`` to it; or ``merge``: rows replace those with
             the same key. ``append`` and ``merge`` make the table where there is none.
-        format: ``parquet`` or ``delta``.
+        format: ``parquet``, ``delta`` or ``iceberg``.
         key: names of columns that tell rows apart, a time among them, for ``merge``. Without a key
             whole days are replaced: those of which the frame has rows.
         by_day: whether the table is divided by day; ``merge`` needs it.
 
     Raises:
         ConfigError: an argument makes no sense; the frame has no time to divide it by; the session
-            has no Delta.
+            doesn't know the format, or its Spark can't.
     """
     _check(frame, mode, format, key, by_day)
     where = os.fspath(table)
     rows = with_day(frame) if by_day else frame
-    with jars.explained(format):
-        _write(rows, where, mode, format, key, by_day)
+    if format == "parquet":
+        _write(rows, where, mode, key, by_day)
+        return
+    if not isinstance(table, str) or (not lake.is_name(where) and "://" not in where):
+        where = str(Path(where).absolute())
+    with lake.explained(format, frame.sparkSession.version):
+        lake.save(rows, where, format, mode, by_day, key)
 
 
-def _write(
-    rows: DataFrame, table: str, mode: str, format: str, key: Sequence[str], by_day: bool
-) -> None:
-    if not _is_there(rows, table, format):
+def _write(rows: DataFrame, table: str, mode: str, key: Sequence[str], by_day: bool) -> None:
+    if not _is_there(rows, table):
         mode = "append"
     if mode != "merge" or not key:
-        save(rows, table, format, mode, by_day)
+        save(rows, table, mode, by_day)
         return
     kept = rows.persist()  # it is read three times, and files may grow meanwhile
     try:
-        save(_merged(kept, table, format, key), table, format, mode, by_day)
+        save(_merged(kept, table, key), table, mode, by_day)
     finally:
         kept.unpersist()
 
 
-def _there(frame: DataFrame, table: str, format: str) -> DataFrame:
+def _there(frame: DataFrame, table: str) -> DataFrame:
     """Return a table that exists, read with the session of a frame."""
-    return frame.sparkSession.read.format(format).load(table)
+    return frame.sparkSession.read.parquet(table)
 
 
 def _check(frame: DataFrame, mode: str, format: str, key: Sequence[str], by_day: bool) -> None:
     if mode not in MODES:
         raise ConfigError(f"write mode={mode!r}: choose {', '.join(MODES)}")
-    if format not in FORMATS:
-        why = f"; {_NO_ICEBERG}" if format == "iceberg" else ""
-        raise ConfigError(f"write format={format!r}: choose {', '.join(FORMATS)}{why}")
+    if format not in lake.FORMATS:
+        raise ConfigError(f"write format={format!r}: choose {', '.join(lake.FORMATS)}")
     absent = [name for name in key if name not in frame.columns]
     if absent:
         raise ConfigError(f"write key: the frame has no column {', '.join(absent)}")
@@ -99,6 +100,8 @@ def _check(frame: DataFrame, mode: str, format: str, key: Sequence[str], by_day:
             "write mode='merge': this session is Sail's, which removes what is there before it "
             "has read it; write another table, or merge in a session of Spark's"
         )
+    if format in lake.LAKES and is_sail(frame.sparkSession):
+        raise ConfigError(f"write format={format!r}: this session is Sail's; write it by Spark")
     if mode == "merge" and not by_day:
         raise ConfigError("write mode='merge': it replaces days; leave by_day as it is")
     times = {name for pair in MOMENTS.items() for name in pair}
@@ -109,9 +112,9 @@ def _check(frame: DataFrame, mode: str, format: str, key: Sequence[str], by_day:
         )
 
 
-def _is_there(frame: DataFrame, table: str, format: str) -> bool:
+def _is_there(frame: DataFrame, table: str) -> bool:
     try:
-        return bool(_there(frame, table, format).columns)
+        return bool(_there(frame, table).columns)
     except AnalysisException as exc:
         # Not by getCondition, which Spark 3.5 lacks.
         if any(f"[{name}" in str(exc) for name in _NOTHING):
@@ -119,10 +122,10 @@ def _is_there(frame: DataFrame, table: str, format: str) -> bool:
         raise
 
 
-def _merged(rows: DataFrame, table: str, format: str, key: Sequence[str]) -> DataFrame:
+def _merged(rows: DataFrame, table: str, key: Sequence[str]) -> DataFrame:
     """Return the rows, and the table's rows of the same days that have other keys."""
     days = rows.select(DAY).distinct()
-    old = _there(rows, table, format).join(F.broadcast(days), DAY, "left_semi")
+    old = _there(rows, table).join(F.broadcast(days), DAY, "left_semi")
     new = rows.select(DAY, *key).distinct()
     same = [old[name].eqNullSafe(new[name]) for name in (DAY, *key)]
     others = old.join(new, same, "left_anti")

@@ -4,11 +4,16 @@ Read a line of a request log, and compute what was charged. No file is opened he
 - ``stamp_forms``: the forms of time stamps, as patterns.
 - ``time_stamps``: the time stamp in front of a line, in any layout.
 - ``principals``: the user's name in a principal of any known form.
-- ``json_layouts``: requests wrapped in a layout's own JSON, and what is wrong with a line.
+- ``bad_lines``: what is wrong with a line that holds no request.
+- ``field_times``: the time in the fields beside a request.
+- ``find``: the requests in a line, wherever they stand, and the time of each.
 - ``line_json``: which fields of a request's JSON are decoded, by API.
 - ``charged_bytes``: the bytes that Kafka charged, from the sizes that a line holds.
+- ``old_text``: request lines of Kafka before 2.8.
 - ``line_parser``: parses one line of any layout and any API into a row.
+- ``joining``: lines that are parts of one request, put together.
 - ``topics``: the topics that a line's bytes belong to.
+- ``shapes``: the shapes that logs have, by name.
 - ``scan``: most lines in machine code, many at a time; the others go to the parser.
 - ``line_sums``: rows added up by second.
 - ``api_names``: APIs' names by number, and which APIs only brokers use.

@@ -4,9 +4,12 @@ What is decoded of a request line's JSON, by API: only the fields that the pipel
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Final
 
 import msgspec
+
+from headgate.pipeline.logs.bad_lines import BadLine, why
 
 _NULL: Final = msgspec.Raw(b"null")
 
@@ -246,3 +249,45 @@ DECODERS: Final[dict[bytes, Any]] = {
     b"20,": MUTATION_LINE,  # DELETE_TOPICS
     b"37,": MUTATION_LINE,  # CREATE_PARTITIONS
 }
+# RequestConvertToJson writes the keys in this order (requestHeader's first is the API key).
+_KEY: Final = b'"requestApiKey":'
+_KEY_LEN: Final = len(_KEY)
+_JSON: Final = json.JSONDecoder()
+
+
+def decoded(body: bytes) -> tuple[Any, Any]:
+    """
+    Return a line's JSON, as much of it as its API needs, and the decoder that read it.
+
+    Raises:
+        BadLine: it isn't the JSON of a request.
+    """
+    key = body.find(_KEY, 0, 160) + _KEY_LEN
+    decoder = DECODERS.get(body[key : body.find(b",", key) + 1], PLAIN)
+    end = body.rfind(b"}") + 1
+    try:
+        try:
+            line = decoder.decode(body[:end])
+        except msgspec.DecodeError as exc:
+            if isinstance(exc, msgspec.ValidationError):
+                raise
+            whole = _before_more(body[:end])
+            end = len(whole)
+            line = decoder.decode(whole)
+        if decoder is PLAIN:  # a layout with spaces, or keys in another order
+            decoder = DECODERS.get(b"%d," % line.requestHeader.requestApiKey, PLAIN)
+            if decoder is not PLAIN:
+                line = decoder.decode(body[:end])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+        raise BadLine(why(body, exc)) from exc
+    return line, decoder
+
+
+def _before_more(body: bytes) -> bytes:
+    """Return the JSON without what a layout prints behind it, such as {} for ``%X``."""
+    try:
+        text = body.decode()
+        _, end = _JSON.raw_decode(text)
+    except ValueError:  # something else is wrong
+        return body
+    return body if '"requestHeader"' in text[end:] else text[:end].encode()

@@ -9,21 +9,28 @@ the JSON object, and JSON layouts (log4j's, ECS, GELF, container runtimes) that 
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import UTC, tzinfo
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from headgate.pipeline.logs import charged_bytes
 from headgate.pipeline.logs.api_names import is_brokers_own
-from headgate.pipeline.logs.json_layouts import MARK, START, BadLine, other_line, unwrap, why
+from headgate.pipeline.logs.bad_lines import (
+    ARRIVAL,
+    HEADER,
+    MARK,
+    START,
+    BadLine,
+    is_arrival,
+    is_field,
+    not_a_request,
+)
+from headgate.pipeline.logs.find import Found, find
 from headgate.pipeline.logs.line_json import (
-    DECODERS,
     FETCH_LINE,
     MUTATION_LINE,
-    PLAIN,
     PRODUCE_LINE,
     PRODUCE_RESPONSE,
     SHARE,
@@ -34,7 +41,9 @@ from headgate.pipeline.logs.line_json import (
     NewTopic,
     ProduceLine,
     ShareLine,
+    decoded,
 )
+from headgate.pipeline.logs.old_text import OLD, read_old
 from headgate.pipeline.logs.principals import Principals
 from headgate.pipeline.logs.time_stamps import StampError, StampReader
 
@@ -74,13 +83,16 @@ FETCH: Final = "consumer_byte_rate"
 MUTATION: Final = "controller_mutation_rate"
 REQUEST: Final = "request_percentage"
 
-# RequestConvertToJson writes the keys in this order (requestHeader's first is the API key).
+_OLD_TYPES: Final = {
+    "PRODUCE": PRODUCE,
+    "FETCH": FETCH,
+    "CREATE_TOPICS": MUTATION,
+    "DELETE_TOPICS": MUTATION,
+    "CREATE_PARTITIONS": MUTATION,
+}
 _END_MS: Final = 253_402_300_800_000.0  # the year 10000
-_KEY: Final = b'"requestApiKey":'
-_KEY_LEN: Final = len(_KEY)
-_ESCAPED: Final = re.compile(rb'Completed request:\s*\{\\"|\{\\"isForwarded\\"|\\"requestHeader\\"')
-_OLD: Final = re.compile(rb"Completed request:\s*(?:RequestHeader\(|[A-Za-z])")
-_JSON: Final = json.JSONDecoder()
+_BYTES: Final = re.compile(rb"114, ?101, ?113, ?117, ?101, ?115, ?116, ?72")  # requestH
+_UNREADABLE: Final = (StampError, RecursionError, OverflowError)
 
 
 class LineParser:
@@ -116,29 +128,93 @@ class LineParser:
 
     def parse(self, line: bytes) -> LogRow | None:
         """
-        Return what ``line`` holds; None for an empty line.
+        Return what the only request in ``line`` holds; None for an empty line.
 
         Raises:
-            BadLine: with the reason, if it isn't a whole request line.
+            BadLine: with the reason, if it holds no whole request, or several.
         """
+        found = self.rows(line)
+        if len(found) > 1:
+            raise BadLine(f"{len(found)} requests")
+        first = found[0] if found else None
+        if isinstance(first, BadLine):
+            raise first
+        return first
+
+    def rows(self, line: bytes) -> list[LogRow | BadLine]:
+        """Return what the requests in ``line`` hold, or why not; nothing for an empty line."""
         start = line.find(START)
+        reason: BadLine | None = None
+        before = line[: max(start, 0)]
+        if start >= 0 and not is_field(before):
+            try:
+                return [self._row(line[start:], self.stamps.read(before))]
+            except BadLine as exc:
+                reason = exc
+            except _UNREADABLE as exc:
+                reason = _reason(exc)
+        elif start < 0 and HEADER not in line and not _BYTES.search(line):
+            if not line.strip():
+                return []
+            if OLD in line:
+                return [self._old_row(line)]
+            return [BadLine(not_a_request(line))]
+        if reason is not None and is_arrival(line):
+            return [BadLine(ARRIVAL)]
+        found = self._found(line)
+        if reason is not None and not any(isinstance(each, LogRow) for each in found):
+            return [reason]
+        return found or [BadLine(not_a_request(line))]
+
+    def _old_row(self, line: bytes) -> LogRow | BadLine:
+        """Return what a free text line of Kafka before 2.8 holds: no sizes."""
+        at = line.find(OLD)
         try:
-            if start < 0:
-                return self._parse_unusual(line)
-            return self._row(line[start:] if start else line, self.stamps.read(line[:start]))
-        except StampError as exc:
-            raise BadLine(str(exc)) from exc
-        except RecursionError as exc:
-            msg = "nested too deep"
-            raise BadLine(msg) from exc
-        except OverflowError as exc:
-            msg = "a number larger than any broker writes"
-            raise BadLine(msg) from exc
+            log_ms = self.stamps.read(line[:at])
+            text = line[at + len(MARK) :].decode("utf-8", "replace")
+            request, bytes_, is_brokers = read_old(text)
+            row = self._row(msgspec.json.encode(request), log_ms)
         except BadLine as exc:
-            raise BadLine(other_line(line) or str(exc)) from exc
+            return exc
+        except _UNREADABLE as exc:
+            return _reason(exc)
+        quota_type = _OLD_TYPES.get(row.api_name)
+        if quota_type is None:
+            return row
+        charged = row.is_charged and not is_brokers
+        bytes_ = bytes_ if quota_type == PRODUCE else 0
+        amount = 1.0 if quota_type == MUTATION else float(bytes_)
+        return row._replace(
+            quota_type=quota_type,
+            bytes_charged=bytes_,
+            bytes_exact=False,
+            amount=amount,
+            is_charged=charged,
+        )
+
+    def _found(self, line: bytes) -> list[LogRow | BadLine]:
+        """Return what the requests hold that stand anywhere in a line."""
+        rows: list[LogRow | BadLine] = []
+        try:
+            for each in find(line, self.stamps):
+                if isinstance(each, Found):
+                    rows.append(self._found_row(each))
+                else:
+                    rows.append(each if isinstance(each, BadLine) else BadLine(str(each)))
+        except RecursionError as exc:
+            rows.append(_reason(exc))
+        return rows
+
+    def _found_row(self, found: Found) -> LogRow | BadLine:
+        try:
+            return self._row(found.body, self.stamps.agreed(found.own, found.others))
+        except BadLine as exc:
+            return exc
+        except _UNREADABLE as exc:
+            return _reason(exc)
 
     def _row(self, body: bytes, log_ms: float) -> LogRow:
-        line, decoder = _decoded(body)
+        line, decoder = decoded(body)
         header = line.requestHeader
         api = header.requestApiKeyName
         version = header.requestApiVersion
@@ -201,69 +277,14 @@ class LineParser:
             )
         return name
 
-    def _parse_unusual(self, line: bytes) -> LogRow | None:
-        """Return the row of a line whose JSON is wrapped, spaced, or not there at all."""
-        if not line.strip():
-            return None
-        if _ESCAPED.search(line):
-            message, own, others = unwrap(line, self.stamps)
-            start = message.find(b"{")
-            return self._row(message[start:], self.stamps.agreed(own, others))
-        if _OLD.search(line):
-            msg = "free text line of Kafka before 2.8; its sizes can't be recovered"
-            raise BadLine(msg)
-        mark = line.find(MARK)
-        start = line.find(b"{", mark + len(MARK)) if mark >= 0 else line.find(b"{")
-        if start < 0 or (mark < 0 and b'"requestHeader"' not in line):
-            reason = "cut off before its JSON" if mark >= 0 else "not a request line"
-            raise BadLine(reason)
-        log_ms = self.stamps.read(line[:start])
-        body = line[start:]
-        if b'"requestHeader"' not in body:
-            raise BadLine(why(body, None))
-        try:  # spaces after colons: put it into the form the fast way knows
-            value = json.loads(_before_more(body[: body.rfind(b"}") + 1]))
-        except ValueError as exc:
-            raise BadLine(why(line[start:], exc)) from exc
-        return self._row(json.dumps(value, separators=(",", ":")).encode(), log_ms)
 
-
-def _decoded(body: bytes) -> tuple[Any, Any]:
-    """
-    Return a line's JSON, as much of it as its API needs, and the decoder that read it.
-
-    Raises:
-        BadLine: it isn't the JSON of a request.
-    """
-    key = body.find(_KEY, 0, 160) + _KEY_LEN
-    decoder = DECODERS.get(body[key : body.find(b",", key) + 1], PLAIN)
-    end = body.rfind(b"}") + 1
-    try:
-        try:
-            line = decoder.decode(body[:end])
-        except msgspec.DecodeError as exc:
-            if isinstance(exc, msgspec.ValidationError):
-                raise
-            whole = _before_more(body[:end])
-            end = len(whole)
-            line = decoder.decode(whole)
-        if decoder is PLAIN:  # a layout with spaces, or keys in another order
-            decoder = DECODERS.get(b"%d," % line.requestHeader.requestApiKey, PLAIN)
-            if decoder is not PLAIN:
-                line = decoder.decode(body[:end])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
-        raise BadLine(why(body, exc)) from exc
-    return line, decoder
-
-
-def _before_more(body: bytes) -> bytes:
-    """Return the JSON without what a layout prints behind it, such as {} for ``%X``."""
-    try:
-        text = body.decode()
-        _, end = _JSON.raw_decode(text)
-    except ValueError:  # something else is wrong
-        return body
-    return body if '"requestHeader"' in text[end:] else text[:end].encode()
+def _reason(exc: Exception) -> BadLine:
+    """Return why a line can't be read that no rule of ours refuses."""
+    if isinstance(exc, RecursionError):
+        return BadLine("nested too deep")
+    if isinstance(exc, OverflowError):
+        return BadLine("a number larger than any broker writes")
+    return BadLine(str(exc))
 
 
 def _produce(line: ProduceLine, version: int, client: str) -> tuple[int, bool]:

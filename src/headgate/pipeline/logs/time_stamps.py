@@ -104,6 +104,7 @@ class StampReader:
         file_date: (year, month, day) in the file's name, if it has them.
         shift_ms: what the last wrapper's zone has added, ms.
         grain_ms: what the last moment read is rounded down to, ms.
+        zoned: whether its stamp prints a zone.
         unread: how many stamps couldn't be read.
         shifts: by which whole quarters of an hour wrappers' stamps differed from the logger's, and
             how often; None: by some other time.
@@ -126,6 +127,7 @@ class StampReader:
         self.shift_ms = 0.0
         self.watching = watching
         self.grain_ms = 1.0
+        self.zoned = False
         self.unread = 0
         self.shifts: Counter[float | None] = Counter()
         self._seconds: dict[bytes, float] = {}
@@ -147,6 +149,7 @@ class StampReader:
         if second is not None and prefix[20:21] in (b",", b".") and end > 0 and alone:
             fraction = prefix[21:end]
             if fraction.isdigit():
+                self.zoned = False
                 if len(fraction) == 3 and not self.nanos:
                     self.grain_ms = 1.0
                     return second + int(fraction)
@@ -194,7 +197,7 @@ class StampReader:
 
         ``grain_ms`` is then what the moment is rounded down to, ms.
         """
-        ms, self.grain_ms = own.ms, own.grain_ms
+        ms, self.grain_ms, self.zoned = own.ms, own.grain_ms, own.zoned
         others = list(others)
         zoned = next((other for other in others if other.zoned), None)
         if zoned is not None and not own.zoned:

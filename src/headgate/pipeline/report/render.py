@@ -17,7 +17,7 @@ from headgate.pipeline.answers.advice import HIDING_SHARE
 from headgate.pipeline.report import charts
 from headgate.pipeline.report.model import Report, build_report
 from headgate.pipeline.report.sections import NOT_KNOWN, in_open_loop, rate, wait
-from headgate.pipeline.report.tables import read_tables
+from headgate.pipeline.report.tables import ReportTables, read_tables
 from headgate.pipeline.report.topics import topics
 from headgate.pipeline.report.what_to_do import what_to_do
 from headgate.templates import environment
@@ -34,7 +34,7 @@ class Written:
 
 
 def write_report(
-    tables: Path | str,
+    tables: Path | str | ReportTables,
     out: Path,
     *,
     generated_ms: int,
@@ -45,7 +45,7 @@ def write_report(
     Draw a pipeline run's tables as one HTML file.
 
     Args:
-        tables: the folder given to pipeline commands as ``--out``, or its URI.
+        tables: the folder given to pipeline commands as ``--out``, or its URI; or what was read.
         out: the file to write; replaced in one step.
         generated_ms: the time printed on it, epoch ms.
         title: its title.
@@ -54,7 +54,8 @@ def write_report(
     Raises:
         ConfigError: the tables can't be read, or the file can't be written.
     """
-    report = build_report(read_tables(tables), window_s=window_s)
+    read = tables if isinstance(tables, ReportTables) else read_tables(tables)
+    report = build_report(read, window_s=window_s)
     page = render(report, generated_ms=generated_ms, title=title)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Read a pipeline run's tables, Parquet or Delta, with pyarrow; only what the report needs."""
+"""Read a pipeline run's tables with pyarrow, or by Spark; only what the report needs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,10 +15,14 @@ import pyarrow.dataset as ds
 from pyarrow import fs
 
 from headgate.errors import ConfigError
-from headgate.pipeline.report.delta import is_delta, live_files
 from headgate.pipeline.schema import TABLES
-from headgate.pipeline.sources.files import filesystem
+from headgate.pipeline.sources.files import filesystem, table_files
 from headgate.pipeline.table import summed
+from headgate.pipeline.tables import lake
+from headgate.pipeline.tables.pointer import POINTER, earlier_tables, read_pointer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 REPORTED = (
     "usage",
@@ -86,18 +90,19 @@ def _read_folder(tables: Path, place: str) -> ReportTables:
     found: dict[str, pa.Table] = {}
     problems: list[str] = []
     grain_ms = 1_000
+    _refuse_lake(tables, place)
     for name in REPORTED:
-        folder = tables / name
-        if not folder.is_dir() or not any(folder.rglob("*.parquet")):
-            continue
         try:
+            files = table_files(str(tables), name)
+            if not files:
+                continue
+            data = ds.dataset(files, TABLES[name].arrow, format="parquet")
             if name == "usage":
-                found[name], grain_ms = _read_usage(folder)
+                found[name], grain_ms = _read_usage(data)
             else:
-                found[name] = _dataset(folder, name).to_table()
+                found[name] = data.to_table()
         except (pa.ArrowException, OSError, ValueError) as exc:
-            out = "; write it with --format parquet" if is_delta(folder) else ""
-            problems.append(f"{folder}: can't be read as the table {name} ({exc}){out}")
+            problems.append(f"{tables / name}: can't be read as the table {name} ({exc})")
     if problems:
         raise ConfigError(problems)
     if "usage" not in found:
@@ -118,11 +123,67 @@ def _fetch(place: str, folder: Path) -> None:
     try:
         system, inner = filesystem(place)
         there = system.get_file_info(fs.FileSelector(inner, allow_not_found=True))
-        for name in {info.base_name for info in there} & set(REPORTED):
-            (folder / name).mkdir()
-            fs.copy_files(f"{inner}/{name}", str(folder / name), source_filesystem=system)
+        names = {info.base_name: () for info in there}
+        earlier_tables(names, ())
+        parts = list(set(names) & set(REPORTED))
+        if pointer := read_pointer(system, inner):
+            parts += [part for name in REPORTED for part in pointer.tables.get(name, [])]
+            (folder / POINTER).write_bytes(pointer.written())
+        for part in parts:
+            (folder / part).parent.mkdir(parents=True, exist_ok=True)
+            if system.get_file_info(f"{inner}/{part}").is_file:
+                fs.copy_files(f"{inner}/{part}", str(folder / part), source_filesystem=system)
+            else:
+                (folder / part).mkdir()
+                fs.copy_files(f"{inner}/{part}", str(folder / part), source_filesystem=system)
     except (OSError, ValueError) as exc:
         raise ConfigError(f"--tables {place}: {exc}") from exc
+
+
+def _refuse_lake(folder: Path, place: str) -> None:
+    """
+    Refuse tables that only Spark reads, those that an earlier Headgate left half replaced, and
+    those that lie beside runs: nothing tells which is the newer one.
+
+    Raises:
+        ConfigError: says how to read them.
+    """
+    listed = {p.name: [f.name for f in p.iterdir()] for p in folder.iterdir() if p.is_dir()}
+    found = earlier_tables(listed, REPORTED)
+    if found and (folder / POINTER).is_file():
+        raise ConfigError(
+            f"{place}: {', '.join(found)} lie there without a run, beside tables that "
+            f"{POINTER} names; move away those that don't count"
+        )
+    for name in found:
+        for format, made in (("delta", "_delta_log"), ("iceberg", "metadata")):
+            if made in listed[name]:
+                raise ConfigError(
+                    f"{place}: {name} is a table of {format.capitalize()}, which Spark reads: add "
+                    f"--format {format}"
+                )
+
+
+def read_lake(spark: SparkSession, place: str, format: str) -> ReportTables:
+    """
+    Read Delta or Iceberg tables by Spark, which writes them to a folder here meanwhile.
+
+    Args:
+        spark: a session of this machine, which has the format.
+        place: the ``--out`` of pipeline commands: a directory, its URI, or a catalog's name.
+        format: delta or iceberg.
+
+    Raises:
+        ConfigError: there is no table of usage.
+    """
+    named = lake.is_name(place)
+    root = place.rstrip("/") if named or "://" in place else str(Path(place).absolute())
+    with tempfile.TemporaryDirectory(prefix="headgate-report-") as folder:
+        for name in REPORTED:
+            table = lake.identifier(spark, f"{root}{'.' if named else '/'}{name}", format)
+            if lake.is_there(spark, table):
+                spark.read.table(table).write.parquet(f"{folder}/{name}")
+        return _read_folder(Path(folder), place)
 
 
 def bin_length_ms(start_ms: int, end_ms: int) -> int:
@@ -140,9 +201,8 @@ _SUMS: Final = ("requests", "bytes", "amount", "throttle_time_ms", "throttled_re
 _LARGEST: Final = ("max_throttle_time_ms", "quota", "quota_source")
 
 
-def _read_usage(folder: Path) -> tuple[pa.Table, int]:
+def _read_usage(data: ds.Dataset) -> tuple[pa.Table, int]:
     """The usage table and what one row covers; in constant memory where it is large."""
-    data = _dataset(folder, "usage")
     if data.count_rows() <= MOST_ROWS:
         return data.to_table(), 1_000
     low: int | None = None
@@ -174,13 +234,6 @@ def _coarse(table: pa.Table, start_ms: int, grain_ms: int) -> pa.Table:
     at = table.column_names.index("second_ms")
     table = table.set_column(at, "second_ms", pc.add(pc.multiply(bins, grain_ms), start_ms))
     return summed(table, _KEYS, _SUMS, _LARGEST)
-
-
-def _dataset(folder: Path, name: str) -> ds.Dataset:
-    """The files that make up a table; a column that an older run lacks becomes nulls."""
-    if is_delta(folder):  # its log names those that count
-        return ds.dataset(live_files(folder), TABLES[name].arrow, format="parquet")
-    return ds.dataset(folder, TABLES[name].arrow, format="parquet", partitioning="hive")
 
 
 def binned(table: pa.Table, start_ms: int, bin_ms: int) -> pa.Table:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from headgate.pipeline.logs.bad_lines import goes_on
 from headgate.pipeline.logs.scan.names import PADDING
 from headgate.pipeline.sources.compressed import Damaged, decompressed, reading
 from headgate.pipeline.sources.files import filesystem
@@ -16,6 +17,9 @@ from headgate.pipeline.sources.pieces import MAX_LINE_BYTES, FilePiece
 
 # Read at a time: what was just read is still in a core's cache when it's looked at.
 CHUNK_BYTES: Final = 1 << 20
+_LOOK_BYTES: Final = 65536
+_MOST_JOINED_BYTES: Final = 8 << 20
+"""As far behind the end of a piece a request's last line may be."""
 # A buffer that isn't in use, for the next to read: the kernel needn't find and clear new memory.
 _spare: list[bytearray] = []
 
@@ -61,13 +65,40 @@ def _read_chunks(piece: FilePiece) -> Iterator[tuple[int, Any, int]]:
         yield from _chunks(source.read_into, begin, piece.end)
         return
     with system.open_input_file(inner) as file:
-        # The line that is under way at the start belongs to the piece before.
-        begin = max(piece.start - 1, 0)
+        stop = piece.stop if piece.stop >= 0 else file.size()
+        begin, end = piece.start, piece.end
+        if begin > 0:  # the line that is under way at the start belongs to the piece before
+            begin = _behind_newline(file, begin - 1, stop)
+        if piece.start != piece.begin:
+            begin = _first_owned(file, begin, stop)
+        if 0 < end < stop:
+            end = _first_owned(file, _behind_newline(file, end - 1, stop), stop)
         file.seek(begin)
-        if piece.start > 0:
-            begin = _behind_newline(file, begin, piece.end)
-            file.seek(begin)
-        yield from _chunks(file.readinto, begin, piece.end)
+        yield from _chunks(file.readinto, begin, end)
+
+
+def _first_owned(file: Any, at: int, stop: int) -> int:
+    """Return where the first line begins, of those at or behind ``at``, that stands alone."""
+    begin = max(at - _LOOK_BYTES, 0)
+    file.seek(begin)
+    data: bytes = file.read(at - begin)
+    newline = data.rfind(b"\n", 0, max(len(data) - 1, 0))
+    before = data[newline + 1 : -1] if newline >= 0 or not begin else b""
+    owned, rest = at, b""
+    while owned < min(stop, at + _MOST_JOINED_BYTES):
+        newline = rest.find(b"\n")
+        if newline < 0:
+            more = file.read(_LOOK_BYTES)
+            if more:
+                rest += more
+                continue
+            newline = len(rest)
+        line = rest[:newline]
+        if not goes_on(before, line):
+            return owned
+        owned += newline + 1
+        before, rest = line, rest[newline + 1 :]
+    return min(owned, stop)
 
 
 class _Stream:
@@ -110,6 +141,7 @@ class _Stream:
 
 def _behind_newline(file: Any, begin: int, end: int) -> int:
     """Return where the first line begins behind ``begin``; ``end`` if that's beyond it."""
+    file.seek(begin)
     while begin < end:
         data: bytes = file.read(min(65536, end - begin))
         newline = data.find(b"\n")

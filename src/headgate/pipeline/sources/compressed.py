@@ -8,8 +8,10 @@ in the end the run fails.
 
 from __future__ import annotations
 
+import codecs
 import io
 import lzma
+import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -92,15 +94,21 @@ class Watched(io.RawIOBase):
 
 def decompressed(system: Any, inner: str, compression: str) -> Iterator[bytes]:
     """
-    Yield the text of a compressed file.
+    Yield the text of a compressed file, or of one in another encoding, as UTF-8.
 
     Raises:
         Damaged: where the stream ends early or is broken, after all that came before it (gzip),
             or nearly all (others, whose streams give whole blocks).
         OSError: it couldn't be read.
     """
+    if compression == "zip":
+        with system.open_input_file(inner) as stream:
+            yield from _unzip(Watched(stream))
+        return
     with system.open_input_stream(inner, compression=None) as stream:
-        if compression == "gzip":
+        if compression.startswith("utf-16"):
+            yield from _utf_8(stream, compression)
+        elif compression == "gzip":
             yield from _gunzip(stream)
         elif compression == "xz":
             yield from _unxz(stream)
@@ -156,6 +164,37 @@ def _up_to_damage(unzip: Any, data: bytes) -> Iterator[bytes]:
                 break
             if text:
                 yield text
+
+
+def _unzip(source: Watched) -> Iterator[bytes]:
+    """Yield the text of the files in a zip archive, one behind the other."""
+    try:
+        with zipfile.ZipFile(source) as archive:
+            for info in archive.infolist():
+                if info.is_dir() or info.filename.startswith("__MACOSX/"):
+                    continue
+                last = b""
+                with archive.open(info) as text:
+                    while data := text.read(65536):
+                        yield data
+                        last = data
+                if last and not last.endswith(b"\n"):
+                    yield b"\n"
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as exc:
+        if source.failure is not None:
+            raise source.failure from None
+        raise Damaged(f"the zip archive is damaged, or encrypted: {exc}") from exc
+
+
+def _utf_8(stream: Any, encoding: str) -> Iterator[bytes]:
+    """Yield text that is UTF-16 as UTF-8; what isn't a character is replaced."""
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    first = True
+    while data := stream.read(_READ_BYTES):
+        text = decoder.decode(data)
+        yield (text.removeprefix("\ufeff") if first else text).encode("utf-8", "replace")
+        first = False
+    yield decoder.decode(b"", final=True).encode("utf-8", "replace")
 
 
 def _unxz(stream: Any) -> Iterator[bytes]:

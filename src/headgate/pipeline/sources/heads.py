@@ -4,11 +4,10 @@ Look at the head of a file: what it is compressed with, and its first request.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from headgate.pipeline.logs.line_parser import BadLine, LineParser
+from headgate.pipeline.logs.line_parser import LineParser
 from headgate.pipeline.sources.compressed import Damaged, decompressed
 from headgate.pipeline.sources.files import filesystem
 
@@ -19,18 +18,18 @@ _COMPRESSION: Final = (
     (b"\x04\x22\x4d\x18", "lz4"),
     (b"\xfd7zXZ\0", "xz"),
     (b"\x5d\0\0", "xz"),  # its elder form, .lzma
+    (b"PK\3\4", "zip"),
+    (b"\xff\xfe", "utf-16-le"),
+    (b"\xfe\xff", "utf-16-be"),
     *((bytes((n,)) + b"\x2a\x4d\x18", "zstd") for n in range(0x50, 0x60)),  # as pzstd begins
 )
 # What isn't read, and would be millions of bad lines.
 _FOREIGN: Final = (
-    (b"PK\3\4", "zip"),
     (b"7z\xbc\xaf\x27\x1c", "7-zip"),
     (b"\x1f\x9d", "compress (.Z)"),
     (b"\x02\x21\x4c\x18", "lz4's legacy format"),
     (b"\xff\x06\0\0sNaPpY", "snappy"),
     (b"\x89LZO", "lzop"),
-    (b"\xff\xfe", "UTF-16"),
-    (b"\xfe\xff", "UTF-16"),
 )
 
 
@@ -71,9 +70,15 @@ def is_wrapped(head: bytes) -> bool:
     lines = head[at : head.rfind(b"\n") + 1].split(b"\n", _MOST_LINES)[:_MOST_LINES]
     for line in lines:
         if _REQUEST in line:
-            with contextlib.suppress(BadLine):
-                parser.parse(line)
+            parser.rows(line)
     return bool(parser.stamps.shifts) and None not in parser.stamps.shifts
+
+
+def is_document(head: bytes) -> bool:
+    """Say whether a file is JSON that is printed over several lines."""
+    first = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    first = first[: first.find(b"\n")] if b"\n" in first else b""
+    return first.startswith((b"{", b"[")) and first.rstrip().endswith((b"{", b"[", b","))
 
 
 def head_of(path: str) -> tuple[bytes, str, str]:
@@ -86,14 +91,25 @@ def head_of(path: str) -> tuple[bytes, str, str]:
     with system.open_input_file(inner) as file:
         head: bytes = file.read(HEAD_BYTES)
         known = next((name for magic, name in _COMPRESSION if head.startswith(magic)), "")
+        known = known or _utf_16(head)
         if not known:
             for magic, name in _FOREIGN:
                 if head.startswith(magic):
-                    wanted = "UTF-8 text, plain or as gzip, zstd, bzip2, lz4 or xz"
+                    wanted = "text, plain or as gzip, zstd, bzip2, lz4, xz or zip"
                     return b"", "", f"it is {name}; make it {wanted}"
             return _to_request(head, lambda: file.read(1 << 20)), "", ""
     pieces = decompressed(system, inner, known)
     return _to_request(b"", lambda: _next(pieces)), known, ""
+
+
+def _utf_16(head: bytes) -> str:
+    """Return the encoding of a text that doesn't begin with its mark; "" where it isn't UTF-16."""
+    begin = head[:512]
+    zeros = [begin[n::2].count(0) for n in (0, 1)]
+    most, least = max(zeros), min(zeros)
+    if most * 4 < len(begin) * 1.8 or least * 50 > len(begin) or len(begin) < 64:
+        return ""
+    return "utf-16-be" if zeros[0] > zeros[1] else "utf-16-le"
 
 
 def _next(pieces: Iterator[bytes]) -> bytes:

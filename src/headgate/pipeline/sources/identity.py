@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from headgate.pipeline.logs.bad_lines import is_part
 from headgate.pipeline.sources.compressed import Damaged, decompressed, reading
 from headgate.pipeline.sources.files import filesystem
 from headgate.pipeline.sources.heads import first_request, head_of
@@ -93,7 +94,7 @@ def is_whole(path: str) -> bool:
 
 def whole_lines(path: str, begin: int, end: int) -> int:
     """
-    Return where the last whole line of a file ends.
+    Return where the last whole line of a file ends, of those that a runtime hasn't split.
 
     Args:
         path: of the file, plain.
@@ -107,8 +108,13 @@ def whole_lines(path: str, begin: int, end: int) -> int:
         while end > begin:
             start = max(begin, end - _HEAD_BYTES)
             file.seek(start)
-            newline = file.read(end - start).rfind(b"\n")
+            data = file.read(end - start)
+            newline = data.rfind(b"\n")
             if newline >= 0:
-                return start + newline + 1
-            end = start
+                end = start + newline + 1
+                before = data.rfind(b"\n", 0, newline)
+                if start + before + 1 < begin or not is_part(data[before + 1 : newline]):
+                    return end
+                newline = before  # the rest of it is still to come
+            end = start + max(newline + 1, 0)
     return begin

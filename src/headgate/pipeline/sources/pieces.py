@@ -21,7 +21,7 @@ from headgate.pipeline.logs.time_stamps import sniff_nanos
 from headgate.pipeline.sources.compressed import ReadError, reading
 from headgate.pipeline.sources.copies import Beginning, unread_copies
 from headgate.pipeline.sources.files import filesystem
-from headgate.pipeline.sources.heads import first_request, head_of, is_wrapped
+from headgate.pipeline.sources.heads import first_request, head_of, is_document, is_wrapped
 from headgate.pipeline.sources.journal_files import first_event, journal_file, starts_of
 from headgate.usage.files import SUFFIXES
 
@@ -40,7 +40,10 @@ class FilePiece:
     unknown; ``nanos`` as ``time_stamps.sniff_nanos`` found at the head of the file; ``starts`` the
     (broker, (seq, ms)) of the start events of a journal's worker before the file; ``unread`` says
     why nothing of it is read; ``wrapped`` says that a wrapper's zone counts
-    (``heads.is_wrapped``). Of a compressed file ``start`` and ``end`` count bytes of text.
+    (``heads.is_wrapped``); ``is_document`` that the file is JSON over several lines, and one piece.
+    Lines that go on with a request (``bad_lines.goes_on``) belong to the piece in which it begins;
+    ``begin`` and ``stop`` are the bounds of all pieces of a file, at which no others are looked at.
+    Of a compressed file ``start`` and ``end`` count bytes of text.
     """
 
     path: str
@@ -53,6 +56,9 @@ class FilePiece:
     starts: tuple[tuple[int, tuple[int, int]], ...] = ()
     unread: str = ""
     wrapped: bool = False
+    is_document: bool = False
+    begin: int = 0
+    stop: int = -1
 
 
 def pieces_of(
@@ -124,7 +130,10 @@ def pieces_of(
         # A rolled file too short to tell is read like its neighbours.
         sniffed[folder] = nanos = sniff_nanos(head) or sniffed.get(folder, False)
         wrapped = not unread and is_wrapped(head)
-        piece = FilePiece(path, 0, -1, "log", compression, broker, nanos, (), unread, wrapped)
+        document = is_document(head)
+        piece = FilePiece(
+            path, 0, -1, "log", compression, broker, nanos, (), unread, wrapped, document
+        )
         logs.append((piece, Beginning(path, b"" if unread else first_request(head), size)))
     if unreadable:
         raise ConfigError(unreadable)
@@ -134,13 +143,29 @@ def pieces_of(
         if piece.compression or unread:
             pieces.append(replace(piece, unread=unread))
             continue
-        pieces.extend(
-            replace(piece, start=start, end=min(start + piece_bytes, beginning.size))
-            for start in range(0, beginning.size, piece_bytes)
-        )
+        pieces.extend(divided(piece, 0, beginning.size, piece_bytes))
     if notes is not None and (pattern or len(unknown) > 1):
         notes.extend(_of_one_broker(unknown, by_pattern=pattern is not None))
     return pieces
+
+
+def divided(piece: FilePiece, begin: int, stop: int, size: int = PIECE_BYTES) -> list[FilePiece]:
+    """
+    Divide a stretch of a plain log.
+
+    Args:
+        piece: what is known of the file.
+        begin: where the stretch begins, at the start of a line.
+        stop: where it ends.
+        size: of a piece, in bytes.
+    """
+    whole = replace(piece, start=begin, end=stop, begin=begin, stop=stop)
+    if piece.is_document:
+        return [whole] if stop > begin else []
+    return [
+        replace(whole, start=start, end=min(start + size, stop))
+        for start in range(begin, stop, size)
+    ]
 
 
 def _of_one_broker(logs: Sequence[str], *, by_pattern: bool) -> Iterator[str]:

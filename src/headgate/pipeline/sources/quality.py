@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from headgate.pipeline.logs.line_parser import BadLine, LineParser, LogRow
+from headgate.pipeline.logs.joining import Joiner
+from headgate.pipeline.logs.line_parser import FETCH, PRODUCE, LineParser, LogRow
 from headgate.pipeline.sources.chunks import read_lines
 from headgate.pipeline.sources.compressed import Damaged, ReadError
 from headgate.pipeline.sources.pieces import FilePiece
@@ -75,6 +76,9 @@ class Quality:
         brokers: by file, addresses at which one listener was reached.
         connections, principals: how many there are.
         shifts: by file, what the wrapper's zone shifted its stamps by, ms.
+        sized, unsized: produce requests and fetches whose line holds sizes, and doesn't.
+        zoned: requests whose stamp prints its zone.
+        bad: lines without a request, by reason.
         is_sample: whether lines were left out.
     """
 
@@ -89,6 +93,10 @@ class Quality:
     connections: set[str] = field(default_factory=set)
     principals: set[str] = field(default_factory=set)
     shifts: dict[str, float] = field(default_factory=dict)
+    sized: int = 0
+    unsized: int = 0
+    zoned: int = 0
+    bad: Counter[str] = field(default_factory=Counter)
     is_sample: bool = False
 
     @property
@@ -106,7 +114,14 @@ class Quality:
 
     def notes(self) -> list[Note]:
         """Return what is to be known, in sentences; nothing where all is well."""
-        made = (self._resolution(), self._lost(), self._several(), self._names(), self._zone())
+        made = (
+            self._resolution(),
+            self._lost(),
+            self._several(),
+            self._names(),
+            self._zone(),
+            self._sizes(),
+        )
         return [note for note in made if note is not None]
 
     def _resolution(self) -> Note | None:
@@ -158,6 +173,16 @@ class Quality:
         )
         return Note("principals_per_connection", names / connections, "", text)
 
+    def _sizes(self) -> Note | None:
+        if self.unsized <= self.sized:
+            return None
+        share = self.unsized / (self.unsized + self.sized)
+        text = (
+            f"the sizes of {share:.0%} of produce requests and fetches aren't in this log: Kafka "
+            "before 2.8 doesn't write them. Requests, times and throttle times count, bytes don't"
+        )
+        return Note("unsized_share", share, "share", text, of_moments=True)
+
     def _zone(self) -> Note | None:
         shifted = {path: ms for path, ms in self.shifts.items() if ms}
         if not shifted:
@@ -198,12 +223,13 @@ def look(pieces: Iterable[FilePiece], parser_of: Parsers, most: int = MOST_BYTES
         room = max(each, _COMPRESSED_BYTES) if piece.compression else each
         ids = defaultdict(lambda: defaultdict(set))
         parser = parser_of(piece)
-        for line, row in _rows(piece, parser, room, found):
+        for number, row in _rows(piece, parser, room, found):
             found.requests += 1
+            found.zoned += parser.stamps.zoned
             if parser.stamps.grain_ms > 1.0:
                 found.coarse += 1
                 found.grain_ms = max(found.grain_ms, parser.stamps.grain_ms)
-            _take(found, row, line, hosts[piece.path], ids)
+            _take(found, row, number, hosts[piece.path], ids)
         shifts = Counter({ms: n for ms, n in parser.stamps.shifts.items() if ms})
         if piece.wrapped and shifts:
             found.shifts.setdefault(piece.path, shifts.most_common(1)[0][0] or 0.0)
@@ -217,21 +243,24 @@ def look(pieces: Iterable[FilePiece], parser_of: Parsers, most: int = MOST_BYTES
 
 def _rows(
     piece: FilePiece, parser: LineParser, room: int, found: Quality
-) -> Iterator[tuple[bytes, LogRow]]:
-    """Yield the requests of a piece's first bytes, and the lines they are read from."""
+) -> Iterator[tuple[int | None, LogRow]]:
+    """Yield the requests of a piece's first bytes, and their correlation ids."""
     end = piece.end if piece.compression else min(piece.end, piece.start + room)
     found.is_sample |= not piece.compression and end < piece.end
     size = 0
+    joiner = Joiner(parser, is_document=piece.is_document)
     try:
         for _, lines in read_lines(replace(piece, end=end)):
             for line in lines:
                 size += len(line) + 1
-                try:
-                    row = parser.parse(line)
-                except BadLine:
-                    continue
-                if row is not None:
-                    yield line, row
+                read = [*joiner.take(size, line)] if line else []
+                numbers = [int(n) for n in _CORRELATION.findall(line)] if read else []
+                told = numbers if len(numbers) == len(read) else [None] * len(read)
+                for number, (_, row, _) in zip(told, read, strict=True):
+                    if isinstance(row, LogRow):
+                        yield number, row
+                    else:
+                        found.bad[str(row)] += 1
             if size >= room:
                 found.is_sample |= bool(piece.compression)
                 return
@@ -242,22 +271,25 @@ def _rows(
 def _take(
     found: Quality,
     row: LogRow,
-    line: bytes,
+    number: int | None,
     hosts: dict[tuple[str, bool], set[str]],
     ids: dict[tuple[str, str], dict[str, set[int]]],
 ) -> None:
     """Count a request's connection, principal, address and correlation id."""
     if row.is_forwarded:
         return
+    if row.quota_type in (PRODUCE, FETCH) and not row.throttle_time_ms:
+        unsized = not row.bytes_exact and not row.bytes_charged
+        found.unsized += unsized
+        found.sized += not unsized
     found.connections.add(row.connection)
     found.principals.add(row.principal)
     match = _LOCAL.fullmatch(row.connection)
     local, remote = (match[1], match[2]) if match else ("", row.connection)
     if local and not local.startswith(("127.", "[::1]", "::1", "localhost")):
         hosts[row.listener, ":" in local].add(local)
-    number = _CORRELATION.search(line)
     if number is not None:
-        ids[remote, row.client_id][row.connection].add(int(number[1]))
+        ids[remote, row.client_id][row.connection].add(number)
 
 
 def _add_ids(found: Quality, ids: dict[tuple[str, str], dict[str, set[int]]]) -> None:

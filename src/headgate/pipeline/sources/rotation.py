@@ -27,7 +27,7 @@ from headgate.pipeline.sources.compressed import ReadError
 from headgate.pipeline.sources.files import filesystem
 from headgate.pipeline.sources.identity import Seen, is_whole, look_at, place_of, whole_lines
 from headgate.pipeline.sources.journal_files import journal_file, starts_of
-from headgate.pipeline.sources.pieces import PIECE_BYTES, FilePiece, pieces_of
+from headgate.pipeline.sources.pieces import FilePiece, divided, pieces_of
 from headgate.usage.files import CLOSED, PARQUET, SUFFIXES
 
 # In place of a number: the file is a log.
@@ -292,11 +292,13 @@ class RolledFiles:
             broker_id=self._broker_id,
             broker_id_pattern=self._pattern,
         )[0]
+        if first.compression.startswith("utf-16"):
+            yield replace(first, unread="it is UTF-16, which isn't followed; make it UTF-8")
+            return
         if first.compression or first.unread:
             yield replace(first, start=offset if first.compression else 0)
             return
-        for start in range(offset, end, PIECE_BYTES):
-            yield replace(first, start=start, end=min(start + PIECE_BYTES, end))
+        yield from divided(first, offset, end)
 
     def _take_others(self, files: Sequence[str], found: FilesOfRound) -> None:
         """Take what is new of journals and tables: whole files that don't change."""

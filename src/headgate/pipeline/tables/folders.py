@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import ConfigError
 
@@ -42,26 +42,10 @@ class LocalFolder:
         """Say whether there is anything of a name."""
         return os.path.lexists(self._at(name))
 
-    def is_folder(self, name: str) -> bool:
-        """Say whether a name is a folder's; a link to one isn't."""
-        return self._at(name).is_dir() and not self._at(name).is_symlink()
-
-    def is_file(self, name: str) -> bool:
-        """Say whether a name is a file's."""
-        return self._at(name).is_file()
-
-    def move(self, name: str, to: str) -> None:
-        """Rename a file or folder; a link is replaced."""
-        place = self._at(to)
-        if place.is_symlink():
-            place.unlink()
-        place.parent.mkdir(parents=True, exist_ok=True)
-        self._at(name).replace(place)
-
     def remove(self, name: str) -> None:
         """Remove a file, a link, or a folder and what is in it."""
         place = self._at(name)
-        if self.is_folder(name):
+        if place.is_dir() and not place.is_symlink():
             shutil.rmtree(place, ignore_errors=True)
         else:
             place.unlink(missing_ok=True)
@@ -126,12 +110,16 @@ def _advice(root: str, version: str) -> str:
     return "give a directory, file://, hdfs:// or s3a://"
 
 
+# Stores of objects that show a file when it is closed, and know no rename.
+_PUTS: Final = ("s3a", "gs", "oss", "cosn", "obs")
+
+
 class HadoopFolder:
     """
     A folder on a file system that Spark's JVM knows: ``hdfs://``, ``s3a://``, ``file://`` …
 
     Nothing tells there whether a process lives, so what a killed run left stays until it is
-    removed by hand, unless its tables were complete.
+    removed by hand.
 
     Args:
         spark: the session.
@@ -146,6 +134,7 @@ class HadoopFolder:
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
         self._jvm: Any = spark._jvm
+        self._gateway: Any = spark.sparkContext._gateway
         conf = spark._jsc.hadoopConfiguration()
         try:
             self._system = self._at("").getFileSystem(conf)
@@ -169,33 +158,25 @@ class HadoopFolder:
         """Say whether there is a file or a folder of a name."""
         return bool(self._system.exists(self._at(name)))
 
-    def is_folder(self, name: str) -> bool:
-        """Say whether a name is a folder's."""
-        return self.exists(name) and bool(self._system.getFileStatus(self._at(name)).isDirectory())
-
-    def is_file(self, name: str) -> bool:
-        """Say whether a name is a file's."""
-        return self.exists(name) and not self.is_folder(name)
-
-    def move(self, name: str, to: str) -> None:
-        """Rename a file or folder; a file is replaced."""
-        place = self._at(to)
-        self._system.mkdirs(place.getParent())
-        if self.is_file(to):
-            self._system.delete(place, False)
-        if not self._system.rename(self._at(name), place):
-            raise OSError(f"{self.root}/{name} can't be renamed to {to}")
-
     def remove(self, name: str) -> None:
         """Remove a file, or a folder and what is in it."""
         self._system.delete(self._at(name), True)
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a small file."""
+        """Write a small file, whole or not at all: by one PUT, or by a rename that replaces it."""
         decoded = self._jvm.java.util.Base64.getDecoder().decode(base64.b64encode(data).decode())
-        stream = self._system.create(self._at(name), True)
+        puts = self.root.partition("://")[0] in _PUTS
+        begun = self._at(name if puts else f"{name}.begun")
+        stream = self._system.create(begun, True)
         stream.write(decoded)
         stream.close()
+        if puts:
+            return
+        hadoop = self._jvm.org.apache.hadoop.fs
+        options = self._gateway.new_array(hadoop.Options.Rename, 1)
+        options[0] = hadoop.Options.Rename.OVERWRITE
+        files = hadoop.FileContext.getFileContext(begun.toUri(), self._system.getConf())
+        files.rename(begun, self._at(name), options)
 
     def read(self, name: str) -> bytes:
         """Return a small file."""

@@ -9,6 +9,7 @@ is most of what makes ``usage`` cheap. All hand bad lines and counts over as row
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -16,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from headgate.pipeline.emitted import EMITTED_ACTIVITY, EMITTED_REQUESTS, Columns, client_ip
+from headgate.pipeline.logs.joining import Joiner
 from headgate.pipeline.logs.line_parser import BadLine, LineParser, LogRow
 from headgate.pipeline.logs.line_sums import Sums
 from headgate.pipeline.logs.time_stamps import sniff_nanos, zone_of
@@ -192,13 +194,13 @@ class _MessageReader:
                 default_partitions=self._lines.default_partitions,
                 principal_pattern=self._lines.principal_pattern,
             )
-        for number, line in enumerate(value.split(b"\n")):
-            try:
-                row = parser.parse(line)
-            except BadLine as exc:
-                bad.add_bad(where, offset, str(exc), line)
-                continue
-            if row is not None:
+        joiner = Joiner(parser)
+        lines = enumerate(value.split(b"\n"))
+        read = (each for at, line in lines if line for each in joiner.take(at, line))
+        for number, (_, row, line) in enumerate(itertools.chain(read, joiner.end())):
+            if isinstance(row, BadLine):
+                bad.add_bad(where, offset, str(row), line)
+            else:
                 yield number, row
 
 

@@ -7,7 +7,7 @@ the outcome is the same whichever way a line goes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -22,6 +22,7 @@ from headgate.pipeline.emitted import (
     activity_batch,
     client_ip,
 )
+from headgate.pipeline.logs.joining import Joiner, Read
 from headgate.pipeline.logs.line_parser import BadLine, LineParser, LogRow
 from headgate.pipeline.logs.line_sums import MAX_KEYS, Sums
 from headgate.pipeline.logs.principals import Principals
@@ -108,7 +109,7 @@ class LogReader:
         self._zone = zone_of(options.time_zone)
         self._principals = Principals(options.principal_pattern)
         self.scanner: LineScanner | None = None
-        self._blank = 0  # lines of spaces in the piece under way
+        self._extra = 0  # requests of the piece under way beyond one a line; a blank line has none
 
     def read(self, piece: FilePiece) -> Iterator[tuple[int, int, list[tuple[int, LogRow]]]]:
         """
@@ -126,15 +127,16 @@ class LogReader:
             self._side.add_stat(piece.path, 1, 0)
             return
         parser = self._options.parser_of(piece)
-        lines = size = 0
-        self._blank = 0
+        joiner = Joiner(parser, is_document=piece.is_document)
+        lines = size = base = 0
+        self._extra = 0
         try:
             for base, text, end in read_chunks(piece):
-                scanner = self._scanner(end)
+                scanner = None if piece.is_document else self._scanner(end)
                 if scanner is None:
                     each = text[: end - 1].tobytes().split(b"\n")
                     lines += len(each) - each.count(b"")
-                    yield base, 0, list(self._parse(piece, parser, base, each))
+                    yield base, 0, self._rows_of(piece, base, each, joiner)
                 else:
                     for taken, given, n in scanner.scan(text, end, parser.stamps):
                         lines += n
@@ -147,33 +149,44 @@ class LogReader:
                                 parser.stamps.shift_ms = shift_ms
                             before = here
                             line = text[start:stop].tobytes()
-                            rows += self._parse(piece, parser, base + start, [line])
+                            rows += self._rows_of(piece, base + start, [line], joiner)
                         if len(shifted) > before:
                             parser.stamps.shift_ms = shift_ms
                         yield base, taken if n else -1, rows
                 size += end
         except Damaged as exc:
+            yield base, 0, self._settled(piece, joiner.end())
             # What came before it counts.
             self._side.add_bad(piece.path, size, f"the file can't be read further: {exc}", b"")
             lines += 1  # its rest, whatever it holds
-        # Every line counted is a request's or a bad one; those of spaces are neither.
-        self._side.add_stat(piece.path, lines - self._blank, size)
+        else:
+            yield base, 0, self._settled(piece, joiner.end())
+        # Every line counted is a request's or a bad one, but for those of spaces, parts of a
+        # request that has several, and what wraps requests.
+        self._side.add_stat(piece.path, lines + self._extra, size)
 
-    def _parse(
-        self, piece: FilePiece, parser: LineParser, offset: int, lines: list[bytes]
-    ) -> Iterator[tuple[int, LogRow]]:
-        """Yield the rows of lines; keep bad ones aside."""
+    def _rows_of(
+        self, piece: FilePiece, offset: int, lines: list[bytes], joiner: Joiner
+    ) -> list[tuple[int, LogRow]]:
+        """Return the rows of lines; keep bad ones aside."""
+        rows: list[tuple[int, LogRow]] = []
         for line in lines:
-            try:
-                row = parser.parse(line)
-            except BadLine as exc:
-                self._side.add_bad(piece.path, offset, str(exc), line)
-            else:
-                if row is not None:
-                    yield offset, row
-                elif line:
-                    self._blank += 1
+            if line:
+                self._extra -= 1
+                rows += self._settled(piece, joiner.take(offset, line))
             offset += len(line) + 1
+        return rows
+
+    def _settled(self, piece: FilePiece, read: Iterable[Read]) -> list[tuple[int, LogRow]]:
+        """Return the rows among what was read; keep bad lines aside."""
+        rows: list[tuple[int, LogRow]] = []
+        for offset, row, line in read:
+            self._extra += 1
+            if isinstance(row, BadLine):
+                self._side.add_bad(piece.path, offset, str(row), line)
+            else:
+                rows.append((offset, row))
+        return rows
 
     def _scanner(self, size: int) -> LineScanner | None:
         """Return what scans a chunk of ``size`` bytes; None: parse it line by line."""

@@ -16,7 +16,7 @@ from typing import Final
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity, entity_from_path
 from headgate.quota.key import QuotaKey
-from headgate.store.base import AuditEvent, HistoryEntry
+from headgate.store.base import AuditEvent, EndingQuota, HistoryEntry
 from headgate.store.identity import StoreIdentity
 
 KEEP_AUDIT: Final = 10_000
@@ -109,6 +109,104 @@ def set_broker(
                 "INSERT OR REPLACE INTO broker_config VALUES (?, ?, ?)", (broker, key, value)
             )
     return now, changed
+
+
+# --- quotas that end
+
+
+def keeps_ends(db: sqlite3.Connection) -> bool:
+    """
+    Whether a quota of this file ever had an end.
+
+    The table is made with the first one, so that a file without any stays as earlier releases know
+    it: they leave the table alone, and what they change has no end any more (``due`` compares).
+    """
+    found = db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'ending'")
+    return found.fetchone() is not None
+
+
+def make_ends(db: sqlite3.Connection) -> None:
+    """Make the table of quotas that end, if it isn't there."""
+    db.execute(
+        "CREATE TABLE IF NOT EXISTS ending (path TEXT NOT NULL, key TEXT NOT NULL, value REAL,"
+        " former REAL, until_ms INTEGER NOT NULL, who TEXT NOT NULL, change_id TEXT NOT NULL,"
+        " message TEXT NOT NULL, PRIMARY KEY (path, key)) WITHOUT ROWID"
+    )
+
+
+def set_end(
+    db: sqlite3.Connection,
+    path: str,
+    key: str,
+    value: float | None,
+    end: tuple[int, str, str, str, str],
+) -> bool:
+    """
+    Let a quota end; called before it gets its value.
+
+    The value returns that is in force now. If that one is to end too, what returns then does.
+
+    Args:
+        db: within a transaction.
+        path: the entity's.
+        key: the key's name.
+        value: that it is going to have until then; None: it is going to be removed.
+        end: when (epoch milliseconds); who, tool, change, message of the change.
+
+    Returns:
+        Whether that changed anything; where the value would return that is set, nothing ends.
+    """
+    until_ms, who, _tool, change, message = end
+    row = db.execute("SELECT value FROM quota WHERE path = ? AND key = ?", (path, key)).fetchone()
+    now = None if row is None else row[0]
+    ending = db.execute(
+        "SELECT former FROM ending WHERE path = ? AND key = ? AND value IS ?", (path, key, now)
+    ).fetchone()
+    former = now if ending is None else ending[0]
+    if former == value:
+        return drop_end(db, path, key)
+    db.execute(
+        "INSERT OR REPLACE INTO ending VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (path, key, value, former, until_ms, who, change, message),
+    )
+    return True
+
+
+def drop_end(db: sqlite3.Connection, path: str, key: str) -> bool:
+    """Let a quota stay; return whether it was to end."""
+    return db.execute("DELETE FROM ending WHERE path = ? AND key = ?", (path, key)).rowcount > 0
+
+
+def ends(db: sqlite3.Connection, by_ms: int | None = None) -> list[EndingQuota]:
+    """
+    Return the quotas that end, by their time; those that were changed since don't.
+
+    Args:
+        db: a connection to a file that has such.
+        by_ms: only those that end by then.
+    """
+    found = db.execute(
+        "SELECT e.path, e.key, e.value, former, until_ms, who, change_id, message FROM ending e"
+        " LEFT JOIN quota q ON q.path = e.path AND q.key = e.key"
+        " WHERE q.value IS e.value AND until_ms <= ifnull(?, until_ms)"
+        " ORDER BY until_ms, e.path, e.key",
+        (by_ms,),
+    )
+    return [
+        EndingQuota(entity_from_path(path), QuotaKey.parse(key), *rest)
+        for path, key, *rest in found
+    ]
+
+
+def has_end(db: sqlite3.Connection, by_ms: int) -> bool:
+    """Whether an end is kept by then."""
+    found = db.execute("SELECT 1 FROM ending WHERE until_ms <= ? LIMIT 1", (by_ms,))
+    return found.fetchone() is not None
+
+
+def drop_ends(db: sqlite3.Connection, by_ms: int) -> None:
+    """Forget the ends by then: they were carried out, or the quotas were changed since."""
+    db.execute("DELETE FROM ending WHERE until_ms <= ?", (by_ms,))
 
 
 # --- the log of changes, which is the history

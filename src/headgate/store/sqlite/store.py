@@ -26,6 +26,7 @@ from headgate.store.base import (
     AuditEvent,
     BrokerConfigs,
     ChangeOrigin,
+    EndingQuota,
     HistoryEntry,
     resolvable,
 )
@@ -66,6 +67,7 @@ class SqliteStore(QuotaStore):
     """
 
     counts_every_change = True
+    keeps_ends = True
 
     def __init__(
         self,
@@ -231,6 +233,7 @@ class SqliteStore(QuotaStore):
     def _look(self) -> None:
         """Catch up; every ``CHECK_S`` look for damage in the file, which pages in memory hide."""
         self._refresh()
+        self.end_due()
         if time.monotonic() >= self._check_at:
             with translated(self.path):
                 file = OpenDatabase(self.path, create=False)
@@ -316,20 +319,63 @@ class SqliteStore(QuotaStore):
         at_revision: int | None,
     ) -> list[AlterResult]:
         """All accepted entities change in one transaction."""
+        if validate_only:
+            return checked.results
+        return self._alter_until(checked, origin, at_revision=at_revision, until_ms=None)
+
+    def _alter_until(
+        self,
+        checked: Validated,
+        origin: ChangeOrigin,
+        *,
+        at_revision: int | None,
+        until_ms: int | None,
+    ) -> list[AlterResult]:
         results, accepted = checked
-        if validate_only or not accepted:
+        if not accepted:
             return results
         t_ms = self._clock_ms()
         changed = False
         with self._noting_trouble(), self._transaction() as db:
             check_revision(self.url, at_revision, self._identity_in(db))
+            if until_ms is not None:
+                rows.make_ends(db)
+            with_ends = rows.keeps_ends(db)
             for entity, ops in accepted:
                 path = entity.path
                 for key, value in ops:
+                    if until_ms is not None:
+                        changed |= rows.set_end(db, path, key.name, value, (until_ms, *origin))
+                    elif with_ends:
+                        changed |= rows.drop_end(db, path, key.name)
                     changed |= rows.set_key(db, path, key.name, value, (t_ms, *origin))
             if changed:
                 rows.count_change(db)
         return results
+
+    def ends(self) -> list[EndingQuota]:
+        """Return the quotas that end, by their time."""
+        self._check_open()
+        with self._state_lock, translated(self.path):
+            self._refresh()
+            db = self._reader.db
+            return rows.ends(db) if rows.keeps_ends(db) else []
+
+    def end_due(self) -> None:
+        """Bring the former values back of quotas whose time has come, all in one transaction."""
+        now_ms = self._clock_ms()
+        with self._state_lock, translated(self.path):
+            db = self._reader.db
+            if not rows.keeps_ends(db) or not rows.has_end(db, now_ms):
+                return
+        with self._noting_trouble(), self._transaction() as db:
+            changed = False
+            for end in rows.ends(db, now_ms):  # asked again: another process may have been quicker
+                stamp = (now_ms, *end.origin())
+                changed |= rows.set_key(db, end.entity.path, end.key.name, end.former, stamp)
+            rows.drop_ends(db, now_ms)
+            if changed:
+                rows.count_change(db)
 
     def _alter_broker(self, broker: str, ops: Mapping[str, str | None], told: Told) -> None:
         with self._noting_trouble(), self._transaction() as db:

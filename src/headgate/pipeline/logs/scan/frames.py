@@ -11,7 +11,8 @@ import math
 import re
 from typing import Final
 
-from headgate.pipeline.logs.json_layouts import START, BadLine, unwrap
+from headgate.pipeline.logs.bad_lines import START, BadLine, is_field
+from headgate.pipeline.logs.find import find_one
 from headgate.pipeline.logs.scan import columns
 from headgate.pipeline.logs.time_stamps import Stamp, StampError, StampReader
 
@@ -46,6 +47,8 @@ def meaning(frame: bytes, stamps: StampReader, *, in_string: bool) -> float:
         return REFUSED
     unread = stamps.unread
     try:
+        if not in_string and is_field(frame):
+            return REFUSED
         own, others = _in_string(frame, stamps) if in_string else stamps.stamps(frame)
     except (BadLine, StampError, RecursionError):
         return REFUSED
@@ -83,13 +86,11 @@ def meaning(frame: bytes, stamps: StampReader, *, in_string: bool) -> float:
 def _in_string(frame: bytes, stamps: StampReader) -> tuple[Stamp, list[Stamp]]:
     before, _, behind = frame.partition(b"\n")
     line = before + _ESCAPED + behind
-    raw, own, others = unwrap(line, stamps)
-    start = raw.find(b"{")
-    rest = raw[start + len(_REQUEST) :]
-    if START in line or not raw.startswith(_REQUEST, start) or b"}" in rest:
+    found = find_one(line, stamps)
+    if START in line or found.body != _REQUEST:
         msg = "not the request alone"
         raise BadLine(msg)
-    return own, others
+    return found.own, found.others
 
 
 def _stamp(found: re.Match[bytes], stamps: StampReader) -> Stamp:

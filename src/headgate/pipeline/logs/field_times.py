@@ -1,0 +1,159 @@
+"""
+Find the time of a request in the fields beside it: of JSON layouts, collectors and exports.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from headgate.pipeline.logs.stamp_forms import STAMP, is_dated
+from headgate.pipeline.logs.time_stamps import Stamp, StampError, StampReader
+
+# Where layouts and collectors keep the logger's time, the likeliest first: log4j2's layouts, ECS,
+# logstash, GELF; Fluent Bit and Vector; journald; OpenTelemetry; Splunk; CloudWatch.
+KNOWN: Final = (
+    "instant",
+    "@timestamp",
+    "timestamp",
+    "timeMillis",
+    "time",
+    "ts",
+    "date",
+    "asctime",
+    "__REALTIME_TIMESTAMP",
+    "timeUnixNano",
+    "_time",
+    "datetime",
+    "eventTime",
+)
+_RANK: Final = {name: rank for rank, name in enumerate(KNOWN)}
+_OTHER, _NESTED, _LATER = len(KNOWN), len(KNOWN) + 1, len(KNOWN) + 2
+# When somebody else saw the line.
+_LATE: Final = re.compile(r"ingest|index|receive|observe|arriv|load|insert|stored|expire|updated")
+_TIMELY: Final = re.compile(r"time|date|stamp|epoch|instant|^_?@?ts?$|_ts$|_at$|sec", re.IGNORECASE)
+# journald's others count from a start, and the scan takes none of them for a time.
+_SINCE_START: Final = "IMESTAMP"
+# What a request holds itself.
+_KAFKAS: Final = frozenset(("requestHeader", "request", "response", "clientInformation"))
+_MOST_NESTED: Final = 3
+_MOST_LISTED: Final = 16
+_NUMBER: Final = re.compile(r"\d{10}(?:\.\d{1,9})?|\d{13}(?:\.\d{1,6})?|\d{16}|\d{19}")
+# (numbers below this, ms in one): seconds, milliseconds, microseconds, nanoseconds.
+_UNITS: Final = ((1e11, 1e3), (1e14, 1.0), (1e17, 1e-3), (1e20, 1e-6))
+_SINCE_2001_S: Final = 1e9
+_UNTIL_2100_S: Final = 4.1e9
+
+
+def times_beside(value: Any, stamps: StampReader, chosen: Any = None) -> list[Stamp]:
+    """
+    Return the times in a JSON object or list, the likeliest first.
+
+    Args:
+        value: the object or list.
+        stamps: what reads stamps of the file.
+        chosen: that of its values which holds the request; not looked at.
+    """
+    found = list(_times(value, stamps, chosen, _MOST_NESTED))
+    found.sort(key=lambda each: each[0])
+    return [stamp for _, stamp in found]
+
+
+def _times(
+    value: Any, stamps: StampReader, chosen: Any, nested: int
+) -> Iterator[tuple[int, Stamp]]:
+    """Yield (rank, time)."""
+    if isinstance(value, list):
+        for each in value[:_MOST_LISTED]:
+            if each is not chosen and isinstance(each, str):
+                stamp = _of_text("", each, stamps)
+                if stamp is not None:
+                    yield _OTHER, stamp
+        return
+    for key, each in value.items():
+        if each is chosen or key in _KAFKAS:
+            continue
+        name = str(key)
+        stamp = _of_field(name, each, stamps)
+        late = _LATE.search(name.lower())
+        if stamp is not None:
+            yield _RANK.get(name, _LATER if late else _OTHER), stamp
+        elif isinstance(each, dict) and nested:
+            for rank, inner in _times(each, stamps, chosen, nested - 1):
+                yield max(rank, _LATER if late else _NESTED), inner
+
+
+def _of_field(name: str, value: Any, stamps: StampReader) -> Stamp | None:
+    if isinstance(value, dict):
+        return _of_parts(name, value, stamps)
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return _of_number(value) if _TIMELY.search(name) else None
+    if isinstance(value, str):
+        if name.endswith(_SINCE_START) and name not in _RANK and value.isdigit():
+            return None
+        return _of_text(name, value, stamps)
+    return None
+
+
+def _of_text(name: str, text: str, stamps: StampReader) -> Stamp | None:
+    """Return the time that a text is; under a known name, that it holds."""
+    text = text.strip()
+    if len(text) > 64 or not text.isascii():
+        return None
+    if _NUMBER.fullmatch(text):
+        known = _TIMELY.search(name) or (not name and len(text) >= 13)
+        return _of_number(float(text), text) if known else None
+    raw = text.encode()
+    whole = STAMP.fullmatch(raw)
+    if name in _RANK or (whole is not None and is_dated(whole)):
+        with contextlib.suppress(StampError):
+            return stamps.stamps(raw)[0]
+    return None
+
+
+def _of_number(value: float, text: str = "") -> Stamp | None:
+    """Return the time that a number since 1970 is, in whatever unit; None: it can't be one."""
+    unit = next((ms for below, ms in _UNITS if value < below), 0.0)
+    if not unit or not _SINCE_2001_S * 1e3 <= value * unit <= _UNTIL_2100_S * 1e3:
+        return None
+    fraction = text.partition(".")[2]
+    if fraction:
+        return Stamp(value * unit, unit / 10.0 ** len(fraction), zoned=True)
+    grain = unit if value == math.floor(value) else 1e-3
+    return Stamp((int(text) if text else value) * unit, grain, zoned=True)
+
+
+_SECONDS: Final = re.compile(r"(?:epoch|unix)?_?-?(?:s|secs?|seconds?)", re.IGNORECASE)
+_PARTS: Final = (
+    (re.compile(r"nano", re.IGNORECASE), 1e-6),
+    (re.compile(r"micro|usec", re.IGNORECASE), 1e-3),
+    (re.compile(r"milli|msec", re.IGNORECASE), 1.0),
+)
+_INNER: Final = ("$date", "$numberLong", "value", "stringValue", "intValue")
+
+
+def _of_parts(name: str, value: dict[str, Any], stamps: StampReader) -> Stamp | None:
+    """Return the time that an object is: seconds and what is beside them, or ``$date``."""
+    for key in _INNER:
+        if key in value:
+            return _of_field(name, value[key], stamps)
+    second = next((v for k, v in value.items() if _SECONDS.fullmatch(k)), None)
+    if isinstance(second, str) and second.isdigit():
+        second = int(second)
+    if isinstance(second, bool) or not isinstance(second, int | float):
+        return None
+    base = _of_number(second)
+    if base is None:
+        return None
+    for pattern, unit in _PARTS:
+        part = next((v for k, v in value.items() if pattern.search(k)), None)
+        if isinstance(part, str) and part.isdigit():
+            part = int(part)
+        if isinstance(part, int | float) and not isinstance(part, bool):
+            return Stamp(base.ms + part * unit, unit, zoned=True)
+    return base

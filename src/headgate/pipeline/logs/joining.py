@@ -1,0 +1,392 @@
+"""
+Put lines together that are parts of one request: split by a runtime, or printed over several.
+
+Container runtimes, syslog and shippers split long lines; exports print JSON over several lines; a
+cell of CSV may hold newlines. A line that ends inside the JSON of a request is kept, as long as
+lines that go on with it follow; what all of them give is read as one line. What never becomes whole
+is as many bad lines.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from headgate.pipeline.logs.bad_lines import HEADER, MARK, BadLine
+from headgate.pipeline.logs.find import is_csv
+from headgate.pipeline.logs.line_parser import LineParser, LogRow
+
+MOST_BYTES: Final = 8 << 20
+"""Bytes of lines that are kept for one request; its fetch may name thousands of partitions."""
+_MOST_OPEN: Final = 8
+"""Requests under way at once: streams and pods whose lines are mixed in one file."""
+_HEADER: Final = HEADER.decode()
+_MARK: Final = MARK.decode()
+_DOTS: Final = "..."
+_MOST_FRONT: Final = 128
+_CRI: Final = re.compile(
+    r"(?P<front>[^{}]{0,256}?)\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) (?P<stream>stdout|stderr) "
+    r"(?P<tag>[PF])(?::\S*)? (?P<text>.*)",
+    re.DOTALL,
+)
+_DIGITS: Final = re.compile(r"\d+")
+_BEGIN: Final = re.compile(r'[{\[](?=\s*(?:["{\[}\]]|$))')
+_TOKEN: Final = re.compile(r'["{}\[\]]')
+_IN_STRING: Final = re.compile(r'["\\]')
+_PRETTY: Final = re.compile(r'\s|["}\]{\[]|(?:-?\d[\d.eE+-]*|true|false|null),?\s*$')
+_BEGINS: Final = re.compile(r'Completed request:|\{\\*"isForwarded')
+_BEHIND: Final = re.compile(rb"\s+\([\w.$]+\)\s*")
+_MEMBER: Final = re.compile(r'\s*"')
+_NAMES: Final = re.compile(r'"?[@\w .-]{1,64}"?(?:[,;\t|]"?[@\w .-]{1,64}"?)*\s*')
+_VARIES: Final = re.compile(
+    r"time|date|stamp|partial|ordinal|offset|seq|cursor|_?id$", re.IGNORECASE
+)
+
+Read = tuple[int, LogRow | BadLine, bytes]
+"""The offset of a line; what it holds, or why not; the line."""
+
+
+class _Part(NamedTuple):
+    """
+    A line, as what wraps it has it.
+
+    ``key`` tells its stream, ``text`` is its message; ``more``: the rest follows, None where that
+    isn't told; ``rebuilt`` makes a line of another message.
+    """
+
+    key: tuple[Any, ...]
+    text: str
+    more: bool | None
+    rebuilt: Callable[[str], str]
+
+
+class _Open:
+    """Lines that are kept because the JSON in them isn't at its end."""
+
+    def __init__(self, part: _Part) -> None:
+        self.part = part
+        self.texts: list[str] = []
+        self.kept: list[tuple[int, bytes]] = []
+        self.size = 0
+        self.more: bool | None = None
+        self.dotted = False
+        self._closers: list[tuple[str, int, int]] = []  # what is open, the text and place of it
+        self._in_string = self._escaped = self._begun = False
+        self._named = (-1, -1)  # where the key of a request is: the last one's text and place
+
+    @property
+    def depth(self) -> int:
+        """How many objects and lists are open; a string counts as one."""
+        return len(self._closers) + self._in_string
+
+    def take(self, offset: int, line: bytes, part: _Part) -> list[str]:
+        """Add a line; return the elements of lists that have become whole and hold a request."""
+        self.kept.append((offset, line))
+        self.size += len(line)
+        self.more = part.more
+        text = part.text
+        self.dotted = part.more is None and not part.key and text.endswith(_DOTS)
+        text = text[: -len(_DOTS)] if self.dotted else text
+        at = 0
+        if not self._begun:
+            in_json = text.lstrip().startswith(("{", "["))
+            begin = _BEGIN.search(text, 0 if in_json else max(text.find(_MARK), 0))
+            at = len(text) if begin is None else begin.start()
+            self._begun = begin is not None
+        self.texts.append(text)
+        self._name(0)
+        return list(self._walk(at))
+
+    def _name(self, at: int) -> None:
+        """Note where the last text has the key of a request."""
+        found = self.texts[-1].rfind(_HEADER, at)
+        if found >= 0:
+            self._named = (len(self.texts) - 1, found)
+
+    def _walk(self, at: int) -> Iterator[str]:
+        """Follow the JSON through the last text."""
+        text, number = self.texts[-1], len(self.texts) - 1
+        if self._escaped:
+            at, self._escaped = at + 1, False
+        while True:
+            found = (_IN_STRING if self._in_string else _TOKEN).search(text, at)
+            if found is None:
+                return
+            at, c = found.end(), found[0]
+            if c == '"':
+                self._in_string = not self._in_string
+            elif c == "\\":
+                at += 1
+                self._escaped = at > len(text)
+            elif c in "{[":
+                self._closers.append((c, number, at - 1))
+            elif self._closers:
+                kind, begun, place = self._closers.pop()
+                listed = bool(self._closers) and self._closers[-1][0] == "["
+                if kind == "{" and listed and self._named >= (begun, place):
+                    whole = "".join(self.texts[begun:])[place:]
+                    yield whole[: len(whole) - (len(text) - at)]
+                    del self.texts[begun + 1 :]
+                    self.texts[begun] = self.texts[begun][:place] + text[at:]
+                    text, number, at = self.texts[begun], begun, place
+                    self._named = (-1, -1)
+                    self._name(place)
+                if not self._closers:
+                    return
+
+
+class Joiner:
+    """
+    Reads lines, and puts those together that belong together.
+
+    Args:
+        parser: reads lines of one file.
+        is_document: the file is JSON over several lines; what wraps its requests is no bad line.
+
+    Lines that hold a part of a request, or what wraps requests, give nothing.
+    """
+
+    def __init__(self, parser: LineParser, *, is_document: bool = False) -> None:
+        self._parser = parser
+        self._open: list[_Open] = []
+        self._names: tuple[int, bytes] | None = None
+        self._is_csv = False
+        self._in_cell = False
+        self._is_document = is_document
+        self._has_read = False
+        self._ended = False  # a request of several lines has, in the line before
+
+    def take(self, offset: int, line: bytes) -> Iterator[Read]:
+        """
+        Yield what a line holds, and lines before it that it has made whole or bad.
+
+        A request of several lines has the offset of its last.
+        """
+        if self._open:
+            goes_on = self._continued(line)
+            if goes_on is not None:
+                yield from self._add(offset, line, *goes_on)
+                return
+        if self._in_cell and self._ends_in_cell(line):
+            return
+        ended, self._ended = self._ended, False
+        if ended and _BEHIND.fullmatch(line):
+            return  # the layout's text behind the JSON
+        found = self._parser.rows(line)
+        if self._names is not None and found:
+            yield from self._told_names(line)
+        if len(found) == 1 and isinstance(found[0], BadLine):
+            if offset == 0 and self._begins_csv(line):
+                return
+            given = self._kept(offset, line)
+            if given is not None:
+                yield from given
+                return
+        elif self._is_csv:
+            self._in_cell = line.count(b'"') % 2 == 1
+        for number, row in enumerate(found):
+            self._has_read |= isinstance(row, LogRow)
+            yield offset + number, row, line
+
+    def _kept(self, offset: int, line: bytes) -> list[Read] | None:
+        """Keep a line that others may go on with; return what it and elder ones give."""
+        part = self._begun(line)
+        if part is None:
+            return None
+        opened = _Open(part)
+        given = list(self._elements(opened, opened.take(offset, line, part), line, offset))
+        if not opened.depth:
+            return None
+        for other in [each for each in self._open if each.part.key == part.key]:
+            given += self._bad(other)
+        self._open.append(opened)
+        if len(self._open) > _MOST_OPEN:
+            given += self._bad(self._open[0])
+        return given
+
+    def _ends_in_cell(self, line: bytes) -> bool:
+        """Say whether a line is the rest of a cell of CSV whose request was read."""
+        if HEADER in line or MARK in line:
+            self._in_cell = False
+            return False
+        self._in_cell = line.count(b'"') % 2 == 0
+        return True
+
+    def end(self) -> Iterator[Read]:
+        """Yield what the lines hold that are still kept."""
+        for opened in list(self._open):
+            yield from self._bad(opened)
+        if self._names is not None:
+            yield from self._told_names(b"")
+
+    def _begins_csv(self, line: bytes) -> bool:
+        """Say whether a file's first line is kept, because it may name the columns of CSV."""
+        text = line.decode("utf-8", "replace").lstrip("\ufeff")
+        if not _NAMES.fullmatch(text):
+            return False
+        self._names = (0, line)
+        return True
+
+    def _told_names(self, line: bytes) -> Iterator[Read]:
+        """Yield the file's first line as bad, unless the second is of CSV."""
+        assert self._names is not None
+        offset, first = self._names
+        self._names = None
+        self._is_csv = is_csv(line)
+        if self._is_csv:
+            return
+        for row in self._parser.rows(first):
+            yield offset, row, first
+
+    def _begun(self, line: bytes) -> _Part | None:
+        """Return a line in whose message the JSON of a request, or of several, begins."""
+        part = _part_of(line, None)
+        text = part.text.rstrip()
+        marked = _MARK in text or _HEADER in text
+        if part.more or text.endswith(_DOTS):
+            return part if marked else None
+        if text.endswith(("{", "[", ",")) and (marked or text.lstrip().startswith(("{", "["))):
+            return part
+        if part.more is None and part.key and marked:
+            return part  # a shipper's field, split without a word
+        if self._is_csv and marked and text.count('"') % 2:
+            return part
+        return None
+
+    def _continued(self, line: bytes) -> tuple[_Open, _Part] | None:
+        """Return what a line goes on with, and its part of it; None where it stands alone."""
+        for opened in reversed(self._open):
+            part = _part_of(line, opened)
+            if part.key != opened.part.key or (_MARK in part.text and not _MEMBER.match(part.text)):
+                continue
+            if opened.more or (opened.more is None and part.key and not opened.dotted):
+                return opened, part
+            if opened.dotted:
+                front, dots, rest = part.text.partition(_DOTS)
+                begin = _DIGITS.sub("0", opened.texts[0][:_MOST_FRONT])
+                if dots and front and begin.startswith(_DIGITS.sub("0", front)):
+                    return opened, part._replace(text=rest)
+            elif _PRETTY.match(part.text) or (self._is_csv and _HEADER not in part.text):
+                return opened, part._replace(text="\n" + part.text)
+        return None
+
+    def _add(self, offset: int, line: bytes, opened: _Open, part: _Part) -> Iterator[Read]:
+        """Add a line to those it goes on with; yield what has become whole."""
+        yield from self._elements(opened, opened.take(offset, line, part), line, offset)
+        if opened.depth and opened.size <= MOST_BYTES:
+            return
+        if opened.depth:
+            yield from self._bad(opened)
+            return
+        self._open.remove(opened)
+        whole = opened.part.rebuilt("".join(opened.texts))
+        found = self._parser.rows(whole.encode("utf-8", "surrogateescape"))
+        good = [row for row in found if isinstance(row, LogRow)]
+        if good:
+            self._ended = not opened.part.key
+            for number, row in enumerate(good):
+                yield offset + number, row, line
+        elif not (self._is_document and self._has_read):
+            yield from self._each(opened)
+
+    def _elements(
+        self, opened: _Open, given: list[str], line: bytes, offset: int
+    ) -> Iterator[Read]:
+        """Yield what elements of a list hold; unless all of it is bad, as its lines are then."""
+        for text in given:
+            raw = text.encode("utf-8", "surrogateescape")
+            found = self._parser.rows(raw)
+            good = any(isinstance(row, LogRow) for row in found)
+            self._has_read |= good
+            if not good and not self._is_document:
+                continue
+            opened.kept, opened.size = [], 0  # its lines, and what wraps them
+            for number, row in enumerate(found):
+                yield offset + number, row, raw if isinstance(row, BadLine) else line
+
+    def _bad(self, opened: _Open) -> Iterator[Read]:
+        """Give up what doesn't become whole."""
+        self._open.remove(opened)
+        yield from self._each(opened)
+
+    def _each(self, opened: _Open) -> Iterator[Read]:
+        """Yield what each of the lines kept holds on its own."""
+        lines = len(opened.kept)
+        for number, (offset, line) in enumerate(opened.kept):
+            found = self._parser.rows(line)
+            if lines > 1 and opened.depth and isinstance(found[0], BadLine):
+                end = f"{opened.depth} brackets of its JSON are open at the end, {lines} lines on"
+                why = (
+                    "a line of a request that is cut off further on"
+                    if number
+                    else f"cut off: {end}"
+                )
+                found = [BadLine(why)]
+            for place, row in enumerate(found):
+                yield offset + place, row, line
+
+
+def _part_of(line: bytes, opened: _Open | None) -> _Part:
+    """
+    Return a line as what wraps it has it.
+
+    Args:
+        line: the line.
+        opened: what it may go on with: its message is in the same field.
+    """
+    text = line.decode("utf-8", "surrogateescape")
+    runtime = _CRI.fullmatch(text)
+    if runtime is not None:
+        front = text[: runtime.start("text")]
+        key = ("CRI", runtime["front"], runtime["stream"])
+        return _Part(key, runtime["text"], runtime["tag"] == "P", lambda whole: front + whole)
+    plain = _Part((), text, None, str)
+    if not text.lstrip().startswith("{") or (opened is not None and not opened.part.key):
+        return plain
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        return plain
+    path = _path_of(fields, 3) if opened is None else opened.part.key[1]
+    message: Any = fields
+    for name in path or ():
+        message = message.get(name) if isinstance(message, dict) else None
+    if not path or not isinstance(message, str):
+        return plain
+    own = {k: v for k, v in fields.items() if k != path[0] and not _VARIES.search(k)}
+    same = sorted((k, v) for k, v in own.items() if isinstance(v, str))
+
+    def rebuilt(whole: str) -> str:
+        inner = fields
+        for name in path[:-1]:
+            inner = inner[name]
+        inner[path[-1]] = whole
+        return json.dumps(fields)
+
+    return _Part(("JSON", path, tuple(same)), message, _has_more(fields, path, message), rebuilt)
+
+
+def _path_of(fields: dict[str, Any], deepest: int) -> tuple[str, ...] | None:
+    """Return in which field, of which field, the text stands in which a request begins."""
+    for name, value in fields.items():
+        if isinstance(value, str) and (_MARK in value or _HEADER in value):
+            return (name,)
+        if isinstance(value, dict) and deepest and (inner := _path_of(value, deepest - 1)):
+            return (name, *inner)
+    return None
+
+
+def _has_more(fields: dict[str, Any], path: tuple[str, ...], message: str) -> bool | None:
+    """Say whether a runtime or a shipper says that it has split a message here."""
+    if "partial_message" in fields or "CONTAINER_PARTIAL_MESSAGE" in fields:
+        last = fields.get("partial_last", fields.get("CONTAINER_PARTIAL_LAST"))
+        return str(last).lower() != "true"
+    if fields.get("logtag") in ("P", "F"):
+        return bool(fields["logtag"] == "P")
+    if "_LINE_BREAK" in fields:
+        return fields["_LINE_BREAK"] == "line-max"
+    if path == ("log",) and "stream" in fields:  # docker's
+        return not message.endswith("\n")
+    return None
