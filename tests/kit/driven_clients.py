@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from headgate.demand.rhythm import Charge, with_answers
+from headgate.demand.rhythm import Answer, Charge, with_answers
 from headgate.embedded.tools import CONSUMER_PERF, PRODUCER_PERF, tool_command
 from headgate.usage.reader import read_batches
 
@@ -209,11 +209,12 @@ def java_consumer(servers: str, client: str, topic: str, records: int) -> Tool:
 def charges_of(journal: Path | str, quota_type: str) -> Mapping[str, list[Charge]]:
     """Return a journal's charges to a byte rate, by client-id, in order."""
     found: dict[str, list[Charge]] = {}
-    answers: dict[str, list[tuple[float, str]]] = {}
+    answers: dict[str, list[Answer]] = {}
     for batch in read_batches(journal):
         for row in batch.select(_COLUMNS).to_pylist():
             if row["quota_type"] == quota_type and row["kind"] == "told":
-                answer = row["t_ms"], row["connection"]
+                since_ms = row["amount"]
+                answer = Answer(row["t_ms"] - since_ms, row["connection"], since_ms)
                 answers.setdefault(row["client_id"], []).append(answer)
             if row["quota_type"] != quota_type or row["kind"] not in ("record", "norecord"):
                 continue
@@ -225,7 +226,7 @@ def charges_of(journal: Path | str, quota_type: str) -> Mapping[str, list[Charge
             found.setdefault(row["client_id"], []).append(charge)
     for client, charges in found.items():
         charges.sort(key=lambda c: c.t_ms)
-        found[client] = with_answers(charges, sorted(answers.get(client, ())))
+        found[client] = with_answers(charges, answers.get(client, ()))
     return found
 
 

@@ -6,7 +6,7 @@ import random
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -58,6 +58,16 @@ class Kept:
         self.events.append(event)
 
 
+class Asked(NamedTuple):
+    """A throttled request that isn't answered: what decided, how long, and its charge's time."""
+
+    context: Any
+    plan: Any
+    why: Any
+    throttle_ms: int
+    at_ms: int
+
+
 class Talk:
     """Clients of one broker that do everything that is charged, while quotas and splits change."""
 
@@ -84,6 +94,7 @@ class Talk:
     def begin(self) -> None:
         """Start the gateway again: managers are empty."""
         journal = UsageJournal(self.kept, 4, 1000)  # type: ignore[arg-type]
+        self.unanswered: list[tuple[int, Asked]] = []  # throttled ones, and when they are answered
         self.rules = Enforcement(self.settings, 1, lambda: self.now, journal)
         self.table = QuotaTable.of(TABLES[0], version=1)
         self.rules.load(self.table, self.now)
@@ -102,6 +113,7 @@ class Talk:
     def turn(self) -> None:
         rng, rules = self.rng, self.rules
         self.now += rng.choice([0, 0, 1, 8, 45, 300]) - (20 if rng.random() < 0.01 else 0)
+        self.answer()
         dice = rng.random()
         if dice < 0.01:
             after = QuotaTable.of(rng.choice(TABLES), version=self.table.version + 1)
@@ -120,10 +132,14 @@ class Talk:
             ids = frozenset(rng.sample(range(400), rng.randrange(3)))
             size = rng.randrange(60, 9000)
             plan = self.plans[0 << 16 | 9]
-            rules.produce(self.session, context, plan, size, ids, True, self.now)
+            ours = rules.produce(self.session, context, plan, size, ids, True, self.now)
+            self.ask(context, plan, ours, size)
         elif what < 0.75:
             size = rng.randrange(60, 9000)
-            rules.fetch(self.session, context, self.plans[1 << 16 | 11], 90, size, self.now)
+            plan = self.plans[1 << 16 | 11]
+            ours = rules.fetch(self.session, context, plan, 90, size, self.now)
+            self.ask(context, plan, ours, 0)
+            self.answer()  # a fetch is charged when it is answered
             if rng.random() < 0.1:  # a hold charges nobody, and changes no decision
                 rules.held(self.session, context, self.plans[1 << 16 | 11], 700, self.now)
             if rng.random() < 0.1:
@@ -131,8 +147,29 @@ class Talk:
         elif what < 0.9:
             self.topics(context, self.plans[19 << 16 | rng.choice([5, 7])])
         else:
-            rules.request(self.session, context, self.plans[12 << 16 | 3], 60, self.now)
+            plan = self.plans[12 << 16 | 3]
+            self.ask(context, plan, rules.request(self.session, context, plan, 60, self.now), 2)
             rules.network_time(self.session, context, rng.randrange(9_000_000), self.now)
+
+    def ask(self, context: Any, plan: Any, throttle_ms: int, answer_ms: int) -> None:
+        """Note that a request was charged just now, and is answered that many ms later."""
+        if throttle_ms:
+            asked = Asked(context, plan, self.session.told, throttle_ms, self.now)
+            self.unanswered.append((self.now + answer_ms, asked))
+
+    def answer(self) -> None:
+        """Tell what is left of the throttles of requests whose answers are due."""
+        late = []
+        for due_ms, asked in self.unanswered:
+            if due_ms > self.now:
+                late.append((due_ms, asked))
+                continue
+            since_ms = self.now - asked.at_ms
+            left_ms = max(min(asked.throttle_ms, asked.throttle_ms - since_ms), 0)
+            self.rules.tell(
+                self.session, asked.context, asked.plan, asked.why, left_ms, 0, since_ms, self.now
+            )
+        self.unanswered = late
 
     def topics(self, context: Any, plan: Any) -> None:
         rules = self.rules
@@ -151,7 +188,7 @@ class Talk:
         self.now += self.rng.choice([0, 3, 40])
         ours = rules.mutation(self.session, context, plan, 500, quota, self.now)
         if ours:
-            rules.tell(self.session, context, plan, self.session.told, ours, 0, self.now)
+            rules.tell(self.session, context, plan, self.session.told, ours, 0, 0, self.now)
         if self.rng.random() < 0.2:
             rules.mutations.give_back(self.session, context, plan, 2)
 

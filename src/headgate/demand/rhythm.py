@@ -43,25 +43,40 @@ class Charge(NamedTuple):
     answered_ms: float | None = None
 
 
-def with_answers(charges: Iterable[Charge], answers: Iterable[tuple[float, str]]) -> list[Charge]:
+class Answer(NamedTuple):
     """
-    Say when each throttled request was answered.
+    The answer to a request that was throttled.
+
+    Attributes:
+        charged_ms: when the request was charged, epoch ms, exactly as its charge has it.
+        connection: its name.
+        after_ms: how long after the charge it was answered, ms.
+    """
+
+    charged_ms: float
+    connection: str
+    after_ms: float
+
+
+def with_answers(charges: Iterable[Charge], answers: Iterable[Answer]) -> list[Charge]:
+    """
+    Say when throttled requests were answered.
 
     Args:
         charges: of one quota-id, in order.
-        answers: time (epoch ms) and connection of each answer that told what is left of a throttle
-            of the quota-id, in order. A connection is answered in the order in which it asked.
+        answers: those that told what is left of a throttle of the quota-id, in order.
     """
     found = list(charges)
-    due: dict[str, deque[int]] = defaultdict(deque)
+    due: dict[tuple[float, str], deque[int]] = defaultdict(deque)
     for at, charge in enumerate(found):
-        if 0 < charge.throttle_ms == charge.told_ms:  # else another quota's is told
-            due[charge.connection].append(at)
-    for t_ms, connection in answers:
-        waiting = due[connection]
-        if waiting and found[waiting[0]].t_ms <= t_ms:
+        if charge.throttle_ms > 0:
+            due[charge.t_ms, charge.connection].append(at)
+    for charged_ms, connection, after_ms in answers:
+        waiting = due.get((charged_ms, connection))
+        if waiting:
             at = waiting.popleft()
-            found[at] = found[at]._replace(answered_ms=t_ms)
+            # Less than 0: the clock was set back meanwhile.
+            found[at] = found[at]._replace(answered_ms=charged_ms + max(after_ms, 0.0))
     return found
 
 

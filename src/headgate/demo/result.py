@@ -168,8 +168,8 @@ def close(
 def rows_of(tables: Path, lines: Sequence[QuotaIdLine]) -> list[ResultRow]:
     """Compute each quota-id's row from the replay table: exact times, bytes and decisions."""
     columns = ["record_ms", "amount", "quota_type", "quota_id", "broker_id", "quota_bps",
-               "logged_throttle_time_ms", "replayed_throttle_time_ms",
-               "decided_throttle_time_ms"]  # fmt: skip
+               "decided_throttle_time_ms", "replayed_throttle_time_ms",
+               "throttle_time_ms", "event"]  # fmt: skip
     read = ds.dataset(paths(tables, "replay"), format="parquet").to_table(columns=columns)
     read = read.sort_by("record_ms")
     types = {"produce": sample.PRODUCE, "fetch": sample.FETCH}
@@ -185,14 +185,16 @@ def rows_of(tables: Path, lines: Sequence[QuotaIdLine]) -> list[ResultRow]:
 
 
 def row_of(line: QuotaIdLine, events: pa.Table) -> ResultRow:
-    """Compute one quota-id's row."""
+    """Compute one quota-id's row: what its charges decided, and what the answers told."""
+    told = pc.max_element_wise(events["throttle_time_ms"], 0)
+    # A charge tells nothing; an answer charges nothing.
+    events = events.filter(pc.not_equal(events["event"], "told"))
     times, amounts = events["record_ms"].to_pylist(), events["amount"].to_pylist()
     cycles, rate = 0, sum(amounts) / max(1.0, (times[-1] - times[0]) / 1000)
     if line.saturating and line.quota:
         window_ms = sample.WINDOW_NUM * sample.WINDOW_S * 1000
         cycles, rate = whole_cycles(times, amounts, window_ms) or (cycles, rate)
-    told = pc.max_element_wise(events["logged_throttle_time_ms"], 0)
-    decided = pc.max_element_wise(pc.coalesce(events["decided_throttle_time_ms"], told), 0)
+    decided = pc.max_element_wise(events["decided_throttle_time_ms"], 0)
     replayed = pc.max_element_wise(events["replayed_throttle_time_ms"], 0)
     return ResultRow(
         line.quota_id, line.what, line.source, line.quota, rate, cycles, line.saturating,

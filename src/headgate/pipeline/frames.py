@@ -168,14 +168,7 @@ def activity(requests: DataFrame, table: Table = ACTIVITY) -> DataFrame:
     no_sum = [event for event in EVENTS if event not in given]
     is_move = F.coalesce(F.col("event").isin(*no_sum), F.lit(False))
     ns = F.floor(F.col("handler_ms") * 1e6 + 0.5)
-    # Mutations of a request are decided one by one; its client is told once: journal.counted_ms.
-    one_by_one = (F.col("quota_type") == "controller_mutation_rate") & F.col("event").isin(
-        "record", "strict"
-    )
-    later = (F.col("source") == "journal") & F.col("throttle_time_ms").isNull()
-    told = F.when(F.coalesce(one_by_one | later, F.lit(False)), 0).otherwise(
-        F.coalesce(F.col("decided_throttle_time_ms"), F.col("throttle_time_ms"), F.lit(0))
-    )
+    told = told_ms()
     is_time = F.col("quota_type") == "request_percentage"
     of_journal = F.when(is_time, F.floor(F.col("amount") * 1e7 + 0.5)).otherwise(0)
     columns = {
@@ -195,6 +188,17 @@ def activity(requests: DataFrame, table: Table = ACTIVITY) -> DataFrame:
     }
     added = by_second(table.select(requests.where(~is_move).withColumns(columns)), table)
     return table.select(added.withColumn("quota_id", _quota_id("quota_user", "quota_client_id")))
+
+
+def told_ms() -> Column:
+    """Return the throttle time to count with a row of REQUESTS, ms: ``journal.counted_ms``."""
+    one_by_one = (F.col("quota_type") == "controller_mutation_rate") & F.col("event").isin(
+        "record", "strict"
+    )
+    later = (F.col("source") == "journal") & F.col("throttle_time_ms").isNull()
+    return F.when(F.coalesce(one_by_one | later, F.lit(False)), 0).otherwise(
+        F.coalesce(F.col("decided_throttle_time_ms"), F.col("throttle_time_ms"), F.lit(0))
+    )
 
 
 def _quota_id(user: str, client_id: str) -> Column:

@@ -20,10 +20,11 @@ from headgate.quota.key import KEYS
 #: start: managers began empty. quota: a limit came or went. record: a charge with a decision.
 #: norecord: a decision without a charge. unrecord: a charge taken back. expire: a sensor is gone.
 #: connection: a connection was accepted. strict: checked, then charged unless refused (tokens were
-#: below zero). told: the throttle that a request was told, from decisions written before. bound:
-#: the limit of a pacing bucket changed. producer_id: a broker gave out a producer id
-#: (InitProducerId), which charges nobody. held: a fetch waited for its quota-id's turn, ``amount``
-#: ms; it charges nobody. New words go to the end.
+#: below zero). told: the throttle that a request was told, from decisions written before, and
+#: ``amount``: how many ms before it was charged; it charges nobody. bound: the limit of a pacing
+#: bucket changed. producer_id: a broker gave out a producer id (InitProducerId), which charges
+#: nobody. held: a fetch waited for its quota-id's turn, ``amount`` ms; it charges nobody. New words
+#: go to the end.
 KINDS: Final = (
     "start",
     "quota",
@@ -56,7 +57,7 @@ SCHEMA: Final = pa.schema(
         pa.field("kind", _WORD, nullable=False),
         pa.field("quota_type", _WORD),
         pa.field("t_ms", pa.float64(), nullable=False),  # epoch ms; a whole number
-        # Bytes, percent or a count; of a refused one, what was asked for.
+        # Bytes, percent or a count; of a refused one, what was asked for. held, told: ms.
         pa.field("amount", pa.float64()),
         pa.field("quota_user", pa.string()),  # the sensor's tags, raw; "" = not part
         pa.field("quota_client_id", pa.string()),
@@ -69,7 +70,7 @@ SCHEMA: Final = pa.schema(
         pa.field("api_version", pa.int16()),
         pa.field("connection", pa.string()),
         pa.field("throttle_time_ms", pa.int64()),  # this manager's decision
-        pa.field("told_throttle_time_ms", pa.int64()),  # what the client was told
+        pa.field("told_throttle_time_ms", pa.int64()),  # told; of a charge, how long it mutes
         pa.field("upstream_throttle_time_ms", pa.int64()),  # what the broker told us
         # Request or response size. Mutations: only a request's first event has it.
         pa.field("bytes", pa.int64()),
@@ -133,10 +134,10 @@ class Event(NamedTuple):
     Attributes:
         origin: the rest of the columns.
         t_ms: when the charge was made, epoch ms.
-        amount: bytes, percent or a count.
+        amount: bytes, percent or a count; of held and told, ms.
         bound: the limit in force; infinite where there is none.
         throttle_time_ms: this manager's decision.
-        told_throttle_time_ms: what the client was told.
+        told_throttle_time_ms: what the client was told; of a charge, how long it is muted.
         upstream_throttle_time_ms: what the broker told.
         bytes: size of the request or response.
         handler_ms: the gateway's own time.

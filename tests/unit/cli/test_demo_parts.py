@@ -6,6 +6,7 @@ import io
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from rich.console import Console
 
@@ -16,7 +17,7 @@ from headgate.demo import sample as demo_plan
 from headgate.demo.load import ClientTally
 from headgate.demo.progress import View, live_table, rate_text, spark
 from headgate.demo.quota_ids import QuotaIdLine, attained, lines_of, scaled, take
-from headgate.demo.result import ResultRow, out_of_bounds
+from headgate.demo.result import ResultRow, out_of_bounds, row_of
 from headgate.demo.whole_cycles import whole_cycles
 from headgate.errors import HeadgateError
 from headgate.quota.entity import QuotaEntity
@@ -296,3 +297,19 @@ def test_only_a_demos_own_folder_is_emptied(tmp_path: Path) -> None:
 def test_too_short_a_load_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main_demo(["--seconds", "5"]) == 2
     assert "at least 30" in capsys.readouterr().err
+
+
+def test_a_throttled_request_counts_once_in_the_result() -> None:
+    """Its charge and its answer are rows of the replayed journal."""
+    charge = {"event": "record", "record_ms": 1_000.0, "amount": 500.0, "throttle_time_ms": None}
+    told = {"event": "told", "record_ms": 1_000.0, "amount": 0.0, "throttle_time_ms": 290}
+    events = pa.Table.from_pylist(
+        [
+            charge | {"decided_throttle_time_ms": 0, "replayed_throttle_time_ms": 0},
+            charge | {"decided_throttle_time_ms": 300, "replayed_throttle_time_ms": 300},
+            told | {"decided_throttle_time_ms": 290, "replayed_throttle_time_ms": None},
+        ]
+    )
+    line = QuotaIdLine("alice:", "produce", 1_000.0, "users/alice", saturating=False)
+    row = row_of(line, events)
+    assert (row.requests, row.throttled, row.told_ms, row.replay_differs) == (2, 1, 290, 0)

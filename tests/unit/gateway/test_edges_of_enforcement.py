@@ -186,9 +186,9 @@ def test_a_refused_mutation_leaves_no_debt_and_a_throttled_one_does() -> None:
         kept.rows.clear()
         assert rules.mutation(client, context, plan, 100, quota, T0) == 9_000
         assert client.debts == debts
-        rules.tell(client, context, plan, client.told, 8_000, 9_001, T0 + 1_000)
+        rules.tell(client, context, plan, client.told, 8_000, 9_001, 1_000, T0 + 1_000)
         left = (8_000, "alice", "", 1.0)
-        assert kept.rows == [("told", MUTATION.name, T0 + 1_000, None, left, 9_001, 9_001)]
+        assert kept.rows == [("told", MUTATION.name, T0 + 1_000, 1_000.0, left, 9_001, 9_001)]
         counts = rules.meters.throttled[QuotaType.CONTROLLER_MUTATION_RATE]["alice", ""]
         assert (counts.count, counts.ms, counts.until_ms) == (1, 8_000, T0 + 9_000)
 

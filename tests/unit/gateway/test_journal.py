@@ -253,6 +253,7 @@ def test_the_larger_of_two_throttles_is_told_and_journaled_beside_both(
     assert [answer[name] for name in names] == [play.now_ms, left, told, upstream_ms]
     (why,) = (row for row in rows if row["quota_type"] == answer["quota_type"])
     assert why["throttle_time_ms"] == ours
+    assert answer["t_ms"] - answer["amount"] == why["t_ms"]
     assert [answer[name] for name in ("quota_user", "api_key", "connection")] == [
         why[name] for name in ("quota_user", "api_key", "connection")
     ]
@@ -261,6 +262,31 @@ def test_the_larger_of_two_throttles_is_told_and_journaled_beside_both(
         play << Mute(ours)
     if upstream_ms > left:
         play << Mute(upstream_ms)
+
+
+def test_an_answer_says_which_charge_it_is_about_though_it_comes_after_a_later_ones(
+    gateway: Make,
+) -> None:
+    """acks=0 is answered by nobody: what it is told is written down as it passes."""
+    writer = Kept()
+    quotas = {QuotaEntity.of(user="alice"): {PRODUCER: 1_000.0}}
+    setup = gateway(quotas, journal=UsageJournal(writer, 11, 1_000))  # type: ignore[arg-type]
+    play = setup.play
+    play >> Ready() >> FromClient(produce(11_000, 1))
+    play.said.clear()
+    first_ms = play.now_ms
+    play >> After(setup.session.throttled_until_ms - play.now_ms)
+    play.said.clear()
+    play >> FromClient(produce(9_000, 2, acks=0))
+    play.said.clear()
+    second_ms = play.now_ms
+    play.now_ms += 40
+    play >> FromBroker(produced(1))
+    rows = batch_of(writer.events, "w", 1).to_pylist()
+    charged = [(r["t_ms"], r["throttle_time_ms"] > 0) for r in rows if r["kind"] == "record"]
+    assert charged == [(first_ms, True), (second_ms, True)]
+    told = [(row["t_ms"], row["amount"]) for row in rows if row["kind"] == "told"]
+    assert told == [(second_ms, 0), (second_ms + 40, second_ms + 40 - first_ms)]
 
 
 def test_a_brokers_throttle_alone_is_written_down_under_no_quota(gateway: Make) -> None:
@@ -274,4 +300,4 @@ def test_a_brokers_throttle_alone_is_written_down_under_no_quota(gateway: Make) 
     assert [(r["quota_type"], r["api_key"], r["told_throttle_time_ms"]) for r in rows] == [
         ("", 0, 70), ("", 12, 90),
     ]  # fmt: skip
-    assert {(row["throttle_time_ms"], row["rule"]) for row in rows} == {(None, None)}
+    assert {(r["throttle_time_ms"], r["amount"], r["rule"]) for r in rows} == {(None, None, None)}

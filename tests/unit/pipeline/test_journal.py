@@ -374,6 +374,8 @@ def test_a_row_of_a_journal(journal: Path) -> None:
         "is_request": True,
         "client_ip": "10.0.0.9",
         "decided_throttle_time_ms": row["throttle_time_ms"],
+        "muted_ms": None,
+        "answer_ms": None,
         "source": "journal",
         "event": "record",
         "worker_id": "w-1/1",

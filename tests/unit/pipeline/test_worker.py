@@ -80,6 +80,8 @@ def test_a_row_of_a_request(tmp_path: Path) -> None:
         "is_request": True,
         "client_ip": "127.0.0.1",
         "decided_throttle_time_ms": None,
+        "muted_ms": None,
+        "answer_ms": None,
         "source": "log",
         "event": None,
         "worker_id": None,

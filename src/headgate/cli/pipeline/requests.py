@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.cli.pipeline.opening import Opened
@@ -29,8 +29,8 @@ def _write(on: Opened, activity: DataFrame | None) -> DataFrame:
     emitted = on.run.keep(read, EMITTED_REQUESTS, words="reading")
     rows = frames.only(emitted, "request", schema.REQUESTS)
     on.run.write(rows, schema.REQUESTS)
-    table = _charges(on)
-    sums = table.agg(F.count(F.lit(1)), F.sum("bytes_charged"), F.sum("throttle_time_ms")).first()
+    table = _of_requests(on)
+    sums = table.agg(F.count(_is_charge()), F.sum("bytes_charged"), F.sum(frames.told_ms())).first()
     assert sums is not None
     on.run.figure("requests", sums[0], unit="requests", note="charges in table requests")
     on.run.figure("bytes", sums[1] or 0, unit="bytes", note="charged to byte-rate quotas")
@@ -38,19 +38,24 @@ def _write(on: Opened, activity: DataFrame | None) -> DataFrame:
     return emitted
 
 
-def _charges(on: Opened) -> DataFrame:
-    """Return the rows of table ``requests`` that are charges."""
+def _of_requests(on: Opened) -> DataFrame:
+    """Return the rows of table ``requests`` that are charges, or answers to them."""
     return on.run.read(schema.REQUESTS).where(
         F.col("event").isNull() | ~F.col("event").isin(*schema.EVENTS)
     )
 
 
+def _is_charge() -> Column:
+    """Return true for a charge; null for an answer, which `count` leaves out."""
+    return F.when(F.col("event").isNull() | (F.col("event") != "told"), True)
+
+
 def _tell(on: Opened) -> None:
     """Print how many requests of which API there are."""
     found = (
-        _charges(on)
+        _of_requests(on)
         .groupBy("api_name")
-        .agg(F.count(F.lit(1)).alias("n"), F.sum("bytes_charged").alias("bytes"))
+        .agg(F.count(_is_charge()).alias("n"), F.sum("bytes_charged").alias("bytes"))
         .orderBy(F.desc("n"), "api_name")
         .collect()
     )

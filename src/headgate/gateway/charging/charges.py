@@ -115,6 +115,7 @@ class Decisions:
         why: Told | None,
         left_ms: int,
         upstream_ms: int,
+        since_ms: int,
         now_ms: int,
     ) -> None:
         """
@@ -127,16 +128,18 @@ class Decisions:
             why: what decided; None: only the broker throttles.
             left_ms: what is left of the decision.
             upstream_ms: what the broker told.
+            since_ms: how long ago it was charged, by the wall clock; unused without ``why``.
             now_ms: epoch ms.
         """
-        name, decision = "", None
+        name, decision, since = "", None, None
         if why is not None:
+            since = float(since_ms)
             name, user_tag, client_tag, _, bound, *_ = why
             decision = Throttle(left_ms, user_tag, client_tag, bound)
             if left_ms > 0:
                 self._meters.throttle(TYPES[name], user_tag, client_tag, left_ms, now_ms)
         self._journal.note(
-            "told", client, context, plan, name, now_ms, None, decision,
+            "told", client, context, plan, name, now_ms, since, decision,
             told_ms=max(left_ms, upstream_ms), upstream_ms=upstream_ms,
         )  # fmt: skip
 

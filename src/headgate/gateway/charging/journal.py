@@ -73,8 +73,9 @@ class Journal:
         - ``unrecord``: a charge taken back;
         - ``record``, ``strict`` and ``norecord``: a topic's partitions were charged, or refused
           (strict); there is a ``size`` with a request's first topic;
-        - ``told``: a throttled request is answered, with what is left of the decision that counts,
-          and with what the broker told; without a ``quota_type`` only the broker throttles;
+        - ``told``: a throttled request is answered, ``amount`` ms after its charge, with what is
+          left of the decision that counts, and with what the broker told; without a ``quota_type``
+          only the broker throttles, and there is no ``amount``;
         - ``producer_id``: a broker gave out a producer id; nothing is charged for it;
         - ``held``: a fetch was held for its quota-id's turn, ``amount`` ms; nothing is charged.
         """

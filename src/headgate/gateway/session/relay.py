@@ -36,11 +36,13 @@ class Throttled(NamedTuple):
         ms: as it was decided.
         end_ms: when it ends, by a clock that is never set (``Enforcement.steady_ms``).
         why: what decided.
+        at_ms: when the request was charged, epoch ms.
     """
 
     ms: int
     end_ms: int
     why: Told | None
+    at_ms: int
 
 
 class InFlight(NamedTuple):
@@ -266,7 +268,7 @@ def passed(
         asked = asked._replace(throttle=session.throttled(ms, now_ms))
     if silent:
         if ms:
-            session.rules.tell(session, context, plan, session.told, ms, 0, now_ms)
+            session.rules.tell(session, context, plan, session.told, ms, 0, 0, now_ms)
         return
     session.unanswered.append(asked)
     if context.timed and (plan.alone or context.alone):

@@ -557,7 +557,8 @@ class Session:
     def throttled(self, throttle_ms: int, now_ms: int) -> Throttled:
         """Mute the client for what was decided just now; return what its answer will tell."""
         self.start_throttle(throttle_ms, self.told, now_ms)
-        return Throttled(throttle_ms, self.rules.steady_ms(now_ms) + throttle_ms, self.told)
+        end_ms = self.rules.steady_ms(now_ms) + throttle_ms
+        return Throttled(throttle_ms, end_ms, self.told, now_ms)
 
     def tell(self, asked: InFlight, upstream_ms: int, now_ms: int) -> int:
         """
@@ -582,8 +583,11 @@ class Session:
             # Differs: a client waits here for a broker's throttle, too.
             self.start_throttle(upstream_ms, None, now_ms)
         if throttle is not None or upstream_ms > 0:
-            why = None if throttle is None else throttle.why
-            rules.tell(self, asked.context, asked.plan, why, left_ms, upstream_ms, now_ms)
+            why, since_ms = None, 0
+            if throttle is not None:
+                why = throttle.why
+                since_ms = now_ms - throttle.at_ms
+            rules.tell(self, asked.context, asked.plan, why, left_ms, upstream_ms, since_ms, now_ms)
         return max(left_ms, upstream_ms)
 
     def of_payer(self, asked: InFlight) -> InFlight:

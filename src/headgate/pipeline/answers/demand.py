@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headgate.demand.forecast import Span, forecast, infer
-from headgate.demand.rhythm import Charge, with_answers
+from headgate.demand.rhythm import Answer, Charge, with_answers
 from headgate.pipeline import schema
 from headgate.pipeline.answers.advice import BYTES
 from headgate.pipeline.frames import sorted_by_key, spread
@@ -38,13 +38,13 @@ _ROWS: Final = 1_000
 """Rows of a batch that is handed over."""
 _READ: Final = (
     *("principal", "client_id", "record_ms", "amount", "throttle_ms", "told_ms", "connection"),
-    *("is_exact", "quota", "end_ms"),
+    *("answer_ms", "is_exact", "quota", "end_ms"),
 )
 _KEY: Final = ("quota_type", "quota_user", "quota_client_id")
 _WHOSE: Final = ("plan", *_KEY, "broker_id")
 CHARGED: Final = make_table(
     "charged",
-    "One row per charge for bytes.",
+    "One row per charge for bytes, and per answer to one that was throttled.",
     """
     principal string: who was charged
     client_id string: its client-id
@@ -53,9 +53,10 @@ CHARGED: Final = make_table(
     record_ms double: when it was charged
     file string: file it is from
     seq long: order within it
-    amount double: bytes; less than 0: taken back
+    amount double: bytes; less than 0: taken back; null: an answer
     throttle_ms long: decided by the quota
-    told_ms long: told to the client
+    told_ms long: told to the client, or how long its connection is muted
+    answer_ms long: how long after the charge at record_ms its answer came
     connection string: its connection
     is_exact bool: its bytes are what was charged
     end_ms double: the broker's last request, whichever client's
@@ -77,7 +78,7 @@ _ASKED: Final = make_table(
 LOOKED_AT: Final = (
     *("principal", "client_id", "quota_type", "broker_id", "record_ms", "file", "seq", "amount"),
     *("connection", "bytes_exact", "event", "is_request", "is_charged", "throttle_time_ms"),
-    "decided_throttle_time_ms",
+    *("decided_throttle_time_ms", "muted_ms", "answer_ms"),
 )
 """Columns of REQUESTS that tell whether, when and how a request was charged for its bytes."""
 
@@ -113,7 +114,7 @@ class TakeCharged:
             columns = {name: rows[name] for name in CHARGED.names if name in rows.column_names}
             columns["is_exact"] = rows["bytes_exact"].fill_null(True)
             columns["throttle_ms"] = pc.coalesce(rows["decided_throttle_time_ms"], said)
-            columns["told_ms"] = said
+            columns["told_ms"] = pc.coalesce(rows["muted_ms"], said)
             # An answer tells what is left of a charge before, and has no amount of its own.
             answers = pc.equal(rows["event"], "told").fill_null(False)
             columns["amount"] = pc.if_else(answers, None, rows["amount"])
@@ -149,10 +150,11 @@ class Assign:
 
 
 class _Seen(NamedTuple):
-    """A charge of a group."""
+    """A charge of a group, or the answer to one: then the charge has no amount."""
 
     whose: tuple[Any, ...]
     charge: Charge
+    answer_ms: int | None
     is_exact: bool
     quota: float | None
     end_ms: float
@@ -206,7 +208,11 @@ class Foretell:
         """Return the DEMAND row of a group; None: nothing was charged."""
         refuse_again(whose, before)
         kept = list(deque(group, MOST_CHARGES))
-        answers = [(s.charge.t_ms, s.charge.connection) for s in kept if s.charge.amount is None]
+        answers = [
+            Answer(seen.charge.t_ms, seen.charge.connection, after_ms)
+            for seen in kept
+            if (after_ms := seen.answer_ms) is not None
+        ]
         kept = [seen for seen in kept if seen.charge.amount is not None]
         charges = with_answers((s.charge for s in kept if s.charge.amount >= 0), answers)
         if not charges:

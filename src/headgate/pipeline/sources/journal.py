@@ -85,7 +85,12 @@ def requests_of(events: Any, file: str, starts: dict[int, tuple[int, int]]) -> A
     signed = pc.if_else(pc.equal(kind, "unrecord"), pc.negate(pc.abs(amount)), amount)
     # A refused mutation was asked for, not charged.
     refused = pc.and_(strict, pc.greater(pc.fill_null(events["throttle_time_ms"], 0), 0))
-    signed = pc.if_else(pc.or_(refused, no_charge), 0.0, signed)
+    # An answer has the time since its charge there.
+    is_told = pc.equal(kind, "told")
+    signed = pc.if_else(pc.or_(pc.or_(refused, no_charge), is_told), 0.0, signed)
+    since_ms = pc.if_else(is_told, events["amount"], None)
+    later = _told_later(events, kind)
+    told = pc.coalesce(events["told_throttle_time_ms"], events["throttle_time_ms"])
     # A charge without a decision (network thread time) belongs to a request counted before.
     silent = pc.and_(pc.equal(kind, "record"), pc.is_null(events["throttle_time_ms"]))
     in_bytes = pc.and_(
@@ -113,13 +118,15 @@ def requests_of(events: Any, file: str, starts: dict[int, tuple[int, int]]) -> A
     nameless = pc.and_(no_charge, pc.invert(is_bound))
     columns = {name: events[name] for name in _AS_THEY_ARE}
     columns |= {
-        "record_ms": events["t_ms"],
+        "record_ms": pc.subtract(events["t_ms"], pc.fill_null(since_ms, 0.0)),
         "api_name": [api_name(k) for k in events["api_key"].to_pylist()],
         "is_forwarded": pa.repeat(False, n),
         "bytes_charged": pc.if_else(in_bytes, pc.round(signed), 0.0),
         "bytes_exact": pa.repeat(True, n),
         "handler_ms": pc.if_else(is_request, pc.fill_null(events["handler_ms"], 0.0), 0.0),
-        "throttle_time_ms": _told(events, kind),
+        "throttle_time_ms": pc.if_else(later, None, pc.fill_null(told, 0)),
+        "muted_ms": pc.if_else(later, told, None),
+        "answer_ms": since_ms,
         "amount": signed,
         "quota_type": pc.if_else(nameless, None, events["quota_type"].cast(pa.string())),
         "connection": _connections(events, kind),
@@ -150,22 +157,20 @@ def recorded_column(n: int, columns: Mapping[str, Any], none: Any) -> Any:
     return pa.StructArray.from_arrays(batch.columns, fields=list(RECORDED.arrow), mask=mask)
 
 
-def _told(events: Any, kind: Any) -> Any:
+def _told_later(events: Any, kind: Any) -> Any:
     """
-    Return the throttle time that each event's client was told, ms; null: another event says it.
+    Say which charges' clients are told by another event, ``told``.
 
     A request is charged when it has passed, and told when it is answered. In older journals one
     event says both, and what the broker told.
     """
-    told = pc.coalesce(events["told_throttle_time_ms"], events["throttle_time_ms"])
-    later = pc.and_(
+    return pc.and_(
         pc.is_in(kind, pa.array(["record", "norecord"])),
         pc.and_(
             pc.is_valid(events["told_throttle_time_ms"]),
             pc.is_null(events["upstream_throttle_time_ms"]),
         ),
     )
-    return pc.if_else(later, None, pc.fill_null(told, 0))
 
 
 def _connections(events: Any, kind: Any) -> Any:
