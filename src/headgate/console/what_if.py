@@ -211,6 +211,8 @@ def _events(journal: Path, types: Collection[str], now_ms: int, most: int) -> tu
                 first_ms = min(first_ms, pc.min(part["t_ms"]).as_py())
             of_type = pc.is_in(part["quota_type"].cast(pa.string()), wanted)
             part = part.filter(pc.and_(of_type, pc.greater_equal(part["t_ms"], float(since))))
+            # An answer charges nothing: it tells what is left of a charge's throttle.
+            part = part.filter(pc.not_equal(part["kind"].cast(pa.string()), "told"))
             kept.append(part)
             count += part.num_rows
     table = pa.Table.from_batches(kept, schema=schema)

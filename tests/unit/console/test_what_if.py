@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ from headgate.quota.plan import Plan, plan_of
 from headgate.quota.table import Change, QuotaTable
 from headgate.store import open_store
 from headgate.throttle.manager import ClientQuotaManager
+from headgate.usage.format import Event
 from kit.journals import Sent, traffic, write_journal
 
 NOW = 1_800_000_000_000
@@ -81,6 +83,24 @@ def test_waits_are_those_that_a_broker_would_have_told(
         assert (row.requests, row.amount) == (len(mine), sum(s[3] for s in mine))
         assert row.told.ms == 3 * len(mine)
     assert found.events == sum(s[1] in who for s in sent)
+
+
+def test_answers_are_no_further_charges(tmp_path: Path) -> None:
+    """A throttled request has two rows: its charge, and the answer that tells what is left."""
+    _, events = traffic(NOW)
+    charges = [event._replace(upstream_throttle_time_ms=None) for event in events]
+    told = [
+        Event(replace(event.origin, kind="told"), event.t_ms + 1, 1.0, event.bound, 2, 2, 0)
+        for event in events
+    ]
+    both = [event for pair in zip(charges, told, strict=True) for event in pair]
+    for name, rows in (("charges", charges), ("both", both)):
+        (tmp_path / name).mkdir()
+        write_journal(tmp_path / name, rows)
+    tried = plan((EVERYONE, 3_000.0))
+    alone, found = (what_if(tmp_path / name, tried, NOW) for name in ("charges", "both"))
+    assert found == alone
+    assert found.rows[0].told.requests == found.rows[0].requests > 0
 
 
 def test_the_pipeline_says_the_same(tmp_path: Path) -> None:
