@@ -29,6 +29,7 @@ class Application:
         linger_ms: how long a record waits for others.
         overhead: bytes of a request besides.
         fetches: a consumer of a topic that gets these records; it waits for no others.
+        slow_start: how long its machine is busy at first (ms), and what a round trip takes then.
     """
 
     def __init__(
@@ -38,8 +39,10 @@ class Application:
         batch: int = 16_384,
         linger_ms: float = 5.0,
         overhead: int = 95,
+        slow_start: tuple[float, float] = (0.0, 0.0),
     ) -> None:
         self.records = records
+        self.slow_start = slow_start
         self.batch = batch
         self.linger_ms = linger_ms
         self.overhead = overhead
@@ -50,6 +53,8 @@ class Application:
         if self.at == len(self.records):
             return inf, 0
         sent = max(free_ms, self.records[self.at][0] + self.linger_ms)
+        if sent < self.slow_start[0]:
+            rtt_ms = max(rtt_ms, self.slow_start[1])
         size = 0
         while self.at < len(self.records):
             made, record = self.records[self.at]

@@ -80,14 +80,18 @@ def idle_limit(lane: ChargeSequence) -> float:
     return max(IDLE_MS, _TIMES_BASE * base)
 
 
-def caught_up(lane: ChargeSequence) -> list[int]:
+def caught_up(lane: ChargeSequence, *, by_pauses: bool = True) -> list[int]:
     """
     Return the charges after which a client had nothing more to send.
 
     They are those that a long pause followed, and runs of requests that weren't full.
+
+    Args:
+        lane: the charges.
+        by_pauses: pauses count. A slow machine makes some too, but no requests that aren't full.
     """
     waits, pauses, amounts = lane.waits_ms, lane.pauses_ms, lane.amounts
-    limit = idle_limit(lane)
+    limit = idle_limit(lane) if by_pauses else inf
     full = quantile([amounts[i] for i in range(len(amounts)) if waits[i] > 0], 0.9)
     found = []
     run = 0

@@ -26,6 +26,7 @@ MUTED: Final = "always muted: it was never seen to send without a wait for long 
 UNSTEADY: Final = "its pace before the first wait wasn't steady"
 BRIEF: Final = "it was seen without a wait for less than two seconds"
 WAITED: Final = "it was waiting when the observation ended"
+SHORTLY: Final = "it had caught up only just before the observation ended"
 FILLS: Final = "how much it puts into a request while it waits wasn't seen"
 IN_FLIGHT: Final = 5
 """Requests that Kafka's producers have in flight at most (max.in.flight.requests.per.connection),
@@ -42,6 +43,7 @@ _FASTER: Final = 3.0
 _SAME: Final = 1.3
 _ONE: Final = 1.05
 _LONG_REST: Final = 0.3
+_SHORT_REST_MS: Final = 500.0
 _QUIET_MS: Final = 2_000.0
 _ENOUGH_FULL: Final = 3
 _ALIKE: Final = 0.3
@@ -219,6 +221,9 @@ def read(lane: ChargeSequence, end_ms: float) -> ClientModel:
             reading, UNKNOWN, f"only {count} request{' was' if count == 1 else 's were'} seen"
         )
     met = caught_up(lane)
+    # Its last requests may tell that it had nothing left, whatever its pace seemed to be before.
+    if _catching_up(lane, caught_up(lane, by_pauses=False)) is not None:
+        return _bursty(reading, met)
     rested = [i for i in met if i > first_wait]
     share = _share_rested(lane, rested)
     # A client that had a steady pace at first, and less since, has more to send: it only seems to
@@ -295,6 +300,10 @@ def _bursty(reading: _ModelInput, met: Sequence[int]) -> ClientModel:
         # It was waiting at its last charge. At least what was charged by then had arrived.
         charged = Arrivals([*times, lane.times_ms[-1]], [*totals, totals[-1] + left])
     best, least, most = reading.opens(charged, catches_up=catches_up)
+    if catches_up and left <= 0 and times[-1] - lane.times_ms[met[0]] <= _SHORT_REST_MS:
+        # What it was done with may have been there at first, or have come evenly.
+        came = Arrivals([0.0, times[-1]], [0.0, totals[-1]])
+        return _of(kind, None, least, reading.opens(came, catches_up=True)[2], SHORTLY)
     if left <= 0 or reading.ended:
         return _of(kind, best, least, most)
     rest_ms = reading.end_ms - times[-1]
@@ -327,7 +336,7 @@ def _behind(lane: ChargeSequence, met: Sequence[int]) -> tuple[list[float], list
     later = [at for at in zip(times, totals, strict=True) if at[0] > caught_ms]
     # What comes at the later pace wasn't there at the start.
     rest_ms = times[-1] - caught_ms
-    pace = (totals[-1] - done) / rest_ms if rest_ms > _ENOUGH_MS else 0.0
+    pace = (totals[-1] - done) / rest_ms if rest_ms > _SHORT_REST_MS else 0.0
     waiting = max(done - pace * caught_ms, 0.0)
     points = [(0.0, 0.0), (0.0, waiting), (caught_ms, done), *later]
     return [t_ms for t_ms, _ in points], [total for _, total in points]

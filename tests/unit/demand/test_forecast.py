@@ -10,7 +10,7 @@ import pytest
 
 from headgate.demand.forecast import Forecast, Span, forecast, infer
 from headgate.demand.models import BRIEF, FIXED_WORK, RATE_BOUND, SATURATED
-from headgate.demand.rhythm import Charge
+from headgate.demand.rhythm import Answer, Charge, with_answers
 from kit.throttled_clients import (
     START_MS,
     Application,
@@ -154,6 +154,26 @@ def test_withheld_fetches_leave_everything_open() -> None:
     assert "isn't recorded" in said.reason
 
 
+@pytest.mark.parametrize("seconds", [14, 16, 20])
+def test_a_slow_start_is_no_pace_of_a_client_that_was_seen_to_catch_up(seconds: int) -> None:
+    """On a busy machine a reader's first fetches were steady, and later ones quicker."""
+
+    def reader(slow_start: tuple[float, float]) -> Callable[[], Sequence[Player]]:
+        came = backlog(int(12 * A), 0.2 * A, seconds)
+        return lambda: [Application(came, batch=50_000, linger_ms=0, slow_start=slow_start)]
+
+    seen = run(reader((3_000, 120)), A, seconds, gated=True)
+    demand = infer(seen, START_MS + seconds * 1000, gated=True)
+    assert demand.kind == FIXED_WORK
+    for bound in (A / 2, 2 * A, 8 * A, None):
+        then = run(reader((0, 0)), bound, seconds, gated=True, seed=2)
+        said = forecast(demand, bound, gated=True)
+        assert holds(said.rate, sum(c.amount for c in then) / seconds)
+        assert holds(said.throttle_ms, sum(c.throttle_ms for c in then))
+        if bound is None or bound > A:
+            assert said.rate.most < 1.5 * A
+
+
 def test_clients_of_one_quota_share_its_sensor() -> None:
     def make() -> list[Player]:
         return [Application(steady(0.3 * A, SECONDS)) for _ in range(5)]
@@ -176,3 +196,21 @@ def test_a_client_that_connects_again_is_one_client() -> None:
     demand = infer(again, START_MS + SECONDS * 1000, gated=False)
     assert len(demand.clients) == 1
     assert demand.wanted == infer(seen, START_MS + SECONDS * 1000, gated=False).wanted
+
+
+def test_an_answer_belongs_to_the_charge_that_it_names() -> None:
+    charges = [
+        Charge(START_MS, 9_000, 500, 900, "c1"),  # another quota's throttle is told
+        Charge(START_MS + 900, 9_000, 400, 400, "c1"),  # its broker is slow
+        Charge(START_MS + 900, 9_000, 400, 400, "c2"),
+        Charge(START_MS + 1_400, 9_000, 300, 300, "c1"),  # acks=0: told as it passes
+        Charge(START_MS + 1_400, 90, 0, 0, "c1"),
+    ]
+    answers = [
+        Answer(START_MS + 1_400, "c1", 0),
+        Answer(START_MS + 900, "c1", 1_000),
+        Answer(START_MS + 900, "c2", -3),  # the clock was set back
+        Answer(START_MS + 77, "c2", 5),  # its charge isn't looked at
+    ]
+    told = [charge.answered_ms for charge in with_answers(charges, answers)]
+    assert told == [None, START_MS + 1_900, START_MS + 900, START_MS + 1_400, None]
