@@ -88,7 +88,7 @@ def requests_of(events: Any, file: str, starts: dict[int, tuple[int, int]]) -> A
     # An answer has the time since its charge there.
     is_told = pc.equal(kind, "told")
     signed = pc.if_else(pc.or_(pc.or_(refused, no_charge), is_told), 0.0, signed)
-    since_ms = pc.if_else(is_told, events["amount"], None)
+    since_ms = pc.round(pc.if_else(is_told, events["amount"], None))
     later = _told_later(events, kind)
     told = pc.coalesce(events["told_throttle_time_ms"], events["throttle_time_ms"])
     # A charge without a decision (network thread time) belongs to a request counted before.
