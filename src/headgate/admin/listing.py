@@ -392,6 +392,7 @@ def _end(end: EndingQuota | None) -> tuple[str, str]:
 
 
 def cell(text: str) -> str:
+    """Return a text for CSV; one that a spreadsheet would take for a formula gets a ``'``."""
     return f"'{text}" if text[:1] in tuple("=+-@\t\r") else text
 
 
