@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -18,7 +18,16 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, REQUEST
+from headgate.quota.key import (
+    CONSUMER,
+    CONSUMER_BPS,
+    CONSUMER_SHARES,
+    MUTATION,
+    PRODUCER,
+    PRODUCER_BPS,
+    PRODUCER_SHARES,
+    REQUEST,
+)
 from headgate.usage import files
 from headgate.usage.reader import latest_files, read_file
 
@@ -32,6 +41,13 @@ WHO: Final = ("quota-id", "user", "tenant")
 FIGURES: Final = ("produced_bytes", "fetched_bytes", "request_ms", "throttled", "waited_ms")
 """What is summed, and what rows are sorted by."""
 
+_RECORDED: Final = {
+    "produced_bytes": (PRODUCER, PRODUCER_BPS, PRODUCER_SHARES),
+    "fetched_bytes": (CONSUMER, CONSUMER_BPS, CONSUMER_SHARES),
+    "request_ms": (REQUEST,),
+}
+"""A request is charged under each key that somebody has a quota of, to another quota-id each."""
+_SUMS: Final = (*(k.name for keys in _RECORDED.values() for k in keys), "throttled", "waited_ms")
 _NAMES: Final = ("quota_user", "quota_client_id", "principal")
 _READ: Final = (
     "kind", "quota_type", "t_ms", "amount", *_NAMES, "throttle_time_ms", "told_throttle_time_ms",
@@ -41,13 +57,15 @@ _MS_OF_PERCENT: Final = 10.0
 """A thread's second is charged as 100 %. Source: Kafka's ``ClientRequestQuotaManager``."""
 _NOTHING: Final = pa.table(
     {**{n: pa.array([], pa.string()) for n in _NAMES},
-     **{n: pa.array([], pa.float64()) for n in FIGURES}}
+     **{n: pa.array([], pa.float64()) for n in _SUMS}}
 )  # fmt: skip
 
 
 class PeriodUse(NamedTuple):
     """
-    What was used in a period.
+    What was used in a period, of each kind that somebody has a quota of.
+
+    A gateway records nothing of a kind that nobody's quota limits.
 
     Args:
         since_ms: from when on events were read, epoch ms.
@@ -70,8 +88,8 @@ class UseRow(NamedTuple):
         produced_bytes: written to brokers.
         fetched_bytes: read from them.
         request_ms: time that brokers' threads worked for it.
-        throttled: requests that were told to wait.
-        waited_ms: how long these were told to wait.
+        throttled: requests that had to wait.
+        waited_ms: how long these had to wait, since they had passed.
     """
 
     name: str
@@ -139,7 +157,7 @@ class JournalSums:
             (sums if sums.hold_since(since_ms) else _summed(file, since_ms)).rows
             for file, sums in found
         ]
-        return PeriodUse(since_ms, is_whole, _added(rows))
+        return PeriodUse(since_ms, is_whole, _counted_once(_added(rows)))
 
     def _of(self, file: files.JournalFile) -> _FileSums | None:
         key = (file.worker_id, file.first_seq)
@@ -190,28 +208,36 @@ def _charges(events: pa.RecordBatch) -> pa.Table:
     is_told = pc.fill_null(pc.equal(events["told_throttle_time_ms"], told), False)
     throttled = pc.and_(pc.and_(decides, is_told), pc.greater(told, 0))
 
-    def of(name: str, scale: float = 1.0) -> pa.Array:
-        return pc.if_else(pc.fill_null(pc.equal(key, name), False), pc.multiply(amount, scale), 0.0)
-
-    figures = (
-        of(PRODUCER.name), of(CONSUMER.name), of(REQUEST.name, _MS_OF_PERCENT),
-        throttled.cast(pa.float64()), pc.if_else(throttled, told, 0).cast(pa.float64()),
-    )  # fmt: skip
+    charged = [
+        pc.if_else(pc.fill_null(pc.equal(key, name), False), amount, 0.0) for name in _SUMS[:-2]
+    ]
+    waited = pc.if_else(throttled, told, 0).cast(pa.float64())
     names = [pc.fill_null(events[name], "") for name in _NAMES]
-    table = pa.table([*names, *figures], names=[*_NAMES, *FIGURES])
+    sums = [*charged, throttled.cast(pa.float64()), waited]
+    table = pa.table([*names, *sums], names=[*_NAMES, *_SUMS])
     said = pc.is_in(kind, pa.array(["record", "norecord", "unrecord", "strict", "told"]))
     return _added([table.filter(said)])
 
 
 def _added(parts: list[pa.Table]) -> pa.Table:
     """Add rows of the same names up."""
-    table = pa.concat_tables(parts) if parts else _NOTHING
-    return _grouped(table, list(_NAMES))
+    return _grouped(pa.concat_tables(parts) if parts else _NOTHING, _NAMES, _SUMS)
 
 
-def _grouped(table: pa.Table, names: list[str]) -> pa.Table:
-    found = table.group_by(names, use_threads=False).aggregate([(n, "sum") for n in FIGURES])
-    return found.select([*names, *(f"{n}_sum" for n in FIGURES)]).rename_columns([*names, *FIGURES])
+def _grouped(table: pa.Table, names: Sequence[str], sums: Sequence[str]) -> pa.Table:
+    found = table.group_by([*names], use_threads=False).aggregate([(n, "sum") for n in sums])
+    return found.select([*names, *(f"{n}_sum" for n in sums)]).rename_columns([*names, *sums])
+
+
+def _counted_once(rows: pa.Table) -> pa.Table:
+    """Return rows with ``FIGURES``: of the keys that limit the same, the one with most counts."""
+    figures = []
+    for keys in _RECORDED.values():
+        most = max(keys, key=lambda key: pc.sum(rows[key.name]).as_py() or 0.0)
+        figures.append(rows[most.name])
+    figures[-1] = pc.multiply(figures[-1], _MS_OF_PERCENT)
+    columns = [*(rows[n] for n in _NAMES), *figures, rows["throttled"], rows["waited_ms"]]
+    return pa.table(columns, names=[*_NAMES, *FIGURES])
 
 
 class Ranking:
@@ -236,10 +262,10 @@ class Ranking:
             wanted = pa.array(sorted(principals), pa.string())
             rows = rows.filter(pc.is_in(rows["principal"], wanted))
         if who == "quota-id":
-            table = _grouped(rows, ["quota_user", "quota_client_id"])
+            table = _grouped(rows, _NAMES[:2], FIGURES)
         else:
             name = rows["principal"] if who == "user" else _tenant_of(rows["principal"], tenants)
-            table = _grouped(rows.set_column(2, "name", name), ["name"])
+            table = _grouped(rows.set_column(2, "name", name), ["name"], FIGURES)
             table = table.add_column(1, "client_id", pa.repeat("", table.num_rows))
         self._table = table.rename_columns(["name", "client_id", *FIGURES])
         self.whole = UseRow("", "", *(pc.sum(table[n]).as_py() or 0.0 for n in FIGURES))

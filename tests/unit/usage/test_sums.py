@@ -139,6 +139,22 @@ def test_an_open_file_is_read_as_it_grows_and_a_lost_one_is_none(tmp_path: Path)
     assert ranked(tmp_path, NOW + 1.0) == {}
 
 
+def test_bytes_that_several_quotas_limit_are_counted_once(tmp_path: Path) -> None:
+    at, whole, shares = NOW - 1_000.0, "producer_byte_rate:bps", "producer_byte_rate:shares"
+    charges = [("alice", 10.0), ("", 30.0)]
+    events = [
+        Event(origin("record", key, user, "alice"), at, size, 1e6, 0, 0)
+        for key in (whole, shares)
+        for user, size in charges
+    ]
+    events.append(Event(origin("record", "producer_byte_rate", "bob"), at, 5.0, 1e6, 0, 0))
+    write_journal(tmp_path, events)
+    # Whichever kind of quota recorded most: bytes per broker were asked about for a moment only.
+    assert {n: row.produced_bytes for n, row in ranked(tmp_path).items()} == {
+        "alice": 40.0, "bob": 0.0,
+    }  # fmt: skip
+
+
 TENANTS = {"payments": ["alice", "carol"], "search": ["bob"]}
 ROWS = pa.table(
     {
