@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from playwright.sync_api import Browser, expect
 from headgate.console import events
 from headgate.live.picture import ClientUse
 from kit.console import HOSTILE, Console, make_console
+from kit.journals import traffic, write_journal
 from kit.served_console import (
     SCHEMES,
     WIDTHS,
@@ -35,12 +37,18 @@ PAGES = (
     "/why",
     "/why?user=alice&client-id=shared",
     "/quotas?sort=waits",
+    "/usage?sort=waits",
 )
 
 
 @pytest.fixture
 def console(tmp_path: Path) -> Iterator[Console]:
     made = make_console(tmp_path)
+    folder = tmp_path / "journal"
+    folder.mkdir()
+    _, events = traffic(made.now_ms, users=("alice", "bob", HOSTILE, LONG))
+    write_journal(folder, events)
+    made.parts = dataclasses.replace(made.parts, journal=folder)
     yield made
     made.close()
 
@@ -204,6 +212,7 @@ def test_names_of_others_harm_nothing(browser: Browser, console: Console) -> Non
             f"/why?{where}",
             f"/?find={quote(HOSTILE)}",
             f"/quotas?find={quote(HOSTILE)}",
+            f"/usage?find={quote(HOSTILE[:9])}",
         ):
             page.goto(url + path)
             if page.locator("#mark").count():

@@ -63,6 +63,12 @@ def text_of(page: str) -> str:
     return " ".join(html.unescape(spaced).split())
 
 
+def rows_of(page: str) -> list[str]:
+    """What each row of the table says."""
+    table = page.partition("<tbody>")[2].partition("</tbody>")[0]
+    return [text_of(row) for row in table.split("</tr>")[:-1]]
+
+
 def principals(count: int) -> list[str]:
     """Names of principals: alice, bob, a hostile one, and numbered ones."""
     return ["alice", "bob", HOSTILE, *(f"tenant-{n:04}" for n in range(count - 3))]

@@ -27,6 +27,7 @@ class _Access:
     """Takes the header ``x-test-viewer`` (``operator``, ``tenant:payments``) for the viewer."""
 
     secure = False
+    tenants = TENANTS
 
     def __init__(self, port: int) -> None:
         self.hosts = frozenset({f"127.0.0.1:{port}"})

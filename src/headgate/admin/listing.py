@@ -379,7 +379,7 @@ def as_csv(rows: Iterable[QuotaRow]) -> str:
                 row.entity.path, row.key.name, format_value(row.value), unit_of(row.key.name),
                 "" if use is None else format_value(use.rate),
                 "" if use is None or use.limit is None else format_value(use.limit),
-                *now, *map(_cell, last), *_end(row.end),
+                *now, *map(cell, last), *_end(row.end),
             )
         )  # fmt: skip
     return out.getvalue()
@@ -391,7 +391,8 @@ def _end(end: EndingQuota | None) -> tuple[str, str]:
     return moment(end.until_ms), "" if end.former is None else format_value(end.former)
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """Return a text for CSV; one that a spreadsheet would take for a formula gets a ``'``."""
     return f"'{text}" if text[:1] in tuple("=+-@\t\r") else text
 
 

@@ -10,7 +10,7 @@ from headgate.errors import StoreMovedOn
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.plan import Plan, plan_of
-from headgate.quota.table import Change, QuotaTable
+from headgate.quota.table import QuotaTable, TableChange
 from headgate.store.base import HistoryEntry
 
 
@@ -40,6 +40,8 @@ def undoing(table: QuotaTable, chosen: Iterable[HistoryEntry]) -> Plan:
             "a time, by `headgate undo --since TIME`"
         )
     changes = [
-        Change(*at, after[at], value) for at, value in sorted(before.items()) if value != after[at]
+        TableChange(*at, after[at], value)
+        for at, value in sorted(before.items())
+        if value != after[at]
     ]
     return plan_of(table, changes)

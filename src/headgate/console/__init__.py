@@ -12,7 +12,8 @@ inline, so the content policy can forbid inline ones. In the order in which a re
 - ``asking``: which client a page is asked about, and what its viewer may see of the answer.
 - ``events``: what goes on now, asked for once and sent to every open page.
 - ``recent``: the last hour's use of each quota-id.
-- ``recorded``: the last three hours' use, from a gateway's usage journals.
+- ``recorded``: what was used, from a gateway's usage journals.
+- ``readings``: readings of a journal for pages, one at a time.
 - ``drawing``: rows with bars, levels of precedence, use over time.
 - ``rendering``: templates and static files.
 - ``parts``: the objects that pages use: quotas, what goes on now, the console's own state.

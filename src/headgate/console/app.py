@@ -22,6 +22,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.console.access.csrf import MOST_BODY_BYTES, MOST_FORM_BYTES
+from headgate.console.access.tenants import Tenants
 from headgate.console.access.viewer import OPERATORS, Viewer
 from headgate.console.pages import PAGES
 from headgate.console.parts import ConsoleParts
@@ -71,6 +72,8 @@ class Access(Protocol):
     """The values of the ``Host`` header that are accepted; the port is part of them."""
     secure: bool
     """Whether browsers use TLS, to the console or to a proxy in front of it."""
+    tenants: Tenants
+    """The principals of each tenant."""
 
     def viewer_of(self, request: Request) -> Awaitable[tuple[Viewer | None, str]]:
         """Return who asks (None: nobody who signed in), and what its CSRF tokens are bound to."""

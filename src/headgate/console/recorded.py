@@ -1,23 +1,19 @@
 """
-The last hours' use of a principal's quota-ids, by a gateway's usage journals.
-
-A page doesn't wait for a reading: it shows what was read so far, and the rest with its next live
-update.
+What was used, by a gateway's usage journals: a principal's last hours, everybody's last month.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from anyio import CapacityLimiter, to_thread
-
+from headgate.console.readings import Readings
 from headgate.console.recent import Point, fullness
+
+if TYPE_CHECKING:
+    from headgate.usage.sums import JournalSums, PeriodUse
 
 PERIOD_MS: Final = 3 * 3_600_000
 STEP_MS: Final = 30_000
@@ -30,15 +26,6 @@ MOST_S: Final = 5.0
 """A reading that has taken this long begins no further file."""
 MOST_IDS: Final = 24
 """Quota-ids of one reading, those with the most requests: twice what a page draws."""
-MOST_KEPT: Final = 30
-"""Readings; each is 1 MB or 2 at most."""
-MOST_WAITING: Final = 8
-"""Readings under way or waiting; a page that comes then is drawn without one, for now."""
-FRESH_S: Final = 30.0
-PART: Final = 9
-"""A reading is used for this many times what it took, and at least for ``FRESH_S``."""
-SOON_S: Final = 0.15
-"""How long a page waits for its first reading."""
 
 Id = tuple[str, str, str]
 """Key, user tag, client-id tag."""
@@ -63,18 +50,9 @@ class PrincipalUse(NamedTuple):
     problem: str = ""
 
 
-@dataclass(slots=True)
-class _CachedReading:
-    """A reading, the one under way, and when the next is due (the event loop's clock)."""
-
-    read: PrincipalUse | None = None
-    due: float = 0.0
-    reading: asyncio.Task[None] | None = field(default=None, repr=False)
-
-
 class Journals:
     """
-    Readings of a gateway's journals: one at a time, kept for half a minute.
+    Readings of a gateway's journals.
 
     Args:
         journal: the directory.
@@ -84,9 +62,8 @@ class Journals:
     def __init__(self, journal: Path, clock_ms: Callable[[], int]) -> None:
         self._journal = journal
         self._clock_ms = clock_ms
-        self._kept: OrderedDict[tuple[str, str | None], _CachedReading] = OrderedDict()
-        self._turn = CapacityLimiter(1)
-        self._waiting = 0
+        self._readings = Readings()
+        self._sums: JournalSums | None = None
 
     def of(self, user: str, client_id: str | None, shared: Collection[str]) -> PrincipalUse | None:
         """
@@ -100,47 +77,49 @@ class Journals:
         Returns:
             The last reading; None: there is none yet.
         """
-        kept = self._kept.setdefault((user, client_id), _CachedReading())
-        self._kept.move_to_end((user, client_id))
-        loop = asyncio.get_running_loop()
-        if kept.reading is None and loop.time() >= kept.due and self._waiting < MOST_WAITING:
-            self._waiting += 1
-            kept.reading = loop.create_task(self._read(kept, user, client_id, frozenset(shared)))
-        while len(self._kept) > MOST_KEPT:
-            self._kept.popitem(last=False)
-        return kept.read
+        return self._readings.of((user, client_id), self._of(user, client_id, frozenset(shared)))
 
     async def soon(
         self, user: str, client_id: str | None, shared: Collection[str]
     ) -> PrincipalUse | None:
         """Return the same as ``of``, but wait a moment for a first reading."""
-        read = self.of(user, client_id, shared)
-        kept = self._kept[user, client_id]
-        if read is None and kept.reading is not None:
-            await asyncio.wait({kept.reading}, timeout=SOON_S)
-        return kept.read
+        reading = self._of(user, client_id, frozenset(shared))
+        return await self._readings.soon((user, client_id), reading)
 
-    async def _read(
-        self, kept: _CachedReading, user: str, client_id: str | None, shared: frozenset[str]
-    ) -> None:
-        began = 0.0
+    async def used_in(self, period_ms: int) -> PeriodUse | str | None:
+        """
+        Return what everybody used in the last minutes, hours or days.
 
+        Args:
+            period_ms: how long, up to now.
+
+        Returns:
+            The last reading, however much of the period it is of; why the journal can't be read;
+            None: there is no reading yet.
+        """
+        return await self._readings.soon(period_ms, lambda: self._used_in(period_ms))
+
+    def _of(
+        self, user: str, client_id: str | None, shared: frozenset[str]
+    ) -> Callable[[], PrincipalUse]:
         def reading() -> PrincipalUse:
-            nonlocal began
-            began = time.monotonic()
             now_ms = self._clock_ms()
             try:
                 return recorded(self._journal, user, client_id, shared, now_ms)
             except (OSError, ImportError, ValueError) as error:
                 return PrincipalUse(now_ms, False, {}, {}, str(error) or type(error).__name__)
 
+        return reading
+
+    def _used_in(self, period_ms: int) -> PeriodUse | str:
         try:
-            kept.read = await to_thread.run_sync(reading, limiter=self._turn)
-        finally:
-            self._waiting -= 1
-            took = time.monotonic() - began if began else 0.0
-            kept.due = asyncio.get_running_loop().time() + max(FRESH_S, PART * took)
-            kept.reading = None
+            from headgate.usage.sums import JournalSums
+
+            if self._sums is None:
+                self._sums = JournalSums(self._journal)
+            return self._sums.since(self._clock_ms() - period_ms)
+        except (OSError, ImportError, ValueError) as error:
+            return str(error) or type(error).__name__
 
 
 def recorded(
@@ -170,20 +149,20 @@ def recorded(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from headgate.usage.reader import latest_batches
+    from headgate.usage.reader import latest_files, read_file
 
     since = now_ms - PERIOD_MS
     last = (now_ms - LATE_MS) // STEP_MS * STEP_MS  # the last step that is over
     clients = None if client_id is None else pa.array([client_id, ""])
     kept: list[Any] = []
     is_whole, ends, count = True, time.monotonic() + MOST_S, 0
-    for written_ms, batches in latest_batches(journal, since):
+    for written_ms, file in latest_files(journal, since):
         if count >= most_events or time.monotonic() > ends:
             # What is in the files left was written before this one was.
             since, is_whole = int(written_ms) + 1, False
             break
         parts = []
-        for batch in batches:
+        for batch in read_file(file):
             count += batch.num_rows
             part = batch.select(_COLUMNS)
             wanted = pc.equal(part["quota_user"], user)

@@ -194,18 +194,18 @@ def _events(journal: Path, types: Collection[str], now_ms: int, most: int) -> tu
     import pyarrow.compute as pc
 
     from headgate.usage.format import SCHEMA
-    from headgate.usage.reader import latest_batches
+    from headgate.usage.reader import latest_files, read_file
 
     since = now_ms - PERIOD_MS
     schema = pa.schema([SCHEMA.field(name) for name in _WANTED])
     wanted, kept, count = pa.array(sorted(types), pa.string()), [], 0
     whole, first_ms = True, math.inf
-    for written_ms, batches in latest_batches(journal, since):
+    for written_ms, file in latest_files(journal, since):
         if count >= most:
             # What is in the files left was written before this one was.
             since, whole = int(written_ms) + 1, False
             break
-        for batch in batches:
+        for batch in read_file(file):
             part = batch.select(_WANTED)
             if part.num_rows:
                 first_ms = min(first_ms, pc.min(part["t_ms"]).as_py())

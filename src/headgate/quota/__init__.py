@@ -20,14 +20,13 @@ from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, validate
 from headgate.quota.entity import DEFAULT, EntityName, EntityType, QuotaEntity, quota_id
 from headgate.quota.key import KEYS, QuotaKey, QuotaType, QuotaUnit
 from headgate.quota.precedence import PRECEDENCE, EffectiveQuota, resolve
-from headgate.quota.table import Change, QuotaTable, TableDelta, table_delta
+from headgate.quota.table import QuotaTable, TableChange, TableDelta, table_delta
 
 __all__ = [
     "DEFAULT",
     "KEYS",
     "PRECEDENCE",
     "AlterResult",
-    "Change",
     "EffectiveQuota",
     "EntityName",
     "EntityType",
@@ -38,6 +37,7 @@ __all__ = [
     "QuotaTable",
     "QuotaType",
     "QuotaUnit",
+    "TableChange",
     "TableDelta",
     "quota_id",
     "resolve",

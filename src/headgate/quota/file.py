@@ -30,7 +30,7 @@ from headgate.errors import MALFORMED, InvalidQuota
 from headgate.quota.alteration import Op, entity_error, value_error
 from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity
 from headgate.quota.formats.known import Format, recognise
-from headgate.quota.formats.nodes import Given, Rows, merges, on_line
+from headgate.quota.formats.nodes import ForeignRows, QuotaDocument, merges, on_line
 from headgate.quota.human import has_unit, read_value
 from headgate.quota.key import KEYS, QuotaKey, format_value, is_exact
 from headgate.quota.table import QuotaTable
@@ -121,7 +121,9 @@ def parse_quotas(
     return reader.read(given.root)
 
 
-def _foreign(found: Format, given: Given, reader: _Reader, cluster: str | None) -> QuotasFile:
+def _foreign(
+    found: Format, given: QuotaDocument, reader: _Reader, cluster: str | None
+) -> QuotasFile:
     """Read a file of another tool."""
     unread: list[str] = []
 
@@ -129,7 +131,7 @@ def _foreign(found: Format, given: Given, reader: _Reader, cluster: str | None) 
         reader.say(node, what)
         unread.extend(reader.said[-1:])
 
-    rows = Rows(cluster, reader.wrong, reader.say, leave)
+    rows = ForeignRows(cluster, reader.wrong, reader.say, leave)
     found.read(given, rows)
     for key in merges(given.documents):
         reader.wrong(key, "a merge key (<<) isn't read; write what it merges")

@@ -14,7 +14,7 @@ from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.lookalikes import name_notes
 from headgate.quota.precedence import EffectiveQuota, resolve_entity
-from headgate.quota.table import Change, QuotaTable, alterations_of, table_delta
+from headgate.quota.table import QuotaTable, TableChange, alterations_of, table_delta
 
 if TYPE_CHECKING:
     from headgate.quota.file import QuotasFile
@@ -33,8 +33,8 @@ class Plan(NamedTuple):
         notes: sentences about what the plan leaves out or may not mean.
     """
 
-    changes: tuple[Change, ...]
-    unmentioned: tuple[Change, ...]
+    changes: tuple[TableChange, ...]
+    unmentioned: tuple[TableChange, ...]
     current: QuotaTable
     desired: QuotaTable
     notes: tuple[str, ...] = ()
@@ -83,8 +83,8 @@ def diff(current: QuotaTable, desired: QuotasFile, *, prune: bool = False) -> Pl
             "`headgate import FILE --out quotas.yaml`, look at it, and apply that"
         )
     removed = {(entity, op.key) for entity, op in desired.removals}
-    changes: list[Change] = []
-    unmentioned: list[Change] = []
+    changes: list[TableChange] = []
+    unmentioned: list[TableChange] = []
     for change in table_delta(current, desired.table).changes:
         if change.new is None and (change.entity, change.key) not in removed and not prune:
             unmentioned.append(change)
@@ -106,7 +106,7 @@ def nothing_removed(entity: QuotaEntity, key: QuotaKey) -> str:
     return f"{entity} has no {key.name}: nothing is removed"
 
 
-def plan_of(current: QuotaTable, changes: Collection[Change]) -> Plan:
+def plan_of(current: QuotaTable, changes: Collection[TableChange]) -> Plan:
     """Return the plan that makes exactly the given changes."""
     after = current.apply(alterations_of(changes))[0]
     named = dict.fromkeys(change.entity for change in changes if change.new is not None)
@@ -157,7 +157,7 @@ def effective_changes(plan: Plan, clients: Sequence[QuotaEntity]) -> Iterator[Ef
                 yield EffectiveLine(client, key, before, after)
 
 
-def touches(changes: Iterable[Change]) -> Callable[[QuotaEntity], list[QuotaKey]]:
+def touches(changes: Iterable[TableChange]) -> Callable[[QuotaEntity], list[QuotaKey]]:
     """
     Return a function that takes a client and returns the keys that changes may concern.
 

@@ -15,7 +15,7 @@ from headgate.quota.key import QuotaKey
 from headgate.steps import FEW, Work, finish, sorting
 
 
-class Change(NamedTuple):
+class TableChange(NamedTuple):
     """One key of one entity, before and after; None means not set."""
 
     entity: QuotaEntity
@@ -27,7 +27,7 @@ class Change(NamedTuple):
 class TableDelta(NamedTuple):
     """What changed between two versions of a table."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[TableChange, ...]
     from_version: int
     to_version: int
 
@@ -129,7 +129,7 @@ class QuotaTable:
             delta; ops that change nothing aren't in it.
         """
         touched: dict[QuotaEntity, dict[QuotaKey, float]] = {}
-        changes: list[Change] = []
+        changes: list[TableChange] = []
         for entity, ops in alterations:
             values = touched.get(entity)
             if values is None:
@@ -139,7 +139,7 @@ class QuotaTable:
                 old = values.get(key)
                 if old == new:
                     continue
-                changes.append(Change(entity, key, old, new))
+                changes.append(TableChange(entity, key, old, new))
                 if new is None:
                     del values[key]
                 else:
@@ -199,7 +199,7 @@ def table_delta(old: QuotaTable, new: QuotaTable) -> TableDelta:
 
 def comparing(old: QuotaTable, new: QuotaTable) -> Work[TableDelta]:
     """Do as :func:`table_delta`, in steps."""
-    changes: list[Change] = []
+    changes: list[TableChange] = []
     was, now = old.entities, new.entities
     # Most entities of a large table are the same on both sides: sort only those that differ.
     differing: list[QuotaEntity] = []
@@ -213,7 +213,7 @@ def comparing(old: QuotaTable, new: QuotaTable) -> Work[TableDelta]:
     for count, entity in enumerate(ordered):
         before, after = was.get(entity, _EMPTY), now.get(entity, _EMPTY)
         changes.extend(
-            Change(entity, key, before.get(key), after.get(key))
+            TableChange(entity, key, before.get(key), after.get(key))
             for key in sorted(set(before) | set(after))
             if before.get(key) != after.get(key)
         )
@@ -222,7 +222,7 @@ def comparing(old: QuotaTable, new: QuotaTable) -> Work[TableDelta]:
     return TableDelta(tuple(changes), old.version, new.version)
 
 
-def alterations_of(changes: Iterable[Change]) -> list[QuotaAlteration]:
+def alterations_of(changes: Iterable[TableChange]) -> list[QuotaAlteration]:
     """Return the alterations that make changes happen, one per entity."""
     ops: dict[QuotaEntity, list[Op]] = {}
     for change in changes:

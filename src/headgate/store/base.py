@@ -18,7 +18,7 @@ from headgate.errors import MALFORMED
 from headgate.quota.alteration import is_ip_literal
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
-from headgate.quota.table import Change, QuotaTable, TableDelta
+from headgate.quota.table import QuotaTable, TableChange, TableDelta
 
 QuotaCallback = Callable[[QuotaTable, TableDelta], None]
 BrokerConfigs = Mapping[str, Mapping[str, str]]
@@ -238,7 +238,7 @@ def read_audit(line: bytes) -> AuditEvent | None:
 def whole(table: QuotaTable) -> TableDelta:
     """Return the delta from an empty table, with which a watch is called first."""
     changes = tuple(
-        Change(entity, key, None, value)
+        TableChange(entity, key, None, value)
         for entity, values in table.entities.items()
         for key, value in values.items()
     )

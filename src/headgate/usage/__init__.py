@@ -11,5 +11,6 @@ The usage journal, the record of all charges, written without delaying traffic.
 - ``numbering``: finds the number with which a run begins.
 - ``topic``: keeps the journal in a Kafka topic, and reads it back.
 - ``reader``: reads journals of any kind in order, with the gaps that losses left.
+- ``sums``: who used how much in a period, and waited how long.
 - ``splits``: the messages that carry splits from ``headgate splits`` to gateways.
 """

@@ -76,7 +76,7 @@ def read_batches(paths: Paths) -> Iterator[pa.RecordBatch]:
         Batches of ``SCHEMA``, each of one worker, ``seq`` ascending.
     """
     for file in list_files(paths):
-        yield from _batches(file)
+        yield from read_file(file)
 
 
 def read_until(paths: Paths, until_ms: float) -> Iterator[pa.RecordBatch]:
@@ -91,16 +91,14 @@ def read_until(paths: Paths, until_ms: float) -> Iterator[pa.RecordBatch]:
     for file in list_files(paths):
         if file.worker_id in over:
             continue
-        for batch in _batches(file):
+        for batch in read_file(file):
             if batch.num_rows and batch.column("t_ms")[0].as_py() > until_ms:
                 over.add(file.worker_id)
                 break
             yield batch
 
 
-def latest_batches(
-    directory: Path, since_ms: float
-) -> Iterator[tuple[float, Iterator[pa.RecordBatch]]]:
+def latest_files(directory: Path, since_ms: float) -> Iterator[tuple[float, files.JournalFile]]:
     """
     Yield the files of a directory that were written since a time, the latest first.
 
@@ -109,7 +107,7 @@ def latest_batches(
         since_ms: epoch ms.
 
     Yields:
-        When a file was written, epoch ms, and its batches, which needn't be read.
+        When a file was written, epoch ms, and the file, whose batches ``read_file`` reads.
     """
     latest = []
     for file in files.journal_files(directory):
@@ -118,10 +116,10 @@ def latest_batches(
     for written_ms, file in sorted(latest, key=lambda item: (-item[0], item[1])):
         if written_ms < since_ms:
             return
-        yield written_ms, _batches(file)
+        yield written_ms, file
 
 
-def _batches(file: files.JournalFile) -> Iterator[pa.RecordBatch]:
+def read_file(file: files.JournalFile) -> Iterator[pa.RecordBatch]:
     """Read a file's batches; none where it was removed since it was listed."""
     with contextlib.suppress(FileNotFoundError):  # the journal was too large
         yield from files.read_batches(file)
@@ -137,7 +135,7 @@ def last_ms(paths: Paths) -> float | None:
     times = (
         pc.max(batch.column("t_ms")).as_py()
         for file in latest.values()
-        for batch in _batches(file)
+        for batch in read_file(file)
         if batch.num_rows
     )
     return max(times, default=None)

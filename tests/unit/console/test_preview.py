@@ -12,7 +12,7 @@ from headgate.live.picture import BrokerPicture, ClientUse, Picture, QuotaUse
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONNECTION, PRODUCER, QuotaType
 from headgate.quota.plan import plan_of
-from headgate.quota.table import Change, QuotaTable, table_delta
+from headgate.quota.table import QuotaTable, TableChange, table_delta
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.manager import ClientQuotaManager
 
@@ -61,7 +61,7 @@ def test_those_are_affected_whose_bound_or_sensor_is_another(
 
 
 def test_addresses_are_affected_by_their_own_kind_of_quota() -> None:
-    rate = Change(QuotaEntity.of(ip="10.0.0.1"), CONNECTION, None, 5.0)
+    rate = TableChange(QuotaEntity.of(ip="10.0.0.1"), CONNECTION, None, 5.0)
     client = ClientUse("alice", "etl", 3, addresses=(("10.0.0.1", 2), ("10.0.0.2", 1)))
     (row,) = preview(plan_of(QuotaTable(), [rate]), picture(client)).affected
     assert (row.client, row.connections) == (QuotaEntity.of(ip="10.0.0.1"), 2)
@@ -69,7 +69,7 @@ def test_addresses_are_affected_by_their_own_kind_of_quota() -> None:
 
 
 def test_without_a_picture_those_that_quotas_name_are_told() -> None:
-    rate = Change(QuotaEntity.of(user="alice"), PRODUCER, None, 5.0)
+    rate = TableChange(QuotaEntity.of(user="alice"), PRODUCER, None, 5.0)
     found = preview(plan_of(QuotaTable(), [rate]), None)
     assert (found.affected, found.watched) == ((), None)
     assert [line.client.user for line in found.named] == ["alice"]

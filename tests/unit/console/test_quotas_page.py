@@ -18,17 +18,11 @@ from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.file import parse_quotas
 from headgate.quota.key import CONNECTION, CONSUMER, PRODUCER, REQUEST
 from headgate.words import NONE
-from kit.console import HOSTILE, QUOTA, Browser, Console, text_of
+from kit.console import HOSTILE, QUOTA, Browser, Console, rows_of, text_of
 
 ALICE = QuotaEntity.of(user="alice", client_id="app-0")
 CAROL = QuotaEntity.of(user="carol")
 ADDRESS = QuotaEntity.of(ip="10.0.0.9")
-
-
-def rows_of(page: str) -> list[str]:
-    """What each row of the table says."""
-    table = page.partition("<tbody>")[2].partition("</tbody>")[0]
-    return [text_of(row) for row in table.split("</tr>")[:-1]]
 
 
 def first(page: str) -> str:

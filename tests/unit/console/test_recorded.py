@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from headgate.console import readings
 from headgate.console import recorded as reading
 from headgate.console.app import make_app
-from headgate.console.recorded import LATE_MS, MOST_KEPT, STEP_MS, Journals, PrincipalUse, recorded
+from headgate.console.readings import MOST_KEPT
+from headgate.console.recorded import LATE_MS, STEP_MS, Journals, PrincipalUse, recorded
 from headgate.live.seen import STEPS
 from headgate.usage.format import Event, Origin
 from kit.console import QUOTA, Console
@@ -106,7 +108,7 @@ async def test_a_reading_is_kept_shared_and_bounded(
         return PrincipalUse(0, True, {}, {})
 
     monkeypatch.setattr(reading, "recorded", read)
-    monkeypatch.setattr(reading, "SOON_S", 0.01)
+    monkeypatch.setattr(readings, "SOON_S", 0.01)
     journals = Journals(tmp_path, lambda: NOW)
     assert await journals.soon("u0", None, ()) is None  # the page isn't held up
     for n in range(MOST_KEPT + 5):
@@ -115,9 +117,9 @@ async def test_a_reading_is_kept_shared_and_bounded(
     assert begun == ["u0"]  # one at a time
     go.set()
     await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
-    assert len(begun) == reading.MOST_WAITING
-    assert len(journals._kept) == MOST_KEPT
-    monkeypatch.setattr(reading, "SOON_S", 60.0)
+    assert len(begun) == readings.MOST_WAITING
+    assert len(journals._readings._kept) == MOST_KEPT
+    monkeypatch.setattr(readings, "SOON_S", 60.0)
     assert await journals.soon("a", None, ()) is not None
     assert await journals.soon("a", None, ()) is not None
     assert begun.count("a") == 1
@@ -137,7 +139,7 @@ def journal(console: Console, tmp_path: Path) -> Path:
 def test_a_page_draws_the_hours_before_its_first(
     console: Console, journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "SOON_S", 30.0)
+    monkeypatch.setattr(readings, "SOON_S", 30.0)
     write_journal(journal, shared(("alice", "bob"), waits_ms=5))
     with console.client("operator") as browser:
         page = browser.get("/tenant?user=alice").text
@@ -156,7 +158,7 @@ def test_a_page_draws_the_hours_before_its_first(
 def test_a_journal_that_cannot_be_read_says_why_to_those_who_may_know(
     console: Console, journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "SOON_S", 30.0)
+    monkeypatch.setattr(readings, "SOON_S", 30.0)
     journal.rmdir()
     for role, tenant, told in (("operator", "", True), ("tenant", "payments", False)):
         with console.client(role, tenant) as browser:

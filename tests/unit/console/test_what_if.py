@@ -31,7 +31,7 @@ from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_SHARES, QuotaType
 from headgate.quota.plan import Plan, plan_of
-from headgate.quota.table import Change, QuotaTable
+from headgate.quota.table import QuotaTable, TableChange
 from headgate.store import open_store
 from headgate.throttle.manager import ClientQuotaManager
 from headgate.usage.format import Event
@@ -44,7 +44,7 @@ CURRENT = QuotaTable({EVERYONE: {PRODUCER: 9_000.0}, ALICE: {PRODUCER: 30_000.0}
 
 
 def plan(*changes: tuple[QuotaEntity, float | None], table: QuotaTable = CURRENT) -> Plan:
-    return plan_of(table, [Change(e, PRODUCER, table.get(e, PRODUCER), v) for e, v in changes])
+    return plan_of(table, [TableChange(e, PRODUCER, table.get(e, PRODUCER), v) for e, v in changes])
 
 
 def decided(table: QuotaTable, sent: list[Sent]) -> Counter[tuple[str, str]]:
@@ -146,7 +146,7 @@ def test_what_is_too_old_or_too_much_is_left_out_and_said(tmp_path: Path) -> Non
     sent, events = traffic(NOW)
     write_journal(tmp_path, events[:1500])
     write_journal(tmp_path, events[1500:], 1501)
-    shares = Change(BOB, PRODUCER_SHARES, None, 5.0)
+    shares = TableChange(BOB, PRODUCER_SHARES, None, 5.0)
     tried = plan_of(CURRENT, [*plan((EVERYONE, 100.0)).changes, shares])
     found = what_if(tmp_path, tried, NOW, most_events=1000)
     assert found.since_ms == sent[1499][0] + 1
@@ -258,8 +258,8 @@ def test_spark_is_not_loaded(tmp_path: Path) -> None:
         "from headgate.quota.entity import QuotaEntity\n"
         "from headgate.quota.key import PRODUCER\n"
         "from headgate.quota.plan import plan_of\n"
-        "from headgate.quota.table import Change, QuotaTable\n"
-        "change = Change(QuotaEntity.of(user='bob'), PRODUCER, None, 1.0)\n"
+        "from headgate.quota.table import TableChange, QuotaTable\n"
+        "change = TableChange(QuotaEntity.of(user='bob'), PRODUCER, None, 1.0)\n"
         "plan = plan_of(QuotaTable(), [change])\n"
         f"found = what_if(pathlib.Path({str(tmp_path)!r}), plan, {NOW})\n"
         "assert found.rows\n"

@@ -13,7 +13,7 @@ from headgate.gateway.charging.fetch_gate import GateKey
 from headgate.metrics.meters import Meters
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, PRODUCER_BPS, REQUEST, QuotaType
-from headgate.quota.table import Change, QuotaTable, TableDelta
+from headgate.quota.table import QuotaTable, TableChange, TableDelta
 from headgate.throttle.registry import EXPIRY_MS, SENSORS_AT_ONCE, Throttle
 from headgate.wire import apis
 
@@ -31,7 +31,7 @@ def test_sessions_ask_again_as_soon_as_a_changed_default_judges_anybody() -> Non
         rules.managers.produce.record(f"u{number}", "c", 1, T0)
     before = rules.contexts.epoch
     steps = 0
-    for _ in rules.updating(TableDelta((Change(anyone, PRODUCER, 100.0, 200.0),), 0, 1)):
+    for _ in rules.updating(TableDelta((TableChange(anyone, PRODUCER, 100.0, 200.0),), 0, 1)):
         steps += 1
         if rules.managers.produce.bound(("u0", "")) == 200.0:
             assert rules.contexts.epoch > before
@@ -51,7 +51,7 @@ def test_a_higher_quota_opens_the_gate_of_a_quota_id_sooner(names: Mapping[str, 
     )
     assert gate is not None
     closed_ms = gate.opens_ms(T0) - T0
-    rules.update(TableDelta((Change(entity, CONSUMER, 100.0, 200.0),), 0, 1), T0)
+    rules.update(TableDelta((TableChange(entity, CONSUMER, 100.0, 200.0),), 0, 1), T0)
     assert gate.opens_ms(T0) - T0 == closed_ms // 2 > 0
 
 

@@ -25,7 +25,7 @@ from headgate.quota.key import (
     QuotaKey,
     QuotaType,
 )
-from headgate.quota.table import Change, QuotaTable, TableDelta, table_delta
+from headgate.quota.table import QuotaTable, TableChange, TableDelta, table_delta
 from headgate.throttle.registry import EXPIRY_MS, Throttle
 from headgate.wire import apis
 
@@ -60,8 +60,8 @@ def test_what_is_not_charged_here_keeps_nothing_else_from_being_in_force() -> No
     """Connection rates are the acceptors'."""
     rules, kept = made()
     changes = (
-        Change(QuotaEntity.of(ip="10.0.0.1"), CONNECTION, None, 5.0),
-        Change(ALICE, PRODUCER, None, 7.0),
+        TableChange(QuotaEntity.of(ip="10.0.0.1"), CONNECTION, None, 5.0),
+        TableChange(ALICE, PRODUCER, None, 7.0),
     )
     rules.update(TableDelta(changes, 0, 1), T0)
     assert rules.managers.produce.bound(("alice", "")) == 7.0

@@ -46,7 +46,7 @@ from headgate.quota.precedence import (
     resolve_entity,
 )
 from headgate.quota.sanitizer import desanitize
-from headgate.quota.table import Change, QuotaTable, table_delta
+from headgate.quota.table import QuotaTable, TableChange, table_delta
 
 ALICE, BOB = QuotaEntity.of(user="alice"), QuotaEntity.of(user="bob")
 ANY_USER, ANY_CLIENT = QuotaEntity.of(user=DEFAULT), QuotaEntity.of(client_id=DEFAULT)
@@ -282,8 +282,8 @@ def test_a_table_tells_what_is_in_it() -> None:
     del now[QuotaEntity.of(user="u700")]
     assert table_delta(QuotaTable.of(wide, 1), QuotaTable.of(now, 2)) == (
         (
-            Change(ALICE, PRODUCER, None, 1.0),
-            Change(QuotaEntity.of(user="u700"), PRODUCER, 1.0, None),
+            TableChange(ALICE, PRODUCER, None, 1.0),
+            TableChange(QuotaEntity.of(user="u700"), PRODUCER, 1.0, None),
         ),
         1,
         2,
@@ -294,11 +294,11 @@ def test_a_plan_tells_how_much_it_removes() -> None:
     current = QuotaTable.of(
         {ALICE: {PRODUCER: 1.0, CONSUMER: 2.0}, BOB: {PRODUCER: 3.0, CONSUMER: 4.0}}
     )
-    gone = [Change(ALICE, PRODUCER, 1.0, None), Change(ALICE, CONSUMER, 2.0, None)]
-    half = plan_of(current, [*gone, Change(BOB, PRODUCER, 3.0, 5.0)])
+    gone = [TableChange(ALICE, PRODUCER, 1.0, None), TableChange(ALICE, CONSUMER, 2.0, None)]
+    half = plan_of(current, [*gone, TableChange(BOB, PRODUCER, 3.0, 5.0)])
     assert (half.removals, half.removes_most, half.unmentioned) == (2, False, ())
     assert half.desired == QuotaTable.of({BOB: {PRODUCER: 5.0, CONSUMER: 4.0}})
-    most = plan_of(current, [*gone, Change(BOB, PRODUCER, 3.0, None)])
+    most = plan_of(current, [*gone, TableChange(BOB, PRODUCER, 3.0, None)])
     assert (most.removals, most.removes_most) == (3, True)
     assert current.apply(most.alterations())[0] == most.desired
     assert diff(current, parse_quotas("quotas: []")).removals == 0
@@ -318,7 +318,8 @@ def test_whom_a_plan_may_concern_is_whom_quotas_name() -> None:
         QuotaEntity.of(user=DEFAULT, client_id="etl"),
     ]
     plan = plan_of(
-        tables[1], [Change(ETL, PRODUCER, 2.0, 3.0), Change(ANY_CLIENT, CONSUMER, None, 1.0)]
+        tables[1],
+        [TableChange(ETL, PRODUCER, 2.0, 3.0), TableChange(ANY_CLIENT, CONSUMER, None, 1.0)],
     )
     told = [
         (line.client, line.key, line.before.value, line.after.value)
@@ -332,9 +333,9 @@ def test_whom_a_plan_may_concern_is_whom_quotas_name() -> None:
     ]
     touched = touches(
         [
-            Change(ALICE, PRODUCER, None, 1.0),
-            Change(ETL, CONSUMER, None, 1.0),
-            Change(ANY_USER, REQUEST, None, 1.0),
+            TableChange(ALICE, PRODUCER, None, 1.0),
+            TableChange(ETL, CONSUMER, None, 1.0),
+            TableChange(ANY_USER, REQUEST, None, 1.0),
         ]
     )
     assert touched(QuotaEntity.of(user="alice", client_id="etl")) == sorted(

@@ -4,7 +4,7 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.file import parse_quotas
 from headgate.quota.key import CONSUMER, PRODUCER
 from headgate.quota.plan import diff, effective_changes
-from headgate.quota.table import Change, QuotaTable
+from headgate.quota.table import QuotaTable, TableChange
 
 ALICE, BOB = QuotaEntity.of(user="alice"), QuotaEntity.of(user="bob")
 CURRENT = QuotaTable.of({ALICE: {PRODUCER: 10.0, CONSUMER: 1.0}, BOB: {PRODUCER: 5.0}})
@@ -13,10 +13,10 @@ CURRENT = QuotaTable.of({ALICE: {PRODUCER: 10.0, CONSUMER: 1.0}, BOB: {PRODUCER:
 def test_what_the_file_does_not_mention_stays_unless_pruned() -> None:
     file = parse_quotas("quotas: [{entity: {user: alice}, producer_byte_rate: 4}]")
     plan = diff(CURRENT, file)
-    assert plan.changes == (Change(ALICE, PRODUCER, 10.0, 4.0),)
+    assert plan.changes == (TableChange(ALICE, PRODUCER, 10.0, 4.0),)
     assert plan.unmentioned == (
-        Change(ALICE, CONSUMER, 1.0, None),
-        Change(BOB, PRODUCER, 5.0, None),
+        TableChange(ALICE, CONSUMER, 1.0, None),
+        TableChange(BOB, PRODUCER, 5.0, None),
     )
     pruned = diff(CURRENT, file, prune=True)
     assert pruned.unmentioned == ()
@@ -25,7 +25,7 @@ def test_what_the_file_does_not_mention_stays_unless_pruned() -> None:
 
 def test_a_null_value_removes_without_pruning() -> None:
     plan = diff(CURRENT, parse_quotas("quotas: [{entity: {user: bob}, producer_byte_rate: null}]"))
-    assert plan.changes == (Change(BOB, PRODUCER, 5.0, None),)
+    assert plan.changes == (TableChange(BOB, PRODUCER, 5.0, None),)
 
 
 def test_applying_reaches_the_desired_table_and_planning_again_is_empty() -> None:

@@ -5,7 +5,7 @@ import pickle
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER
-from headgate.quota.table import Change, QuotaTable, alterations_of, table_delta
+from headgate.quota.table import QuotaTable, TableChange, alterations_of, table_delta
 
 ALICE, BOB = QuotaEntity.of(user="alice"), QuotaEntity.of(user="bob")
 
@@ -17,8 +17,8 @@ def test_a_table_never_changes() -> None:
     assert (after.get(ALICE, PRODUCER), after.get(ALICE, CONSUMER)) == (2.0, 3.0)
     assert (before.version, after.version) == (7, 8)
     assert delta.changes == (
-        Change(ALICE, PRODUCER, 1.0, 2.0),
-        Change(ALICE, CONSUMER, None, 3.0),
+        TableChange(ALICE, PRODUCER, 1.0, 2.0),
+        TableChange(ALICE, CONSUMER, None, 3.0),
     )
 
 

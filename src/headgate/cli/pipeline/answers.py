@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from headgate.cli.pipeline.bill import read_bill, tell_bill, write_bill
 from headgate.cli.pipeline.opening import Opened
 from headgate.cli.pipeline.print import closing_table, number, share, sized, utc
-from headgate.cli.pipeline.stream import Sums, run_answer
+from headgate.cli.pipeline.stream import SecondSums, run_answer
 from headgate.cli.results import Storms, Tables
 from headgate.pipeline import schema
 from headgate.pipeline.answers import chargeback, effective, storms
@@ -57,7 +57,7 @@ def run_chargeback(arguments: argparse.Namespace) -> Tables:
             tell_bill(on, given)
 
     tables = ("chargeback", *(given.tables if given else ()))
-    return run_answer(arguments, Sums("chargeback", write, tell, tables))
+    return run_answer(arguments, SecondSums("chargeback", write, tell, tables))
 
 
 def _peak(row: Row) -> str:
@@ -99,7 +99,7 @@ def run_storms(arguments: argparse.Namespace) -> Tables:
             table="storms",
         )
 
-    made = run_answer(arguments, Sums("storms", write, tell, ("storms",), connections=True))
+    made = run_answer(arguments, SecondSums("storms", write, tell, ("storms",), connections=True))
     found = {figure.name: figure.value for figure in made.figures}.get("storms")
     # With --follow it ends when it's told to: storms don't change its exit status.
     count = 0 if arguments.follow else int(found or 0)
@@ -145,4 +145,4 @@ def run_effective(arguments: argparse.Namespace) -> Tables:
         if len(shown) < len(rows):
             print(f"{len(rows) - len(shown)} rows of clients and types without a limit are there.")
 
-    return run_answer(arguments, Sums("effective", write, tell, ("effective",)))
+    return run_answer(arguments, SecondSums("effective", write, tell, ("effective",)))

@@ -30,7 +30,7 @@ _WITH_BILL: Final = ("owners", "focus", "log_dirs", "bootstrap_server")
 
 
 @dataclass(frozen=True)
-class Given:
+class BillInputs:
     """A bill, and what it is shared by besides use."""
 
     bill: Bill
@@ -43,7 +43,7 @@ class Given:
         return ("focus",) if self.snapshot is None else ("focus", "log_dirs")
 
 
-def read_bill(arguments: argparse.Namespace) -> Given | None:
+def read_bill(arguments: argparse.Namespace) -> BillInputs | None:
     """
     Read what the flags name, and ask brokers; None without ``--bill``.
 
@@ -78,10 +78,10 @@ def read_bill(arguments: argparse.Namespace) -> Given | None:
         taken_ms = now_ms()
         rows = [{"taken_ms": taken_ms, **replica._asdict()} for replica in found]
         snapshot = bill_tables.LOG_DIRS.from_rows(rows)
-    return Given(bill, owners, snapshot)
+    return BillInputs(bill, owners, snapshot)
 
 
-def write_bill(on: Opened, given: Given) -> None:
+def write_bill(on: Opened, given: BillInputs) -> None:
     """Write table `focus`, and `log_dirs` if brokers were asked; `chargeback` is written."""
     log_dirs = None
     if given.snapshot is not None:
@@ -113,7 +113,7 @@ def write_bill(on: Opened, given: Given) -> None:
     on.run.figure("not_attributed", pc.sum(lost).as_py() or 0, **words, note=note)
 
 
-def tell_bill(on: Opened, given: Given) -> None:
+def tell_bill(on: Opened, given: BillInputs) -> None:
     """Print who pays how much, the largest first, and what couldn't be attributed."""
     table = on.run.read(bill_tables.FOCUS)
     named = ("SubAccountName", "ResourceName") if given.owners is None else ("SubAccountName",)

@@ -54,7 +54,7 @@ from headgate.pipeline.workers.emit import LineOptions
 
 
 @dataclass(frozen=True)
-class Sums:
+class SecondSums:
     """
     What a command makes of sums by second.
 
@@ -132,7 +132,7 @@ class Replays:
         self.write(here, parts.read("activity", upto) if self.activity else None)
 
 
-Answer = Sums | Replays
+Answer = SecondSums | Replays
 
 
 def run_answer(arguments: argparse.Namespace, answer: Answer) -> Tables:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from headgate.cli.pipeline.opening import Opened
 from headgate.cli.pipeline.print import closing_table, number, sized
-from headgate.cli.pipeline.stream import Replays, Sums, run_answer
+from headgate.cli.pipeline.stream import Replays, SecondSums, run_answer
 from headgate.cli.results import Tables
 from headgate.pipeline import frames, schema
 from headgate.pipeline.answers import usage
@@ -38,7 +38,7 @@ def run_usage(arguments: argparse.Namespace) -> Tables:
     if arguments.by_topic:
         tables += ("usage_by_topic", "usage_by_topic_hour", "usage_by_topic_day")
         return run_answer(arguments, Replays("usage", _write_topics, _tell_topics, tables))
-    return run_answer(arguments, Sums("usage", _write, _tell, tables))
+    return run_answer(arguments, SecondSums("usage", _write, _tell, tables))
 
 
 def _write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:

@@ -22,7 +22,7 @@ from headgate.quota.lookalikes import name_notes
 from headgate.quota.table import QuotaTable
 
 if TYPE_CHECKING:
-    from headgate.quota.formats.values import Written
+    from headgate.quota.formats.values import ExportedTable
 
 _STDIN: Final = Path("-")
 _TO: Final = sorted([*WRITTEN, "strimzi"])
@@ -99,21 +99,21 @@ def _check(arguments: argparse.Namespace) -> None:
         raise BadUsage(f"--to {to} writes a text, not an object: give --out FILE, too")
 
 
-def _own(table: QuotaTable, *, as_document: bool) -> Written:
+def _own(table: QuotaTable, *, as_document: bool) -> ExportedTable:
     """Return a quotas file: a text, or a document with the same content."""
     from headgate.quota.file import dump_quotas
-    from headgate.quota.formats.values import Written
+    from headgate.quota.formats.values import ExportedTable
 
     text = dump_quotas(table)
     if not as_document:
-        return Written(text.rstrip("\n"), len(table), ())
+        return ExportedTable(text.rstrip("\n"), len(table), ())
     import yaml
 
     document = yaml.safe_load(text)
-    return Written(document, len(table), (), document["quotas"] or [])
+    return ExportedTable(document, len(table), (), document["quotas"] or [])
 
 
-def _text(written: Written, form: str) -> str:
+def _text(written: ExportedTable, form: str) -> str:
     """Return what goes into a file: YAML, JSON, or the format's own text."""
     if isinstance(written.body, str):
         return written.body + "\n"

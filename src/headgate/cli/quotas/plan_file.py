@@ -16,7 +16,7 @@ from headgate.errors import MALFORMED, InvalidQuota, StoreMovedOn
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.plan import Plan, plan_of
-from headgate.quota.table import Change, QuotaTable
+from headgate.quota.table import QuotaTable, TableChange
 from headgate.store.base import MOST_MESSAGE_BYTES
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class PlanFile(NamedTuple):
         message: why, for the history.
     """
 
-    changes: tuple[Change, ...]
+    changes: tuple[TableChange, ...]
     store: str
     revision: int
     digest: str
@@ -149,7 +149,7 @@ def read_plan(path: Path) -> PlanFile | None:
         ) from exc
 
 
-def _change(row: Any) -> Change:
+def _change(row: Any) -> TableChange:
     names = {t: DEFAULT if name is None else str(name) for t, name in row["entity"].items()}
     values = (None if row[side] is None else float(row[side]) for side in ("before", "after"))
-    return Change(QuotaEntity(names), QuotaKey.parse(row["key"]), *values)
+    return TableChange(QuotaEntity(names), QuotaKey.parse(row["key"]), *values)

@@ -26,7 +26,7 @@ from headgate.quota.key import QuotaKey, QuotaUnit
 from headgate.quota.plan import EffectiveLine, Plan, effective_changes
 from headgate.quota.precedence import Source
 from headgate.quota.sanitizer import sanitize
-from headgate.quota.table import Change
+from headgate.quota.table import TableChange
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -37,7 +37,7 @@ MAX_CLIENT_LINES: Final = 50
 _STYLES: Final = {_SET: "green", _CHANGE: "yellow", _REMOVE: "red"}
 
 
-def mark(change: Change) -> str:
+def mark(change: TableChange) -> str:
     """Return ``+`` for set, ``~`` for changed, ``-`` for removed."""
     if change.old is None:
         return _SET
@@ -122,13 +122,13 @@ def from_to(key: QuotaKey, old: float | None, new: float | None) -> str:
     return f"{exact_and_said(key, old)} → {exact_and_said(key, new)}"
 
 
-def _from_to(change: Change) -> str:
+def _from_to(change: TableChange) -> str:
     if change.old is None:
         return exact_and_said(change.key, change.new)
     return from_to(change.key, change.old, change.new)
 
 
-def _totals(changes: Sequence[Change]) -> str:
+def _totals(changes: Sequence[TableChange]) -> str:
     signs = [mark(change) for change in changes]
     words = ((_SET, "to set"), (_CHANGE, "to change"), (_REMOVE, "to remove"))
     return ", ".join(f"{signs.count(sign)} {word}" for sign, word in words)
@@ -159,7 +159,7 @@ def _source(source: Source) -> str:
 def planned(plan: Plan, clients: Sequence[QuotaEntity], refused: Refused) -> Planned:
     """Return a plan for programs, names raw."""
 
-    def row(change: Change) -> results.Change:
+    def row(change: TableChange) -> results.Change:
         values = map(json_number, (change.old, change.new))
         return results.Change(entity_json(change.entity), str(change.key), *values)
 

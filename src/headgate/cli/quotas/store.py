@@ -16,7 +16,7 @@ from headgate.cli.quotas.quota_target import open_quota_store
 from headgate.cli.results import StoreAccepted, StoreCopied, StoreShown
 from headgate.errors import StoreError
 from headgate.quota.alteration import QuotaAlteration
-from headgate.quota.table import Change, QuotaTable, alterations_of, table_delta
+from headgate.quota.table import QuotaTable, TableChange, alterations_of, table_delta
 from headgate.words import moment
 
 if TYPE_CHECKING:
@@ -207,10 +207,10 @@ class _Kept:
             of = f"broker {broker}" if broker else "all brokers"
             yield f"{name} of {of}: {value} and {there[broker][name]} there"
 
-    def _is_kafkas(self, change: Change) -> bool:
+    def _is_kafkas(self, change: TableChange) -> bool:
         return self._kafka_has_its_own and change.key.known_to_kafka
 
-    def changes(self, there: QuotaTable, table: QuotaTable) -> list[Change]:
+    def changes(self, there: QuotaTable, table: QuotaTable) -> list[TableChange]:
         """Return the changes that give the new store what the old one has, except what is kept."""
         return [
             change

@@ -8,6 +8,7 @@ from typing import Final
 
 from starlette.requests import Request
 
+from headgate.console.access.tenants import NO_TENANTS
 from headgate.console.access.viewer import Role, Viewer
 
 _ANYBODY: Final = Viewer("anybody on this machine", Role.VIEWER)
@@ -23,6 +24,7 @@ class Unsigned:
     """
 
     secure = False
+    tenants = NO_TENANTS
 
     def __init__(self, origins: frozenset[str], hosts: frozenset[str]) -> None:
         self.origins = origins

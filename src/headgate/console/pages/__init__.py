@@ -9,6 +9,7 @@ missing()``. The order here is that of the navigation.
 - ``tenant``: one principal's use, quotas, connections and history.
 - ``why``: which quota throttles a client, and what would end that.
 - ``quotas``: every quota, with its use, its waits and its last change.
+- ``usage``: who used most in a period.
 - ``change``: edit a quota, after a preview; undo.
 - ``plan``: compares a quotas file with the quotas in force, and applies it.
 - ``raises``: tenants ask for more, operators answer.
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headgate.console.pages import change, now, plan, quotas, raises, sign_in, tenant, why
+from headgate.console.pages import change, now, plan, quotas, raises, sign_in, tenant, usage, why
 from headgate.console.routing import Page
 
 PAGES: Final[tuple[Page, ...]] = (
@@ -27,6 +28,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *tenant.ROUTES,
     *why.ROUTES,
     *quotas.ROUTES,
+    *usage.ROUTES,
     *change.ROUTES,
     *plan.ROUTES,
     *raises.ROUTES,

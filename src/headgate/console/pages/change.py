@@ -24,7 +24,7 @@ from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity, entity_from_
 from headgate.quota.human import has_unit, read_value
 from headgate.quota.key import KEYS, QuotaKey, format_value
 from headgate.quota.plan import Plan, nothing_removed, plan_of
-from headgate.quota.table import Change, QuotaTable
+from headgate.quota.table import QuotaTable, TableChange
 from headgate.store.base import MOST_MESSAGE_BYTES, EndingQuota, HistoryEntry
 from headgate.words import moment, moment_ms
 
@@ -75,7 +75,7 @@ class Wanted(NamedTuple):
             old = table.get(self.entity, self.key)
             other_end = self.until_ms is not None and old is not None
             if old != self.value or other_end:
-                return plan_of(table, [Change(self.entity, self.key, old, self.value)])
+                return plan_of(table, [TableChange(self.entity, self.key, old, self.value)])
             none = nothing_removed(self.entity, self.key)
             return plan_of(table, [])._replace(notes=() if self.value is not None else (none,))
 

@@ -16,9 +16,9 @@ import yaml
 
 from headgate.quota.formats.nodes import (
     NULL,
-    Given,
-    Rows,
-    Value,
+    ForeignRows,
+    QuotaDocument,
+    QuotaNode,
     each,
     field,
     names_of,
@@ -42,14 +42,14 @@ def _quotas(root: yaml.Node | None) -> Iterator[yaml.Node]:
         yield field(quota, "spec") or quota
 
 
-def is_cloud(given: Given) -> bool:
+def is_cloud(given: QuotaDocument) -> bool:
     """Tell whether a file holds client quotas of Confluent Cloud."""
     first = next(_quotas(given.root), None)
     limited = names_of(first) & {"ingress", "egress", "throughput"}
     return bool(limited) and "principals" in names_of(first)
 
 
-def read_cloud(given: Given, rows: Rows) -> None:
+def read_cloud(given: QuotaDocument, rows: ForeignRows) -> None:
     """Read client quotas of one cluster of Confluent Cloud."""
     clusters: dict[str, yaml.Node] = {}
     if given.root is not None and text(given.root, "metadata", "next"):
@@ -63,7 +63,7 @@ def read_cloud(given: Given, rows: Rows) -> None:
         rows.wrong(list(clusters.values())[1], f"Confluent Cloud: {several}; give those of one")
 
 
-def read_quota(at: yaml.Node, quota: yaml.Node, throughput: yaml.Node, rows: Rows) -> None:
+def read_quota(at: yaml.Node, quota: yaml.Node, throughput: yaml.Node, rows: ForeignRows) -> None:
     """
     Read one quota.
 
@@ -82,7 +82,7 @@ def read_quota(at: yaml.Node, quota: yaml.Node, throughput: yaml.Node, rows: Row
         rows.wrong(at, f"{told}; write each one's quota in a quotas file")
         return
     values = [
-        Value(key, _KEYS[key.value].name, value)
+        QuotaNode(key, _KEYS[key.value].name, value)
         for key, value in _pairs(throughput)
         if key.value in _KEYS and value.tag != NULL
     ]

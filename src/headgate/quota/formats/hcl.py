@@ -56,7 +56,7 @@ def parse(text: str) -> yaml.MappingNode:
     Raises:
         NotHcl: it isn't HCL, or nested too deep.
     """
-    reader = _Reader(text)
+    reader = _HclReader(text)
     body = reader.body(0)
     if reader.at < len(text):
         raise reader.wrong("a } that closes nothing")
@@ -88,7 +88,7 @@ def _escaped(char: str) -> str:
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
-class _Reader:
+class _HclReader:
     """Reads a text from its beginning to its end."""
 
     def __init__(self, text: str) -> None:

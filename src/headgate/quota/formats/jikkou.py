@@ -11,8 +11,8 @@ from typing import Any, Final
 import yaml
 
 from headgate.quota.entity import DEFAULT, QuotaEntity
-from headgate.quota.formats.nodes import Rows, field, has_template, is_template, text
-from headgate.quota.formats.values import Limits, Written, held
+from headgate.quota.formats.nodes import ForeignRows, field, has_template, is_template, text
+from headgate.quota.formats.values import ExportedTable, Limits, held
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable
 
@@ -36,7 +36,7 @@ _FIELDS: Final = ("apiVersion", "kind", "metadata", "template", "spec")
 _MARKS: Final = {"jikkou.io/delete": "deletes it", "jikkou.io/ignore": "ignores it"}
 
 
-def is_wanted(resource: yaml.Node, rows: Rows) -> bool:
+def is_wanted(resource: yaml.Node, rows: ForeignRows) -> bool:
     """Whether Jikkou would set it."""
     for mark, does in _MARKS.items():
         if (text(resource, "metadata", "annotations", mark) or "").lower() == "true":
@@ -46,7 +46,7 @@ def is_wanted(resource: yaml.Node, rows: Rows) -> bool:
     return True
 
 
-def read_quota(resource: yaml.Node, rows: Rows) -> None:
+def read_quota(resource: yaml.Node, rows: ForeignRows) -> None:
     """Read one KafkaClientQuota."""
     rows.known(resource, "a KafkaClientQuota", _FIELDS, "; quotas are in spec.configs")
     spec = field(resource, "spec")
@@ -76,7 +76,7 @@ def read_quota(resource: yaml.Node, rows: Rows) -> None:
     rows.add(resource, entity, values)
 
 
-def write(table: QuotaTable) -> Written:
+def write(table: QuotaTable) -> ExportedTable:
     """Write quotas as KafkaClientQuota resources, in a list as ``kubectl get`` prints."""
     rows, left_out = held(table, Limits("Jikkou", NAMES, why_not=_why_not))
     items = [_resource(number, entity, quotas) for number, (entity, quotas) in enumerate(rows, 1)]
@@ -85,7 +85,7 @@ def write(table: QuotaTable) -> Written:
         "kind": "KafkaClientQuotaList",
         "items": items,
     }
-    return Written(document, len(items), left_out, items)
+    return ExportedTable(document, len(items), left_out, items)
 
 
 def _type_of(entity: QuotaEntity) -> str | None:

@@ -18,8 +18,8 @@ import yaml
 from headgate.errors import InvalidQuota
 from headgate.java_text import java_double
 from headgate.quota.entity import Default, QuotaEntity, parse_entity
-from headgate.quota.formats.nodes import Given, Rows, Value, on_line
-from headgate.quota.formats.values import Written
+from headgate.quota.formats.nodes import ForeignRows, QuotaDocument, QuotaNode, on_line
+from headgate.quota.formats.values import ExportedTable
 from headgate.quota.key import QuotaKey, format_value
 from headgate.quota.table import QuotaTable
 
@@ -45,12 +45,12 @@ _WAY: Final = "`headgate export --bootstrap-server` reads the cluster itself"
 # --- kafka-configs --describe
 
 
-def is_describe(given: Given) -> bool:
+def is_describe(given: QuotaDocument) -> bool:
     """Tell whether a text is what kafka-configs prints about quotas."""
     return _STARTS.search(given.text, 0, _HEAD) is not None
 
 
-def read_describe(given: Given, rows: Rows) -> None:
+def read_describe(given: QuotaDocument, rows: ForeignRows) -> None:
     """Read the lines of kafka-configs --describe, of Kafka 1.x to 4.x."""
     scram: list[int] = []
     others: list[int] = []
@@ -72,7 +72,7 @@ def read_describe(given: Given, rows: Rows) -> None:
         rows.say(on_line(others[0]), f"not quotas: {len(others)} other {lines}")
 
 
-def _describe_line(line: str, number: int, rows: Rows) -> None:
+def _describe_line(line: str, number: int, rows: ForeignRows) -> None:
     at = on_line(number)
     found = _LINE.fullmatch(line)
     whose = _WHOSE(found[1]) if found else None
@@ -95,7 +95,7 @@ def _describe_line(line: str, number: int, rows: Rows) -> None:
         if not equals:
             rows.wrong(at, f"kafka-configs: {pair!r} isn't of the form key=value")
             return
-        values.append(Value(at, key, on_line(number, value)))
+        values.append(QuotaNode(at, key, on_line(number, value)))
     rows.add(at, entity, values)
 
 
@@ -115,7 +115,7 @@ def describe_line(entity: QuotaEntity, values: Mapping[QuotaKey, float]) -> str:
     return f"Quota configs for {', '.join(parts)} are {text}"
 
 
-def write_describe(table: QuotaTable) -> Written:
+def write_describe(table: QuotaTable) -> ExportedTable:
     """Write quotas as kafka-configs --describe prints them."""
     lines, left_out = [], []
     for entity in sorted(table.entities):
@@ -126,7 +126,7 @@ def write_describe(table: QuotaTable) -> Written:
             )
         else:
             lines.append(describe_line(entity, table.entities[entity]))
-    return Written("\n".join(lines), len(lines), tuple(left_out))
+    return ExportedTable("\n".join(lines), len(lines), tuple(left_out))
 
 
 # --- kafka-quotas --list
@@ -136,21 +136,21 @@ _BLOCK: Final = re.compile(r"\s*\{([^{}\n:]+)\}[ \t]*\r?\n[ \t]*[\w:]+=").match
 _DESCRIBED: Final = re.compile(r"\s*\*?\w+:\w+=\S+ (?:\{[^{}\n]*\}|\S+)[ \t]*(?:\r?\n|$)").match
 
 
-def is_list(given: Given) -> bool:
+def is_list(given: QuotaDocument) -> bool:
     """Tell whether a text is what kafka-quotas prints."""
     head = given.text[:_HEAD]
     block = _BLOCK(head)
     return (block is not None and "=" in block[1]) or _DESCRIBED(head) is not None
 
 
-def read_list(given: Given, rows: Rows) -> None:
+def read_list(given: QuotaDocument, rows: ForeignRows) -> None:
     """Read the blocks of kafka-quotas --list."""
     if _DESCRIBED(given.text):
         told = "kafka-quotas --describe prints what applies to a client; --list prints the quotas"
         rows.wrong(on_line(1), told)
         return
     entity: dict[str, yaml.Node | None] | None = None
-    values: list[Value] = []
+    values: list[QuotaNode] = []
     at = on_line(1)
     for number, line in enumerate([*given.text.split("\n"), ""], 1):
         line = line.strip()
@@ -176,16 +176,16 @@ def read_list(given: Given, rows: Rows) -> None:
                     where, f"kafka-quotas: {line!r} isn't of the form key=value of an entity"
                 )
             else:
-                values.append(Value(where, key, on_line(number, value)))
+                values.append(QuotaNode(where, key, on_line(number, value)))
 
 
-def write_list(table: QuotaTable) -> Written:
+def write_list(table: QuotaTable) -> ExportedTable:
     """Write quotas as kafka-quotas --list prints them."""
     blocks = [
         "\n".join([str(entity), *(f"{key}={_number(v)}" for key, v in sorted(quotas.items()))])
         for entity, quotas in sorted(table.entities.items())
     ]
-    return Written("\n\n".join(blocks), len(blocks), ())
+    return ExportedTable("\n\n".join(blocks), len(blocks), ())
 
 
 def _number(value: float) -> str:

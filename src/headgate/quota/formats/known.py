@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from headgate.errors import InvalidQuota
 
 if TYPE_CHECKING:
-    from headgate.quota.formats.nodes import Given, Rows
-    from headgate.quota.formats.values import Written
+    from headgate.quota.formats.nodes import ForeignRows, QuotaDocument
+    from headgate.quota.formats.values import ExportedTable
     from headgate.quota.table import QuotaTable
 
 
@@ -40,18 +40,18 @@ class Format(NamedTuple):
     is_text: bool = False
     is_stream: bool = False
 
-    def recognises(self, given: Given) -> bool:
+    def recognises(self, given: QuotaDocument) -> bool:
         """Tell whether a file is of this format."""
         found: bool = self._function("is")(given)
         return found
 
-    def read(self, given: Given, rows: Rows) -> None:
+    def read(self, given: QuotaDocument, rows: ForeignRows) -> None:
         """Add a file's quotas to the rows of a quotas file."""
         self._function("read")(given, rows)
 
-    def write(self, table: QuotaTable) -> Written:
+    def write(self, table: QuotaTable) -> ExportedTable:
         """Return a table in this format."""
-        written: Written = self._function("write")(table)
+        written: ExportedTable = self._function("write")(table)
         return written
 
     def _function(self, does: str) -> Any:
@@ -178,7 +178,7 @@ TEXTS: Final = frozenset(row.name for row in FORMATS if row.is_text)
 WRITTEN: Final = frozenset(row.name for row in FORMATS if row.writes)
 
 
-def recognise(text: str, source: str, of: str) -> tuple[Format | None, Given]:
+def recognise(text: str, source: str, of: str) -> tuple[Format | None, QuotaDocument]:
     """
     Return a file's format, and the file as its reader takes it.
 
@@ -193,12 +193,12 @@ def recognise(text: str, source: str, of: str) -> tuple[Format | None, Given]:
     Raises:
         InvalidQuota: it is of another format than it must have, or neither text of one nor YAML.
     """
-    from headgate.quota.formats.nodes import Given
+    from headgate.quota.formats.nodes import QuotaDocument
 
-    given = Given(text.removeprefix("\ufeff"))
+    given = QuotaDocument(text.removeprefix("\ufeff"))
     found = next((row for row in (*_PRINTED, _TERRAFORM, _RPK) if row.recognises(given)), None)
     if found is None:
-        given = Given(given.text, _documents(given.text, source))
+        given = QuotaDocument(given.text, _documents(given.text, source))
         found = next((row for row in FORMATS if row.recognises(given)), None)
     if of and (found is None or found.name != of):
         asked = BY_NAME[of]

@@ -16,9 +16,9 @@ import yaml
 
 from headgate.quota.entity import Default, QuotaEntity
 from headgate.quota.formats.nodes import (
-    Given,
-    Rows,
-    Value,
+    ForeignRows,
+    QuotaDocument,
+    QuotaNode,
     field,
     has_template,
     is_template,
@@ -28,7 +28,7 @@ from headgate.quota.formats.nodes import (
     pairs_of,
     text,
 )
-from headgate.quota.formats.values import RATES, Limits, Written, decimal, held
+from headgate.quota.formats.values import RATES, ExportedTable, Limits, decimal, held
 from headgate.quota.key import CONNECTION, CONSUMER, MUTATION, PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable
 
@@ -64,7 +64,7 @@ _RPK_TEXT: Final = re.compile(r"(?:user|ip|client-id(?:-prefix)?)=.*\n\t\w+=").m
 _PREFIXES: Final = "Kafka has no prefixes; take the entry out, and give each client-id a quota"
 
 
-def is_rpk(given: Given) -> bool:
+def is_rpk(given: QuotaDocument) -> bool:
     """Tell whether a file is what rpk describes."""
     if _RPK_TEXT(given.text.lstrip()):
         return True
@@ -72,7 +72,7 @@ def is_rpk(given: Given) -> bool:
     return bool(quotas) and isinstance(field(quotas[0], "entity"), yaml.SequenceNode)
 
 
-def read_rpk(given: Given, rows: Rows) -> None:
+def read_rpk(given: QuotaDocument, rows: ForeignRows) -> None:
     """Read what ``rpk cluster quotas describe`` prints as YAML or JSON."""
     if _RPK_TEXT(given.text.lstrip()):
         told = "rpk's text doesn't tell a name from the next one; give `--format yaml`"
@@ -105,11 +105,11 @@ def read_rpk(given: Given, rows: Rows) -> None:
             if key is None or value is None:
                 rows.wrong(pair, "rpk: a value is of the form {key: KEY, value: NUMBER}")
             else:
-                values.append(Value(pair, key, value))
+                values.append(QuotaNode(pair, key, value))
         rows.add(quota, entity, values)
 
 
-def write_rpk(table: QuotaTable) -> Written:
+def write_rpk(table: QuotaTable) -> ExportedTable:
     """Write quotas as ``rpk cluster quotas import`` reads them."""
     shapes = ("user", "client-id", "user+client-id")
     found, left_out = held(table, Limits("Redpanda", _RPK_NAMES, shapes, why_not=_literal))
@@ -120,7 +120,7 @@ def write_rpk(table: QuotaTable) -> Written:
         }
         for entity, quotas in found
     ]
-    return Written({"quotas": items}, len(items), left_out, items)
+    return ExportedTable({"quotas": items}, len(items), left_out, items)
 
 
 _REDPANDAS: Final = (
@@ -131,12 +131,12 @@ _REDPANDAS: Final = (
 )
 
 
-def is_redpanda(given: Given) -> bool:
+def is_redpanda(given: QuotaDocument) -> bool:
     """Tell whether a file is an export of Redpanda's cluster properties."""
     return not names_of(given.root).isdisjoint(_REDPANDAS)
 
 
-def read_redpanda(given: Given, rows: Rows) -> None:
+def read_redpanda(given: QuotaDocument, rows: ForeignRows) -> None:
     """Refuse Redpanda's groups of clients, with the way."""
     for key, _ in pairs_of(given.root):
         if key.value in _REDPANDAS:
@@ -162,14 +162,14 @@ def _helmsmans(root: yaml.Node | None) -> yaml.Node | None:
     return quotas if listed and names_of(listed[0]) & {"principal", "client"} else None
 
 
-def is_helmsman(given: Given) -> bool:
+def is_helmsman(given: QuotaDocument) -> bool:
     """Tell whether a file holds quotas of kafka-helmsman's enforcer."""
     quotas = _helmsmans(given.root)
     keys = set().union(*(names_of(quota) for quota in items_of(quotas)))
     return quotas is not None and not keys & {"entity", "ingress", "egress", *RATES}
 
 
-def read_helmsman(given: Given, rows: Rows) -> None:
+def read_helmsman(given: QuotaDocument, rows: ForeignRows) -> None:
     """Read quotas of kafka-helmsman's enforcer."""
     for key, value in pairs_of(given.root):
         if key.value in ("defaults", "quotasFile") and value.value:
@@ -190,7 +190,7 @@ def read_helmsman(given: Given, rows: Rows) -> None:
         rows.add(quota, entity, values)
 
 
-def write_helmsman(table: QuotaTable) -> Written:
+def write_helmsman(table: QuotaTable) -> ExportedTable:
     """Write quotas as kafka-helmsman's enforcer reads them, whole numbers of Java's int."""
     whole = tuple(_HELMSMAN_NAMES.values())
     limits = Limits("kafka-helmsman", _HELMSMAN_NAMES, why_not=_literal, whole=whole, most=_INT_MAX)
@@ -200,7 +200,7 @@ def write_helmsman(table: QuotaTable) -> Written:
         {**{words[kind]: name for kind, name in _named(entity).items()}, **quotas}
         for entity, quotas in found
     ]
-    return Written({"quotas": items}, len(items), left_out, items)
+    return ExportedTable({"quotas": items}, len(items), left_out, items)
 
 
 # --- Ansible
@@ -224,7 +224,7 @@ def _tasks(nodes: Iterator[yaml.Node], conditions: tuple[str, ...] = ()) -> Iter
             yield from _tasks(iter(items_of(field(task, name))), depends)
 
 
-def is_ansible(given: Given) -> bool:
+def is_ansible(given: QuotaDocument) -> bool:
     """Tell whether a playbook or a list of tasks has a task of the module kafka_quotas."""
     return any(
         _IS_MODULE(name)
@@ -233,7 +233,7 @@ def is_ansible(given: Given) -> bool:
     )
 
 
-def read_ansible(given: Given, rows: Rows) -> None:
+def read_ansible(given: QuotaDocument, rows: ForeignRows) -> None:
     """Read the tasks of the module kafka_quotas of ansible-kafka-admin."""
     for task, conditions in _tasks(iter(items_of(given.root))):
         for key, value in pairs_of(task):
@@ -257,7 +257,7 @@ def _is_other(action: yaml.Node) -> bool:
     return bool(named) and not _IS_MODULE(str(named).split()[0])
 
 
-def _entries(at: yaml.Node, module: yaml.Node, rows: Rows) -> None:
+def _entries(at: yaml.Node, module: yaml.Node, rows: ForeignRows) -> None:
     entries = field(module, "entries")
     if not isinstance(entries, yaml.SequenceNode):
         told = "Ansible: kafka_quotas needs entries: [...]"
@@ -280,7 +280,7 @@ def _entries(at: yaml.Node, module: yaml.Node, rows: Rows) -> None:
             rows.add(entry, entity, values)
 
 
-def write_ansible(table: QuotaTable) -> Written:
+def write_ansible(table: QuotaTable) -> ExportedTable:
     """Write quotas as a list with one task of the module kafka_quotas."""
     limits = Limits("Ansible", RATES, why_not=_why_no_task, whole=(PRODUCER, CONSUMER))
     found, left_out = held(table, limits)
@@ -293,7 +293,7 @@ def write_ansible(table: QuotaTable) -> Written:
         for entity, quotas in found
     ]
     task = {"name": "Kafka's quotas", "kafka_quotas": {"entries": entries}}
-    return Written([task], len(entries), left_out, entries)
+    return ExportedTable([task], len(entries), left_out, entries)
 
 
 def _why_no_task(entity: QuotaEntity) -> str:
@@ -312,12 +312,12 @@ def _julies(root: yaml.Node | None) -> yaml.Node | None:
     return next(filter(None, (field(root, *path) for path in _JULIES)), None)
 
 
-def is_julie(given: Given) -> bool:
+def is_julie(given: QuotaDocument) -> bool:
     """Tell whether a file is a topology of JulieOps that holds quotas."""
     return isinstance(_julies(given.root), yaml.SequenceNode)
 
 
-def read_julie(given: Given, rows: Rows) -> None:
+def read_julie(given: QuotaDocument, rows: ForeignRows) -> None:
     """Read the quotas of a topology of JulieOps, which are of users."""
     if all(field(given.root, *path) is not None for path in _JULIES):
         at = given.root or on_line(1)
@@ -332,14 +332,14 @@ def read_julie(given: Given, rows: Rows) -> None:
             rows.add(quota, {"user": principal if text(principal) else None}, values)
 
 
-def write_julie(table: QuotaTable) -> Written:
+def write_julie(table: QuotaTable) -> ExportedTable:
     """Write quotas as the part of a topology of JulieOps that holds them."""
     found, left_out = held(table, Limits("Julie", RATES, ("user",)))
     items: list[dict[str, Any]] = [
         {"principal": "" if isinstance(entity.user, Default) else entity.user, **quotas}
         for entity, quotas in found
     ]
-    return Written({"platform": {"kafka": {"quotas": items}}}, len(items), left_out, items)
+    return ExportedTable({"platform": {"kafka": {"quotas": items}}}, len(items), left_out, items)
 
 
 _GITOPS: Final = frozenset(
@@ -347,13 +347,13 @@ _GITOPS: Final = frozenset(
 )
 
 
-def is_gitops(given: Given) -> bool:
+def is_gitops(given: QuotaDocument) -> bool:
     """Tell whether a file is a state file of KafkaGitOps."""
     names = names_of(given.root)
     return bool(names & {"topics", "services", "customServiceAcls"}) and names <= _GITOPS
 
 
-def read_gitops(given: Given, rows: Rows) -> None:
+def read_gitops(given: QuotaDocument, rows: ForeignRows) -> None:
     """Refuse a state file of KafkaGitOps, with the way."""
     at = given.root or on_line(1)
     rows.wrong(at, f"KafkaGitOps holds no quotas; {_EXPORT} reads those of its cluster")
@@ -367,13 +367,13 @@ _RECORD: Final = ("user", "clientId", "ip", "quotas")
 _RECORDED: Final = {**RATES, MUTATION.name: MUTATION, CONNECTION.name: CONNECTION}
 
 
-def is_kafbat(given: Given) -> bool:
+def is_kafbat(given: QuotaDocument) -> bool:
     """Tell whether a file is an answer of Kafbat's API."""
     records = items_of(given.root)
     return bool(records) and {"quotas"} < names_of(records[0]) <= set(_RECORD)
 
 
-def read_kafbat(given: Given, rows: Rows) -> None:
+def read_kafbat(given: QuotaDocument, rows: ForeignRows) -> None:
     """Read the records of Kafbat's ``clientquotas``, as far as they say whose they are."""
     for record in items_of(given.root):
         rows.known(record, "a record of Kafbat's API", _RECORD)

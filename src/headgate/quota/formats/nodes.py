@@ -22,7 +22,7 @@ Tell = Callable[[yaml.Node, str], None]
 """Takes a node and a sentence about it."""
 
 
-class Given(NamedTuple):
+class QuotaDocument(NamedTuple):
     """
     A file that is read.
 
@@ -40,7 +40,7 @@ class Given(NamedTuple):
         return self.documents[0] if self.documents else None
 
 
-class Value(NamedTuple):
+class QuotaNode(NamedTuple):
     """One quota of a row: where its key stands, which key it is, the node of its value."""
 
     at: yaml.Node
@@ -48,7 +48,7 @@ class Value(NamedTuple):
     value: yaml.Node
 
 
-class Rows:
+class ForeignRows:
     """
     Collects the quotas of another tool's file as rows of a quotas file.
 
@@ -70,7 +70,7 @@ class Rows:
         return len(self._rows)
 
     def add(
-        self, at: yaml.Node, entity: Mapping[str, yaml.Node | None], values: Iterable[Value]
+        self, at: yaml.Node, entity: Mapping[str, yaml.Node | None], values: Iterable[QuotaNode]
     ) -> None:
         """
         Add one entity's quotas.
@@ -112,7 +112,7 @@ class Rows:
         whose: str,
         names: Mapping[str, QuotaKey],
         besides: Sequence[str] = (),
-    ) -> list[Value]:
+    ) -> list[QuotaNode]:
         """
         Return the quotas of a mapping; refuse what is neither a quota nor known.
 
@@ -129,7 +129,7 @@ class Rows:
             name = key.value if isinstance(key, yaml.ScalarNode) else None
             if name is not None and name in names:
                 if value.tag != NULL:
-                    found.append(Value(key, names[name].name, value))
+                    found.append(QuotaNode(key, names[name].name, value))
             elif name not in besides:
                 self.wrong(key, f"unknown quota {name!r}; {whose} are {', '.join(names)}")
         return found

@@ -11,28 +11,36 @@ from typing import Final, NamedTuple
 import yaml
 
 from headgate.quota.formats import jikkou, strimzi
-from headgate.quota.formats.nodes import NULL, Given, Rows, field, mapping, scalar, text
+from headgate.quota.formats.nodes import (
+    NULL,
+    ForeignRows,
+    QuotaDocument,
+    field,
+    mapping,
+    scalar,
+    text,
+)
 
 _MAY_HOLD: Final = ("Template", "Kustomization", "HelmRelease", "Application", "ApplicationSet")
 """Kinds of resources that others are made of."""
 _FIELDS: Final = ("apiVersion", "kind", "metadata", "spec", "status")
 
 
-class _Kind(NamedTuple):
+class _ResourceKind(NamedTuple):
     """A kind that holds quotas: whose it is, what reads it."""
 
     group: str
-    read: Callable[[yaml.Node, Rows], None]
+    read: Callable[[yaml.Node, ForeignRows], None]
 
 
 _KINDS: Final = {
-    "KafkaUser": _Kind(strimzi.GROUP, strimzi.read_user),
-    "Kafka": _Kind(strimzi.GROUP, strimzi.read_kafka),
-    "KafkaClientQuota": _Kind(jikkou.GROUP, jikkou.read_quota),
+    "KafkaUser": _ResourceKind(strimzi.GROUP, strimzi.read_user),
+    "Kafka": _ResourceKind(strimzi.GROUP, strimzi.read_kafka),
+    "KafkaClientQuota": _ResourceKind(jikkou.GROUP, jikkou.read_quota),
 }
 
 
-def is_jikkou(given: Given) -> bool:
+def is_jikkou(given: QuotaDocument) -> bool:
     """Tell whether a file holds a resource of Jikkou."""
     return any(
         (text(document, "apiVersion") or "").startswith(f"{jikkou.GROUP}/")
@@ -40,12 +48,12 @@ def is_jikkou(given: Given) -> bool:
     )
 
 
-def is_strimzi(given: Given) -> bool:
+def is_strimzi(given: QuotaDocument) -> bool:
     """Tell whether a file holds resources, and isn't a quotas file."""
     return any(field(document, "apiVersion") is not None for document in given.documents)
 
 
-def read_strimzi(given: Given, rows: Rows) -> None:
+def read_strimzi(given: QuotaDocument, rows: ForeignRows) -> None:
     """Read resources, or lists of them as ``kubectl get`` prints."""
     _Resources(rows).read(given.documents)
 
@@ -57,7 +65,7 @@ write_jikkou = jikkou.write
 class _Resources:
     """Walks resources and adds the rows of those that hold quotas."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: ForeignRows) -> None:
         self.rows = rows
         self.clusters: set[str] = set()
         self.others: Counter[str] = Counter()

@@ -18,8 +18,8 @@ from typing import Any, Final
 import yaml
 
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.formats.nodes import NULL, Rows, field, items_of, pairs_of, scalar, text
-from headgate.quota.formats.values import Written, whole_or_not
+from headgate.quota.formats.nodes import NULL, ForeignRows, field, items_of, pairs_of, scalar, text
+from headgate.quota.formats.values import ExportedTable, whole_or_not
 from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, REQUEST, QuotaKey
 from headgate.quota.table import QuotaTable
 
@@ -41,7 +41,7 @@ _LONGEST: Final = 253
 _LONGEST_CN: Final = 64
 
 
-def read_user(user: yaml.Node, rows: Rows) -> None:
+def read_user(user: yaml.Node, rows: ForeignRows) -> None:
     """Read the quotas of a KafkaUser."""
     name = text(user, "metadata", "name")
     rows.known(field(user, "spec"), f"the spec of KafkaUser {name}", _SPEC)
@@ -69,7 +69,7 @@ def read_user(user: yaml.Node, rows: Rows) -> None:
     )
 
 
-def read_kafka(kafka: yaml.Node, rows: Rows) -> None:
+def read_kafka(kafka: yaml.Node, rows: ForeignRows) -> None:
     """Read the quotas of the default user."""
     name = text(kafka, "metadata", "name")
     spec = field(kafka, "spec")
@@ -101,7 +101,7 @@ def read_kafka(kafka: yaml.Node, rows: Rows) -> None:
 
 
 def _add(
-    rows: Rows,
+    rows: ForeignRows,
     at: yaml.Node,
     entity: Mapping[str, yaml.Node | None],
     quotas: yaml.Node,
@@ -115,7 +115,7 @@ def _add(
         rows.wrong(quotas, f"a {kind}'s quotas are {example}")
 
 
-def kafka_users(table: QuotaTable, cluster: str) -> Written:
+def kafka_users(table: QuotaTable, cluster: str) -> ExportedTable:
     """
     Write quotas as KafkaUser resources, which hold a part of what Kafka has.
 
@@ -136,7 +136,7 @@ def kafka_users(table: QuotaTable, cluster: str) -> Written:
         if quotas:
             users.append(_resource(str(entity.user), quotas, cluster))
     document = {"apiVersion": "v1", "kind": "List", "items": users}
-    return Written(document, len(users), tuple(left_out), users)
+    return ExportedTable(document, len(users), tuple(left_out), users)
 
 
 def _held(

@@ -16,8 +16,8 @@ import yaml
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.formats import confluent, hcl
 from headgate.quota.formats.nodes import (
-    Given,
-    Rows,
+    ForeignRows,
+    QuotaDocument,
     each,
     field,
     items_of,
@@ -26,7 +26,7 @@ from headgate.quota.formats.nodes import (
     pairs_of,
     text,
 )
-from headgate.quota.formats.values import RATES, Limits, Written, decimal, held
+from headgate.quota.formats.values import RATES, ExportedTable, Limits, decimal, held
 from headgate.quota.key import CONNECTION, MUTATION
 from headgate.quota.table import QuotaTable
 
@@ -75,7 +75,7 @@ class _Resource(NamedTuple):
     provider: str | None = None
 
 
-def is_terraform(given: Given) -> bool:
+def is_terraform(given: QuotaDocument) -> bool:
     """Tell whether a file is Terraform's: its language, its JSON, a state or a plan."""
     if given.text.lstrip()[:1] not in ("{", "[") and _IS_HCL.search(given.text, 0, _HEAD):
         return True
@@ -83,7 +83,7 @@ def is_terraform(given: Given) -> bool:
     return "terraform_version" in names or "resource" in names
 
 
-def read_terraform(given: Given, rows: Rows) -> None:
+def read_terraform(given: QuotaDocument, rows: ForeignRows) -> None:
     """Read the quotas of a file, a state (``terraform state pull``) or ``terraform show -json``."""
     root, is_json = given.root, given.root is not None
     if root is None:
@@ -121,7 +121,7 @@ def _cluster(resource: _Resource) -> str:
 _OTHER: Final = "write its quotas as a quotas file, or export them from the cluster"
 
 
-def _resources(root: yaml.Node, is_json: bool, rows: Rows) -> Iterator[_Resource]:
+def _resources(root: yaml.Node, is_json: bool, rows: ForeignRows) -> Iterator[_Resource]:
     if "terraform_version" in names_of(root):
         _refuse_unknown(root, rows)
         yield from _of_state(root)
@@ -157,7 +157,7 @@ def _of_state(root: yaml.Node) -> Iterator[_Resource]:
                     yield _Resource(kind, name, of, is_computed=True, provider=provider)
 
 
-def _refuse_unknown(root: yaml.Node, rows: Rows) -> None:
+def _refuse_unknown(root: yaml.Node, rows: ForeignRows) -> None:
     """Refuse a plan's quotas of which a part is known only when it was applied."""
     for change in items_of(field(root, "resource_changes")):
         unknown = field(change, "change", "after_unknown")
@@ -188,7 +188,7 @@ def _of_module(module: yaml.Node) -> Iterator[_Resource]:
         yield from _of_module(child)
 
 
-def _is_known(resource: _Resource, rows: Rows) -> bool:
+def _is_known(resource: _Resource, rows: ForeignRows) -> bool:
     """Refuse a resource that is made several times, or whose values must be computed."""
     for key, value in pairs_of(resource.of):
         if key.value in _META:
@@ -213,7 +213,7 @@ def _expressions(node: yaml.Node, templates: bool) -> Iterator[yaml.Node]:
         yield from _expressions(inner, templates)
 
 
-def _mongeys(resource: _Resource, rows: Rows) -> None:
+def _mongeys(resource: _Resource, rows: ForeignRows) -> None:
     if not _is_known(resource, rows):
         return
     of, whose = resource.of, f"{resource.type} {resource.name}"
@@ -238,7 +238,7 @@ def _mongeys(resource: _Resource, rows: Rows) -> None:
     rows.add(of, entity, values)
 
 
-def _confluents(resource: _Resource, rows: Rows) -> None:
+def _confluents(resource: _Resource, rows: ForeignRows) -> None:
     needed_or_made = ("principals", "throughput", "dynamic", *_REPEATED)
     pairs = [pair for pair in pairs_of(resource.of) if pair[0].value in needed_or_made]
     of = yaml.MappingNode(resource.of.tag, pairs, resource.of.start_mark, resource.of.end_mark)
@@ -249,12 +249,12 @@ def _confluents(resource: _Resource, rows: Rows) -> None:
 # --- written
 
 
-def write_terraform(table: QuotaTable) -> Written:
+def write_terraform(table: QuotaTable) -> ExportedTable:
     """Write quotas as resources of Mongey's provider."""
     shapes = ("user", "client-id", "user+client-id", "ip")
     found, left_out = held(table, Limits("Mongey's provider", _NAMES, shapes, why_not=_why_not))
     blocks = [_block(number, entity, quotas) for number, (entity, quotas) in enumerate(found, 1)]
-    return Written("\n".join(blocks).rstrip("\n"), len(found), left_out)
+    return ExportedTable("\n".join(blocks).rstrip("\n"), len(found), left_out)
 
 
 def _why_not(entity: QuotaEntity) -> str:

@@ -23,7 +23,7 @@ CLIENTS: Final = ("user", "client-id", "user+client-id")
 """Shapes of the entities that every quota but an address's has."""
 
 
-class Written(NamedTuple):
+class ExportedTable(NamedTuple):
     """
     A table in another tool's format.
 

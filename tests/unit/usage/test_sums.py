@@ -1,0 +1,187 @@
+"""Who used most: what is added up, over how much of the journal, and how rows are ordered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headgate.usage import sums
+from headgate.usage.format import Event, Origin
+from headgate.usage.sums import FIGURES, JournalSums, Ranking, UseRow
+from kit.journals import traffic, write_journal
+
+NOW = 1_800_000_000_000
+ALL = NOW - 86_400_000.0
+
+
+def origin(kind: str, key: str, user: str = "alice", principal: str | None = None) -> Origin:
+    return Origin(
+        kind, key, 1, "L", user, "", None, principal or user, "x", "10.0.0.9", "c", 0, 11, 11, 1000
+    )
+
+
+def ranked(folder: Path, since_ms: float = ALL, who: str = "user") -> dict[str, UseRow]:
+    rows = Ranking(JournalSums(folder).since(since_ms).rows, who).select()
+    return {row.name: row for row in rows}
+
+
+def test_bytes_time_and_waits_are_those_of_the_events(tmp_path: Path) -> None:
+    sent, events = traffic(NOW)
+    write_journal(tmp_path, events)
+    wanted = Counter[str]()
+    count = Counter[str]()
+    for _, who, _, size in sent:
+        wanted[who] += size
+        count[who] += 1
+    found = ranked(tmp_path)
+    assert {name: row.produced_bytes for name, row in found.items()} == wanted
+    assert {name: row.throttled for name, row in found.items()} == count
+    assert {name: row.waited_ms / 3 for name, row in found.items()} == count
+    assert list(found) == [name for name, _ in wanted.most_common()]  # most bytes first
+
+
+def test_each_kind_of_event_adds_what_it_means(tmp_path: Path) -> None:
+    at = NOW - 1_000.0
+    produce, request, fetch = "producer_byte_rate", "request_percentage", "consumer_byte_rate"
+    write_journal(
+        tmp_path,
+        [
+            Event(origin("start", ""), at),
+            # A produce that two quotas throttle: the longer wait is told, and counted.
+            Event(origin("record", produce), at, 1_000.0, 10.0, 40, 90, 0, 1_000),
+            Event(origin("record", request), at, 12.5, 10.0, 90, 90, 0, 1_000),
+            Event(origin("unrecord", produce), at, 100.0, 10.0),
+            Event(origin("norecord", produce), at, 5e9, 10.0, 7, 7),  # decided, not charged
+            Event(origin("told", produce), at, None, None, 90, 90),  # was counted with its decision
+            # A mutation: refused, then told; the tokens weren't taken.
+            Event(origin("strict", "controller_mutation_rate"), at, 3.0, 1.0, 500, 500),
+            Event(origin("told", "controller_mutation_rate"), at, None, 1.0, 500, 500),
+            # Without a quota.
+            Event(origin("record", fetch, "", "bob"), at, 77.0, float("inf"), 0, 0, 0, 77),
+            Event(origin("held", fetch, "", "bob"), at, 250.0),
+            Event(origin("connection", "connection_creation_rate"), at, 1.0),
+        ],
+    )
+    assert ranked(tmp_path) == {
+        "alice": UseRow("alice", "", 900.0, 0.0, 125.0, 3, 90 + 7 + 500),
+        "bob": UseRow("bob", "", 0.0, 77.0, 0.0, 0, 0),
+    }
+    assert set(ranked(tmp_path, who="quota-id")) == {"alice", ""}
+
+
+def test_a_period_begins_where_it_says(tmp_path: Path) -> None:
+    sent, events = traffic(NOW)
+    write_journal(tmp_path, events[:1500])
+    write_journal(tmp_path, events[1500:], 1501)
+    reader = JournalSums(tmp_path)
+    # Whichever period was asked for before, sums are those of this one.
+    for since in (sent[2000][0], sent[700][0], sent[1499][0], sent[1500][0], 0, sent[2000][0]):
+        found = Ranking(reader.since(float(since)).rows, "user").whole
+        assert found.produced_bytes == sum(size for at, _, _, size in sent if at >= since)
+
+
+def test_what_is_too_much_is_read_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, events = traffic(NOW)
+    for n in range(0, 3000, 500):
+        write_journal(tmp_path, events[n : n + 500], n + 1)
+    reader = JournalSums(tmp_path)
+    for parts in range(6):
+        # No time for a file: the one that isn't known ends the reading.
+        found = reader.since(ALL, -1.0)
+        assert not found.is_whole
+        assert found.since_ms == sent[2999 - 500 * parts][0] + 1
+        produced = Ranking(found.rows).whole.produced_bytes
+        assert produced == sum(size for at, _, _, size in sent if at >= found.since_ms)
+        _read_one_more(reader, parts, monkeypatch)
+    monkeypatch.setattr(sums, "read_file", lambda _: pytest.fail("a closed file is read once"))
+    whole = reader.since(ALL, -1.0)
+    assert whole.is_whole
+    assert Ranking(whole.rows).whole.produced_bytes == sum(size for *_, size in sent)
+
+
+def _read_one_more(reader: JournalSums, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read one file more: the clock says that the time is over once it was read."""
+    ticks = iter([0.0, 1.0, *[3.0] * 100])
+    with monkeypatch.context() as patch:
+        patch.setattr(sums.time, "monotonic", lambda: next(ticks))
+        reader.since(ALL, 2.0)
+
+
+def test_sums_that_are_kept_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, events = traffic(NOW)
+    for n in range(0, 3000, 500):
+        write_journal(tmp_path, events[n : n + 500], n + 1)
+    monkeypatch.setattr(sums, "MOST_ROWS", 7)  # two files' of three principals each
+    reader = JournalSums(tmp_path)
+    whole = Ranking(reader.since(ALL).rows).whole
+    assert (len(reader._kept), reader._kept_rows) == (2, 6)
+    assert Ranking(reader.since(ALL).rows).whole == whole
+
+
+def test_an_open_file_is_read_as_it_grows_and_a_lost_one_is_none(tmp_path: Path) -> None:
+    _, events = traffic(NOW)
+    write_journal(tmp_path, events[:1000])
+    (closed,) = tmp_path.iterdir()
+    reader = JournalSums(tmp_path)
+    closed.rename(closed.with_suffix(".open"))
+    before = Ranking(reader.since(ALL).rows).whole
+    assert reader._kept == {}
+    closed.with_suffix(".open").unlink()
+    write_journal(tmp_path, events[:2000])
+    assert Ranking(reader.since(ALL).rows).whole.throttled == 2000 > before.throttled
+    with pytest.raises(OSError, match="gone"):
+        JournalSums(tmp_path / "gone").since(ALL)
+    assert ranked(tmp_path, NOW + 1.0) == {}
+
+
+def test_bytes_that_several_quotas_limit_are_counted_once(tmp_path: Path) -> None:
+    at, whole, shares = NOW - 1_000.0, "producer_byte_rate:bps", "producer_byte_rate:shares"
+    charges = [("alice", 10.0), ("", 30.0)]
+    events = [
+        Event(origin("record", key, user, "alice"), at, size, 1e6, 0, 0)
+        for key in (whole, shares)
+        for user, size in charges
+    ]
+    events.append(Event(origin("record", "producer_byte_rate", "bob"), at, 5.0, 1e6, 0, 0))
+    write_journal(tmp_path, events)
+    # Whichever kind of quota recorded most: bytes per broker were asked about for a moment only.
+    assert {n: row.produced_bytes for n, row in ranked(tmp_path).items()} == {
+        "alice": 40.0, "bob": 0.0,
+    }  # fmt: skip
+
+
+TENANTS = {"payments": ["alice", "carol"], "search": ["bob"]}
+ROWS = pa.table(
+    {
+        "quota_user": ["alice", "", "", "bob"], "quota_client_id": ["", "etl", "", "ETL-2"],
+        "principal": ["alice", "carol", "dave", "bob"],
+        "produced_bytes": [5.0, 7.0, 1.0, 0.0], "fetched_bytes": [0.0, 0.0, 0.0, 9.0],
+        "request_ms": [1.0] * 4, "throttled": [0.0, 2.0, 0.0, 0.0], "waited_ms": [0.0, 8.0, 0, 0],
+    }
+)  # fmt: skip
+
+
+def test_rows_are_about_quota_ids_users_or_tenants() -> None:
+    def names(who: str, sort: str = "produced_bytes", find: str = "") -> list[tuple[str, str]]:
+        return [row[:2] for row in Ranking(ROWS, who, TENANTS).select(sort, find)]
+
+    assert names("quota-id") == [("", "etl"), ("alice", ""), ("", ""), ("bob", "ETL-2")]
+    assert names("quota-id", "fetched_bytes")[0] == ("bob", "ETL-2")
+    assert names("quota-id", find="etl") == [("", "etl"), ("bob", "ETL-2")]
+    assert names("user", "waited_ms") == [("carol", ""), ("alice", ""), ("bob", ""), ("dave", "")]
+    assert names("tenant") == [("payments", ""), ("", ""), ("search", "")]
+    assert Ranking(ROWS, "tenant", TENANTS).select()[0].produced_bytes == 12.0
+    own = Ranking(ROWS, "quota-id", principals=["carol", "nobody"])
+    assert [row.client_id for row in own.select()] == ["etl"]
+    assert own.whole.waited_ms == 8.0
+    assert Ranking(ROWS, principals=[]).select() == []
+    assert Ranking(ROWS.slice(0, 0), "tenant", TENANTS).whole == UseRow("", "", 0, 0, 0, 0, 0)
+
+
+def test_figures_are_fields_of_a_row() -> None:
+    assert UseRow._fields[2:] == FIGURES
