@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from headgate.errors import RemoteProtocolError
+from headgate.errors import KafkaError, RemoteProtocolError
 from headgate.steps import Work, finish
 from headgate.wire import apis
 from headgate.wire.apis import NEVER, THROTTLE_SINCE
@@ -31,6 +31,8 @@ from headgate.wire.layout import Skipper, Value
 _INT32 = struct.Struct(">i")
 _unpack = _INT32.unpack_from
 _since = THROTTLE_SINCE.get
+_UNSUPPORTED: Final = struct.pack(">h", KafkaError.UNSUPPORTED_VERSION)
+"""ApiVersions answers it in version 0, whatever was asked (KIP-511)."""
 _ZERO_TAIL: Final = b"\x00" * 5
 NOT_FIRST: Final = frozenset(
     (
@@ -81,7 +83,7 @@ def finding_throttle(api_key: int, version: int, frame: Buffer) -> Work[int | No
         frame: the response; its first bytes are enough except for the seven odd APIs.
 
     Returns:
-        The offset of the int32, or None where the version has none.
+        The offset of the int32, or None where the version, or the answer's own, has none.
 
     Raises:
         RemoteProtocolError: the frame ends before the field.
@@ -89,6 +91,8 @@ def finding_throttle(api_key: int, version: int, frame: Buffer) -> Work[int | No
     if version < _since(api_key, NEVER):
         return None
     body = at = response_body_offset(api_key, version, frame)
+    if api_key == apis.API_VERSIONS and frame[at : at + 2] == _UNSUPPORTED:
+        return None
     if api_key in NOT_FIRST:
         at = yield from _odd_offset(api_key, version, frame, at)
     if at < body or at + 4 > len(frame):

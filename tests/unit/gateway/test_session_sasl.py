@@ -99,8 +99,8 @@ def test_the_principals_quotas_hold_from_the_first_request(gateway: Make) -> Non
     play = begun(gateway, quotas={QuotaEntity.of(user="alice"): {PRODUCER: 1_000.0}}).play
     play >> FromClient(PLAIN) << ToBroker(PLAIN)
     play >> FromBroker(YES) << ToClient(YES) << NOTHING
-    play >> FromClient(produce(11_000, 2)) << ToBroker()
-    play >> FromBroker(produced(2)) << ToClient(produced(2, 1_000)) << Mute(1_000)
+    play >> FromClient(produce(11_000, 2)) << ToBroker() << Mute(1_000)
+    play >> FromBroker(produced(2)) << ToClient(produced(2, 1_000)) << NOTHING
 
 
 def test_what_a_client_sends_too_early_waits_its_turn(gateway: Make) -> None:

@@ -154,7 +154,8 @@ def build_plans(*, pass_unknown: bool = False) -> Mapping[int, RequestPlan]:
             newest = MAX_VERSION
         oldest = 0 if api.passes_until is None else api.min_version
         for version in range(oldest, newest + 1):
-            if version > api.max_version and api.key != apis.API_VERSIONS:
+            known = api.min_version <= version <= api.max_version
+            if not known and api.key != apis.API_VERSIONS:
                 plan = RequestPlan(api.key, version, RequestKind.RELAY, api.name)
             else:
                 plan = _plan(api, version)
