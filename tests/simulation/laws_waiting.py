@@ -84,7 +84,7 @@ class Waits(Law):
     def __init__(self, life: Life) -> None:
         super().__init__(life)
         self._owed_ns: dict[str, int] = {}
-        self._lanes: dict[Any, list[tuple[int, int, float]]] = defaultdict(list)
+        self._lanes: dict[Any, list[tuple[int, int]]] = defaultdict(list)
         self._known: dict[int, set[tuple[str, bool]]] = {}
         keys = (key for _, key, _ in life.story.quotas)
         self._fetching = sorted({CONSUMED, *(key for key in keys if key.startswith(CONSUMED))})
@@ -117,7 +117,7 @@ class Waits(Law):
             if row.quota_type == PRODUCED:
                 lanes = self._lanes[row.broker, row.tags, "" if row.tags[0] else row.principal]
                 lanes[:] = [lane for lane in lanes if lane[0] > row.now_ns]
-                lanes.append((until, until - row.now_ns, row.bound))
+                lanes.append((until, until - row.now_ns))
 
     def _owes_until(self, view: View, asked: Asked, since_ns: int) -> int:
         """Return until when a newcomer waits, who came at a time, at most."""
@@ -127,14 +127,11 @@ class Waits(Law):
             return self._owed_ns.get(principal, 0)
         if asked.key != say.PRODUCE:
             return 0
-        tags, bound = resolve(life.quotas, principal, asked.client, PRODUCED)
+        tags, _ = resolve(life.quotas, principal, asked.client, PRODUCED)
         latest = 0
         key = (life.broker_of(view.number), tags, "" if tags[0] else principal)
-        for end_ns, whole_ns, then in self._lanes.get(key, ()):
-            left_ns = min(end_ns - since_ns, whole_ns)
-            if left_ns > 0 and then < bound:  # a quota that was raised is repaid sooner
-                left_ns = int(left_ns * then / bound)
-            latest = max(latest, since_ns + left_ns)
+        for end_ns, whole_ns in self._lanes.get(key, ()):
+            latest = max(latest, since_ns + min(end_ns - since_ns, whole_ns))
         return latest
 
     def closed(self, view: View) -> None:
@@ -192,7 +189,7 @@ class Waits(Law):
         by_ns = max(-by_ms, 0) * NS_PER_MS
         self._owed_ns = {who: end_ns + by_ns for who, end_ns in self._owed_ns.items()}
         for lanes in self._lanes.values():
-            lanes[:] = [(end_ns + by_ns, *more) for end_ns, *more in lanes]
+            lanes[:] = [(end_ns + by_ns, whole_ns) for end_ns, whole_ns in lanes]
 
     def requoting(self) -> None:
         self._before.append((self.life.loop.now_ns, dict(self.life.quotas)))

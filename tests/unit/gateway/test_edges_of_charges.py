@@ -33,9 +33,7 @@ from headgate.quota.key import (
     PRODUCER_SHARES,
     REQUEST,
 )
-from headgate.throttle.java import UNLIMITED
 from headgate.throttle.overrides import KAFKA_3_9
-from headgate.throttle.registry import Throttle
 
 T0 = 1_700_000_000_000
 ALICE = QuotaEntity.of(user="alice")
@@ -189,46 +187,18 @@ def test_a_request_owes_by_the_quotas_in_force_that_it_is_charged_to(
     assert list(made.lanes_of("alice", "c", kind)) == []
     for number, manager in enumerate(made.by_key.values()):
         manager.update_quota(ALICE, 5.0 + number, T0)
-    bounds = {key: 5.0 + number for number, key in enumerate(made.by_key)}
-    bounds[PRODUCER_SHARES] = UNLIMITED  # a weight isn't a bound, and nothing is contested yet
     assert list(made.lanes_of("alice", "c", kind)) == [
-        (lane_key(key.name, "alice", "", "alice"), bounds[key]) for key in owes
+        lane_key(key.name, "alice", "", "alice") for key in owes
     ]
     assert list(made.lanes_of("bob", "c", kind)) == []
     assert set(made.finite("alice", "c")) == {k for k in made.by_key if k in made.active}
     assert made.splits
 
 
-def test_a_newcomer_waits_out_the_debt_of_a_divided_quota() -> None:
-    """The bound in force is the broker's part: by the whole quota the debt would shrink."""
-    made = Managers(Settings.from_properties({**BASE, **CAPACITIES}), T0)
-    made.produce_bps.set_brokers(4, T0)
-    made.produce_bps.update_quota(ALICE, 1000.0, T0)
-    made.produce_shares.update_quota(ALICE, 500_000, T0)
-
-    def waits_ms(name: str, throttle: Throttle, now_ms: int) -> int:
-        book = LaneBook()
-        gone = Debts(book)
-        end_ms = T0 + throttle.throttle_time_ms
-        gone.owe(lane_key(name, "alice", "", "alice"), Lane(end_ms, T0, throttle.bound))
-        gone.leave(T0)
-        return Debts(book).enter(made.lanes_of("alice", "c", RequestKind.PRODUCE), now_ms) - now_ms
-
-    told = made.produce_bps.record("alice", "c", 1250, T0)
-    assert told == (4000, "alice", "", 250.0)
-    assert waits_ms(PRODUCER_BPS.name, told, T0 + 1) == 3999
-    made.produce_bps.assign({TAGS: 500.0}, T0, T0 + 10_000)  # twice the part repays twice as fast
-    assert waits_ms(PRODUCER_BPS.name, told, T0) == 2000
-    made.produce_shares.assign({TAGS: 100_000.0}, T0, T0 + 10_000)
-    contested = made.produce_shares.record("alice", "c", 200_000, T0)
-    assert contested == (1000, "alice", "", 100_000.0)
-    assert waits_ms(PRODUCER_SHARES.name, contested, T0) == 1000
-
-
 def test_two_that_repay_different_debts_never_wait_for_each_other() -> None:
     """Each would hold what the other waits for, until the ten seconds of both are over."""
     rate, shares = (lane_key(key.name, "alice", "", "") for key in (PRODUCER, PRODUCER_SHARES))
-    for keys in ([(rate, 100.0), (shares, 100.0)], [(shares, 100.0), (rate, 100.0)]):
+    for keys in ([rate, shares], [shares, rate]):
         book = LaneBook()
 
         def left_behind(key: LaneKey, book: LaneBook = book) -> None:
@@ -277,12 +247,10 @@ def test_a_throttle_of_one_ms_closes_the_gate_for_it() -> None:
 def test_a_debt_ends_for_a_newcomer_when_it_would_have_for_who_left_it() -> None:
     key = lane_key("producer_byte_rate", "alice", "", "alice")
     lane = Lane(T0 + 1000, T0, 100.0)
-    assert [lane.until(100.0, T0 + ms) for ms in (0, 999, 1000, 1001)] == [
+    assert [lane.until(T0 + ms) for ms in (0, 999, 1000, 1001)] == [
         T0 + 1000, T0 + 1000, T0 + 1000, T0 + 1001,
     ]  # fmt: skip
-    assert lane.until(200.0, T0 + 500) == T0 + 750
-    assert lane.until(50.0, T0 + 500) == T0 + 1000
-    assert lane.until(100.0, T0 - 500) == T0 + 500  # set back: no longer than was told
+    assert lane.until(T0 - 500) == T0 + 500  # set back: no longer than was told
     book = LaneBook()
     first, second = Debts(book), Debts(book)
     first.owe(key, lane)
@@ -293,12 +261,12 @@ def test_a_debt_ends_for_a_newcomer_when_it_would_have_for_who_left_it() -> None
     assert len(book) == 2
     for expected in (500, 1000):
         newcomer = Debts(book)
-        assert newcomer.enter([(key, 100.0)], T0) == T0 + expected
+        assert newcomer.enter([key], T0) == T0 + expected
         told = newcomer.waits_by
         assert told and (told.key, told.closed) == (key.quota_type, True)
-        assert newcomer.enter([(key, 100.0)], T0) == T0  # once
+        assert newcomer.enter([key], T0) == T0  # once
     third = Debts(book)  # waits until the others are charged, and ten seconds more at most
-    assert third.enter([(key, 100.0)], T0) == T0 + 1000 + REPAYS_MS
+    assert third.enter([key], T0) == T0 + 1000 + REPAYS_MS
     assert third.waits_at == key
     third.leave(T0)
     book = LaneBook()
@@ -306,7 +274,7 @@ def test_a_debt_ends_for_a_newcomer_when_it_would_have_for_who_left_it() -> None
     late.leave(T0)
     late.owe(key, lane)  # charged after it had closed
     assert len(book) == 1
-    assert Debts(book).enter([(key, 100.0)], T0 + 1000) == T0 + 1000
+    assert Debts(book).enter([key], T0 + 1000) == T0 + 1000
     many = Debts(book)
     for number in range(MOST_HELD + 1):
         many.owe(lane_key("producer_byte_rate", f"u{number}", "", ""), lane)

@@ -103,6 +103,6 @@ def test_a_connection_enters_each_lane_that_it_has_not_entered_yet() -> None:
     book = LaneBook()
     first, second = (lane_key(name, "u", "", "") for name in "ab")
     debts = Debts(book)
-    debts.enter([(first, 1.0)], 0)
+    debts.enter([first], 0)
     book.leave(second, Lane(500, 0, 1.0), 0)
-    assert debts.enter([(first, 1.0), (second, 1.0)], 0) == 500
+    assert debts.enter([first, second], 0) == 500

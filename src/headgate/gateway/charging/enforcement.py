@@ -232,8 +232,8 @@ class Enforcement:
         """Return who is charged for a principal and client-id, as the quotas are now."""
         return self.contexts.of(principal, client_id)
 
-    def lanes_of(self, context: Context, kind: int) -> Iterable[tuple[LaneKey, float]]:
-        """Return the lanes that a kind of request is charged to, each with its quota."""
+    def lanes_of(self, context: Context, kind: int) -> Iterable[LaneKey]:
+        """Return the lanes that a kind of request is charged to."""
         return self.managers.lanes_of(context.principal, context.charged_id, kind)
 
     def expire(self, now_ms: int) -> Iterator[None]:

@@ -81,7 +81,7 @@ class Lane(NamedTuple):
         end_ms: when it is, epoch ms.
         since_ms: when it was told, epoch ms. If now is earlier, the clock was set back since.
         bound: the quota by which it was told.
-        whole: the mute as it was left, if the newcomer that took it waits for less; else None.
+        whole: the mute as it was left, if the clock was set back before it was taken; else None.
         used: the use of the quota-id when it was told; None: not known.
     """
 
@@ -95,18 +95,14 @@ class Lane(NamedTuple):
         """Return how long it still lasts, ms; all of it if the clock was set back meanwhile."""
         return self.end_ms - max(now_ms, self.since_ms)
 
-    def until(self, bound: float, now_ms: int) -> int:
+    def until(self, now_ms: int) -> int:
         """
-        Return when a newcomer may pass.
+        Return when a newcomer may pass, epoch ms.
 
-        Args:
-            bound: the quota now; one that was raised meanwhile repays sooner.
-            now_ms: epoch ms.
+        Whoever stays connected waits as long as it was told, whatever becomes of the quota. So does
+        who comes after it.
         """
-        left_ms = self.left_ms(now_ms)
-        if left_ms > 0 and 0 < self.bound < bound:
-            left_ms = int(left_ms * (self.bound / bound))
-        return now_ms + max(left_ms, 0)
+        return now_ms + max(self.left_ms(now_ms), 0)
 
     def taken(self, until_ms: int, now_ms: int) -> Lane:
         """Return the mute as a newcomer has it that waits until ``until_ms`` only."""
@@ -262,12 +258,12 @@ class Debts:
         self.waits_at: LaneKey | None = None
         self.wake_ms = 0
 
-    def enter(self, keys: Iterable[tuple[LaneKey, float]], now_ms: int, kind: int = 0) -> int:
+    def enter(self, keys: Iterable[LaneKey], now_ms: int, kind: int = 0) -> int:
         """
         Begin to be charged.
 
         Args:
-            keys: the lanes' keys, each with the quota in force.
+            keys: the lanes' keys.
             now_ms: epoch ms.
             kind: of the request; its charge repays (``charged``).
 
@@ -278,12 +274,12 @@ class Debts:
         before, self.waits_at = self.waits_at, None
         until_ms = now_ms
         # All take keys in one order, so no two connections wait for what the other has to repay.
-        for key, bound in sorted(keys):
+        for key in sorted(keys):
             if key in self._lanes:
                 continue
             lane = self._book.take(key, now_ms)
             if lane is not None:
-                until = lane.until(bound, now_ms)
+                until = lane.until(now_ms)
                 self._add(key, lane.taken(until, now_ms), now_ms)
                 self._repay(key, kind, until, now_ms)
                 if until > until_ms:
@@ -312,9 +308,9 @@ class Debts:
         else:
             self.turned_away = True
 
-    def is_in(self, keys: Iterable[tuple[LaneKey, float]]) -> bool:
+    def is_in(self, keys: Iterable[LaneKey]) -> bool:
         """Whether it has entered all these lanes."""
-        return all(key in self._lanes for key, _ in keys)
+        return all(key in self._lanes for key in keys)
 
     def owe(self, key: LaneKey, lane: Lane) -> None:
         """Note a throttle; the connection may have closed before its request was charged."""

@@ -210,17 +210,14 @@ class Managers:
         used = used_of(manager, tags, now_ms)
         return Told(name, user_tag, client_tag, now_ms, manager.bound_in_force(tags), used)
 
-    def lanes_of(
-        self, principal: str, client_id: str, kind: int
-    ) -> Iterator[tuple[LaneKey, float]]:
-        """Yield the lanes that a kind of request is charged to, each with the quota in force."""
+    def lanes_of(self, principal: str, client_id: str, kind: int) -> Iterator[LaneKey]:
+        """Yield the lanes that a kind of request is charged to."""
         for key in _LANES.get(kind, (REQUEST,)):
             manager = self.by_key[key]
             if key in self.active and manager.enabled:
                 tags = manager.tags(principal, client_id)
                 if manager.bound(tags) < UNLIMITED:
-                    lane = lane_key(key.name, tags[0], tags[1], principal)
-                    yield lane, manager.bound_in_force(tags)
+                    yield lane_key(key.name, tags[0], tags[1], principal)
 
     def owed_ms(self, key: GateKey) -> Callable[[int], int] | None:
         """Return what says how long a quota-id's bucket takes to be repaid; None: it has none."""
