@@ -78,7 +78,7 @@ def test_tls_clients_get_their_principal_from_their_certificate(
     with context.wrap_socket(raw, server_hostname="localhost") as client:
         client.sendall(produce(50_000))
         told = int.from_bytes(read_answer(client)[-4:], "big")
-        assert told == 40_000
+        assert 10_000 < told <= 40_000  # what is left of it at the answer
     stranger = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
     with (
         pytest.raises((ssl.SSLError, EOFError, OSError)),
