@@ -6,13 +6,17 @@ import contextlib
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from rich.console import Console
 
 from headgate.errors import ConfigError
+from headgate.pipeline.run import Run
 from headgate.pipeline.sources.files import find_files, paths
-from headgate.pipeline.tables.folders import LocalFolder
-from headgate.pipeline.tables.pointer import POINTER
+from headgate.pipeline.tables.folders import LocalFolder, local_path
+from headgate.pipeline.tables.pointer import POINTER, UNFINISHED
 from headgate.pipeline.tables.runs import Staged, refuse_earlier, refuse_other_layout
 
 RUN = "run-20261127T100000-usage-1f2e3d4c"
@@ -133,12 +137,173 @@ def test_a_run_under_way_is_left_alone_and_a_dead_ones_rest_is_removed(tmp_path:
     make(living, "living", "usage")
     dead = tmp_path / "run-20200101T000000-what-if-0000dead"
     (dead / "usage").mkdir(parents=True)
+    (dead / UNFINISHED).touch()
+    barely = tmp_path / "run-20200101T000000-what-if-1000dead"
+    barely.mkdir()  # killed before it marked it
     (tmp_path / "run-tests").mkdir()  # somebody's own folder
     a_run(tmp_path, "other")
     assert not dead.exists()
+    assert not barely.exists()
     assert (tmp_path / "run-tests").exists()
     living.publish()
     assert texts(tmp_path, "usage") == {"living"}
+
+
+def test_a_lost_or_older_pointer_loses_no_run(tmp_path: Path) -> None:
+    """As a restore leaves it that left out, or didn't renew, what begins with an underscore."""
+    folder = LocalFolder(str(tmp_path))
+    days(tmp_path, run="o", mode="overwrite", of=("1",), folder=folder)
+    older = (tmp_path / POINTER).read_bytes()
+    [first] = tmp_path.glob("run-*")
+    days(tmp_path, run="a", mode="append", of=("1",), folder=folder)
+    names = sorted(tmp_path.glob("run-*"))
+    [newer] = set(names) - {first}
+    (tmp_path / POINTER).unlink()
+    for lake in (False, True):
+        with pytest.raises(ConfigError, match=r"_tables\.json isn't there, and run-.* is: nothing"):
+            refuse_earlier(folder, lake=lake)
+    Staged(folder, "usage", "append").discard()
+    assert sorted(tmp_path.glob("run-*")) == names
+    (tmp_path / POINTER).write_bytes(older)
+    refuse_earlier(folder, lake=False)
+    for run in ("two", "three"):
+        a_run(tmp_path, run)
+    assert newer.exists()  # nothing shows that it isn't wanted any more
+
+
+@pytest.mark.parametrize("lives", range(5, 8))
+def test_a_run_killed_at_its_end_isnt_lost_with_the_pointer(lives: int, tmp_path: Path) -> None:
+    for run in ("zero", "one"):
+        a_run(tmp_path, run)
+    with contextlib.suppress(Killed):
+        a_run(tmp_path, "two", Frail(str(tmp_path), lives))
+    is_named = texts(tmp_path, "usage") == {"two"}
+    (tmp_path / POINTER).unlink()
+    Staged(LocalFolder(str(tmp_path)), "usage").discard()
+    found = {path.read_text() for path in tmp_path.glob("run-*/usage/part-*")}
+    assert ("two" in found) or not is_named
+    assert "one" in found
+
+
+def test_only_unfinished_runs_are_there_and_no_pointer_is_no_loss(tmp_path: Path) -> None:
+    folder = LocalFolder(str(tmp_path))
+    first = Staged(folder, "usage")
+    make(first, "first", "usage")
+    refuse_earlier(folder, lake=False)  # beside the first run, while it goes on
+    del first  # killed
+    a_run(tmp_path, "second")
+    assert runs(tmp_path) == 1
+
+
+def test_a_run_whose_folder_was_removed_meanwhile_changes_nothing(tmp_path: Path) -> None:
+    a_run(tmp_path, "one")
+    staged = Staged(LocalFolder(str(tmp_path)), "usage")
+    make(staged, "two", "usage", "storms")
+    shutil.rmtree(Path(staged.path) / "usage")
+    with pytest.raises(ConfigError, match=r"usage was written and isn't there any more"):
+        staged.publish(["usage", "storms"])
+    shutil.rmtree(staged.path)
+    (Path(staged.path) / "storms").mkdir(parents=True)  # what is written after that
+    (Path(staged.path) / "storms" / "part-two.parquet").write_text("two")
+    with pytest.raises(ConfigError, match="_unfinished was written and isn't there any more"):
+        staged.publish()
+    staged.discard()
+    assert texts(tmp_path, *TABLES) == {"one"}
+    assert runs(tmp_path) == 1
+
+
+def test_an_error_while_the_pointer_is_replaced_leaves_what_it_may_name(tmp_path: Path) -> None:
+    class Late(LocalFolder):
+        def write(self, name: str, data: bytes) -> None:
+            super().write(name, data)
+            if name == POINTER:
+                raise OSError("the answer is lost")
+
+    staged = Staged(Late(str(tmp_path)), "usage")
+    make(staged, "one", "usage")
+    with pytest.raises(OSError, match="lost"):
+        staged.publish()
+    staged.discard()
+    assert texts(tmp_path, "usage") == {"one"}
+    (tmp_path / POINTER).write_text("damaged")
+    other = Staged.__new__(Staged)
+    other.__dict__ |= staged.__dict__ | {"_may_be_named": False}
+    other.discard()  # doesn't read the pointer, whose error would hide why the run ended
+    assert runs(tmp_path) == 0
+
+
+def test_without_a_lock_a_run_that_ends_meanwhile_is_kept_and_named(tmp_path: Path) -> None:
+    """As in an object store, up to the moment in which the pointer is replaced."""
+
+    class NoLock(LocalFolder):
+        def alone(self) -> contextlib.AbstractContextManager[None]:
+            return contextlib.nullcontext()
+
+        def remove(self, name: str) -> None:
+            super().remove(name)
+            if name.startswith("run-") and pending:
+                a_run(tmp_path, pending.pop(), folder, "storms")
+
+    pending: list[str] = []
+    folder = NoLock(str(tmp_path))
+    for run in ("zero", "one"):
+        a_run(tmp_path, run, folder)
+    pending.append("meanwhile")
+    a_run(tmp_path, "two", folder)
+    assert texts(tmp_path, "usage") == {"two"}
+    assert texts(tmp_path, "storms") == {"meanwhile"}
+
+
+@pytest.mark.parametrize(
+    ("place", "path"),
+    [
+        ("/a b/c%20d", "/a b/c%20d"),
+        ("a/b", "a/b"),
+        ("file:///a b/c%20d", "/a b/c%20d"),
+        ("file:/a", "/a"),
+        ("file://localhost/a", "/a"),
+        ("file:a", "file:a"),
+        ("file://other/a", None),
+        ("s3a://b/a", None),
+    ],
+)
+def test_a_file_uri_is_the_folder_it_names(place: str, path: str | None) -> None:
+    assert local_path(place) == path
+
+
+def test_a_file_uri_and_its_path_are_one_folder_with_one_lock(tmp_path: Path) -> None:
+    by_uri, by_path = (
+        Run("usage", cast("Any", None), out, Console(quiet=True))
+        for out in (f"file://{tmp_path}/out", f"{tmp_path}/out")
+    )
+    living = Staged(by_uri.folder, "usage")
+    make(living, "living", "usage")
+    a_run(tmp_path / "out", "other")
+    living.publish()
+    assert texts(tmp_path / "out", "usage") == {"living"}
+    assert by_uri.root == by_path.root
+    # Spark's default file system may be another one.
+    assert by_uri.for_spark(living.path) == f"file://{living.path}"
+    assert by_path.for_spark(living.path) == living.path
+
+
+@pytest.mark.parametrize(
+    ("out", "warehouse", "words"),
+    [
+        ("lake.kafka", "file:/lake", "spark.sql.warehouse.dir /lake: not every worker sees"),
+        ("lake.kafka", "hdfs://name/lake", None),
+        ("file:///out", "", "--out file:///out: not every worker sees"),
+        ("/out", "", "--out /out: not every worker sees"),
+        ("s3a://bucket/out", "", None),
+    ],
+)
+def test_whatever_lies_on_this_machine_is_compared_with_what_workers_wrote(
+    out: str, warehouse: str, words: str | None
+) -> None:
+    spark = SimpleNamespace(conf={"spark.sql.warehouse.dir": warehouse})
+    run = Run("usage", cast("Any", spark), out, Console(quiet=True), format="delta", is_here=False)
+    assert run._is_spread == (words is not None)
+    assert words is None or run._unshared.startswith(words)
 
 
 def days(out: Path, *, run: str, mode: str, of: tuple[str, ...], folder: LocalFolder) -> None:
@@ -210,6 +375,13 @@ def test_rows_are_not_added_to_a_table_that_is_divided_otherwise(tmp_path: Path)
     a_run(tmp_path, "two")
     assert texts(tmp_path, "usage") == {"two"}
     refuse_other_layout(folder, TABLES, by_day=False)
+    with pytest.raises(
+        ConfigError, match="usage isn't divided by day"
+    ):  # by a run that ended since
+        days(tmp_path, run="d", mode="append", of=("1",), folder=folder)
+    assert texts(tmp_path, "usage") == {"two"}
+    a_run(tmp_path, "three", None, "effective")  # which has no time to be divided by
+    refuse_other_layout(folder, ["effective"], by_day=True)
     # A run by day without rows makes no day, and leaves no folder that isn't divided.
     days(tmp_path, run="b", mode="overwrite", of=(), folder=folder)
     with pytest.raises(ConfigError, match="a table usage there, or only one by day without rows"):
