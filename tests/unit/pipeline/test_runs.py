@@ -8,12 +8,16 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from urllib.parse import unquote
 
 import pytest
+from pyarrow import fs
 from rich.console import Console
 
 from headgate.errors import ConfigError
+from headgate.pipeline.report.tables import read_tables
 from headgate.pipeline.run import Run
+from headgate.pipeline.sources import files as sources
 from headgate.pipeline.sources.files import find_files, paths
 from headgate.pipeline.tables.folders import LocalFolder, local_path
 from headgate.pipeline.tables.pointer import POINTER, UNFINISHED
@@ -439,21 +443,23 @@ def test_readers_of_a_table_a_directory_or_one_above_see_what_counts(tmp_path: P
 
 
 def test_a_part_that_isnt_there_any_more_is_an_error_and_no_empty_table(tmp_path: Path) -> None:
-    days(tmp_path, run="a", mode="append", of=("1", "2"), folder=LocalFolder(str(tmp_path)))
-    days(tmp_path, run="b", mode="append", of=("3",), folder=LocalFolder(str(tmp_path)))
-    (first, *_) = sorted(paths(tmp_path, "usage"))
+    out = tmp_path / "out"
+    out.mkdir()
+    days(out, run="a", mode="append", of=("1", "2"), folder=LocalFolder(str(out)))
+    days(out, run="b", mode="append", of=("3",), folder=LocalFolder(str(out)))
+    (first, *_) = sorted(paths(out, "usage"))
     shutil.rmtree(Path(first).parent)
     for read in (
-        lambda: paths(tmp_path, "usage"),
-        lambda: find_files([str(tmp_path / "usage")], may_lack=True),
-        lambda: find_files([str(tmp_path)]),
-        lambda: find_files([str(tmp_path.parent)], may_lack=True),
+        lambda: paths(out, "usage"),
+        lambda: find_files([str(out / "usage")], may_lack=True),
+        lambda: find_files([str(out)]),
+        lambda: find_files([str(tmp_path)], may_lack=True),
     ):
         with pytest.raises(ConfigError, match=r"usage/day=\d, which isn't there"):
             read()
-    assert files(tmp_path, "bad_lines") == ["part-b.parquet"]
-    days(tmp_path, run="c", mode="overwrite", of=("3",), folder=LocalFolder(str(tmp_path)))
-    assert files(tmp_path) == ["day=3/part-c.parquet"]
+    assert files(out, "bad_lines") == ["part-b.parquet"]
+    days(out, run="c", mode="overwrite", of=("3",), folder=LocalFolder(str(out)))
+    assert files(out) == ["day=3/part-c.parquet"]
 
 
 def test_what_isnt_a_tables_file_isnt_read_as_one(tmp_path: Path) -> None:
@@ -481,3 +487,121 @@ def test_a_pointer_that_cant_be_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"_tables\.json can't be read"):
         a_run(tmp_path, "one")
     assert (tmp_path / POINTER).read_text() == text
+
+
+def test_a_lost_pointer_is_said_by_whoever_reads(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    first = Staged(LocalFolder(str(out)), "requests")
+    make(first, "first", "requests")
+    (tmp_path / "a.log").write_text("log")
+    # What isn't finished, and would be named first, counts for nothing.
+    assert [path for path, _ in find_files([str(tmp_path)])] == [str(tmp_path / "a.log")]
+    first.publish()
+    assert len(find_files([str(tmp_path)])) > 1
+    (out / POINTER).unlink()
+    under_way = Staged(LocalFolder(str(out)), "a")  # listed first
+    make(under_way, "under way", "requests")
+    for read in (
+        lambda: find_files([str(tmp_path)]),
+        lambda: find_files([f"{out}/run-*/requests"]),
+        lambda: find_files([str(out)], may_lack=True),
+        lambda: find_files([f"{out}/*"]),
+        lambda: find_files([f"{out}/requests"]),
+        lambda: paths(out, "requests"),
+        lambda: read_tables(out),
+    ):
+        with pytest.raises(ConfigError, match=r"out: _tables\.json isn't there, and run-"):
+            read()
+    # A run that is named by hand is read.
+    assert len(find_files([f"{first.path}/requests"])) == 2
+
+
+def test_a_pattern_matches_what_counts(tmp_path: Path) -> None:
+    for run in ("one", "two"):
+        a_run(tmp_path, run, None, "requests")
+    wanted = paths(tmp_path, "requests")
+    for pattern in ("*/requests", "run-*/requests", "run-*/requests/part-*", "*/*/*.parquet"):
+        found = [path for path, _ in find_files([f"{tmp_path}/{pattern}"])]
+        assert {Path(path).read_text() for path in found} == {"two"}, pattern
+        assert set(wanted) <= set(found), pattern
+    assert find_files([f"{tmp_path}/*"]) == find_files([f"{tmp_path}/run-*"])
+    assert find_files([f"{tmp_path}/*"]) == find_files([str(tmp_path)])
+
+
+@pytest.mark.parametrize("name", ["t[1]", "x y", "p%20q", "*", "a{b}"])
+def test_a_directory_is_the_one_that_is_named_whatever_it_is_called(
+    name: str, tmp_path: Path
+) -> None:
+    for other in ("t1", "x%20y", "p q", "ab"):
+        (tmp_path / other / "usage").mkdir(parents=True)
+        (tmp_path / other / "usage" / "part-0.parquet").write_text("another's")
+    out = tmp_path / name
+    out.mkdir()
+    a_run(out, "mine")
+    wanted = paths(out, "usage")
+    assert texts(out, "usage") == {"mine"}
+    assert paths(f"file://{out}", "usage") == wanted
+    for given in (f"{out}/usage", f"file://{out}/usage", f"file:{out}/usage"):
+        assert [path for path, _ in find_files([given])] == wanted
+    assert set(wanted) < {path for path, _ in find_files([f"file://{out}"])}
+    if name == "t[1]":
+        assert len(find_files([f"{out}/run-*"])) == len(find_files([str(out)]))
+
+
+def test_a_folder_of_a_tables_name_doesnt_hide_the_table(tmp_path: Path) -> None:
+    (tmp_path / "usage").mkdir()
+    a_run(tmp_path, "one")
+    assert texts(tmp_path, "usage") == {"one"}
+    (tmp_path / "usage" / "notes.txt").write_text("mine")
+    assert [path for path, _ in find_files([f"{tmp_path}/usage"])] == paths(tmp_path, "usage")
+    (tmp_path / "usage" / "part-0.parquet").write_text("older")
+    for read in (
+        lambda: paths(tmp_path, "usage"),
+        lambda: find_files([f"{tmp_path}/usage"]),
+    ):
+        with pytest.raises(ConfigError, match="usage lies there without a run, beside one that"):
+            read()
+
+
+def test_names_keep_the_account_of_a_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``abfss://``: Arrow's paths begin with the container, and the account isn't in them."""
+    asked = []
+
+    def from_uri(uri: str) -> tuple[Any, str]:
+        asked.append(uri)
+        inner = f"c/{unquote(uri.partition('.net/')[2])}"
+        return fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), inner
+
+    monkeypatch.setattr(sources, "fs", SimpleNamespace(**vars(fs)))
+    monkeypatch.setattr(sources.fs, "FileSystem", SimpleNamespace(from_uri=from_uri))
+    out = tmp_path / "c" / "o ut%"
+    out.mkdir(parents=True)
+    a_run(out, "one", None, "requests")
+    place = "abfss://c@a.dfs.core.windows.net/o ut%"
+    [run] = out.glob("run-*")
+    first = f"{place}/{run.name}/requests/part-one-2.parquet"
+    assert paths(place, "requests")[0] == first
+    for given in (place, f"{place}/requests", f"{place}/{run.name}/"):
+        assert first in [path for path, _ in find_files([given])]
+    assert set(asked) >= {"abfss://c@a.dfs.core.windows.net/o%20ut%25"}
+
+
+def test_a_run_that_ends_while_a_directory_is_listed_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_run(tmp_path, "one", None, "requests")
+    real = sources.read_pointer
+
+    def later(system: Any, folder: str) -> Any:
+        monkeypatch.undo()
+        for run in ("two", "three"):  # what was listed is gone
+            a_run(tmp_path, run, None, "requests")
+        return real(system, folder)
+
+    monkeypatch.setattr(sources, "read_pointer", later)
+    place = sources.Place.of(str(tmp_path))
+    found = sources._counted(place, place.inner, place.infos())
+    assert [Path(i.path).read_text() for i in found if i.path.endswith("-2.parquet")] == ["three"]

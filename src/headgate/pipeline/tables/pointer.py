@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from headgate.errors import MALFORMED, ConfigError
@@ -38,6 +39,16 @@ class Pointer:
 
     tables: Mapping[str, list[str]] = field(default_factory=dict)
     before: list[str] = field(default_factory=list)
+
+    @cached_property
+    def parts(self) -> frozenset[str]:
+        """The parts of all tables."""
+        return frozenset(part for parts in self.tables.values() for part in parts)
+
+    def counts(self, path: str) -> bool:
+        """Say whether a path in the directory is a part of a table, or in one."""
+        names = path.split("/")
+        return any("/".join(names[:n]) in self.parts for n in range(1, len(names) + 1))
 
     def written(self) -> bytes:
         """Return it as the file's text."""

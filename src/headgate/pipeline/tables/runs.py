@@ -231,13 +231,13 @@ def _tidy(folder: Folder) -> None:
 
 def _remove(folder: Folder, old: Pointer) -> None:
     """Remove what the last run replaced, and runs of which nothing else counts."""
-    still = {_run(part) for parts in old.tables.values() for part in parts}
+    still = set(map(_run, old.parts))
     for part in old.before:
         folder.remove(part if _run(part) in still else _run(part))
 
 
 def _counted(pointer: Pointer) -> list[str]:
-    return [*(part for parts in pointer.tables.values() for part in parts), *pointer.before]
+    return [*pointer.parts, *pointer.before]
 
 
 def _run(part: str) -> str:
