@@ -193,7 +193,7 @@ class Run:
         path = self.path(f"_{self.command}-{uuid.uuid4().hex[:8]}-{table.name}")
         self.kept.append(path)
         self._save(table.select(frame), table, path, words)
-        return self.spark.read.schema(table.struct).parquet(self.for_spark(path))
+        return days.exact(self.spark).schema(table.struct).parquet(self.for_spark(path))
 
     def _save(
         self, rows: DataFrame, table: Table, path: str, words: str, by_day: bool = False
