@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
@@ -16,6 +18,7 @@ from headgate.pipeline import schema
 from headgate.pipeline.sources.files import paths
 from headgate.pipeline.tables.by_day import save, with_day
 from headgate.pipeline.tables.folders import LocalFolder
+from headgate.pipeline.tables.pointer import POINTER, Pointer
 from headgate.pipeline.tables.runs import Staged
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER
@@ -109,6 +112,85 @@ def test_a_table_is_divided_by_day_and_days_or_rows_are_replaced(
     columns = spark.read.parquet(str(out)).dtypes
     assert dict(columns)["second_at"] == "timestamp"
     assert dict(columns)["day"] == "date"
+
+
+def test_rows_of_no_known_day_are_kept_and_replaced_as_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def rows(*cells: tuple[int | None, str, int]) -> DataFrame:
+        return spark.createDataFrame(cells, "second_ms long, quota_id string, bytes long")
+
+    def found() -> list[tuple[Any, ...]]:
+        read = spark.read.parquet(str(tmp_path / "t"))
+        return sorted((str(r["day"]), r["quota_id"], r["bytes"]) for r in read.collect())
+
+    key = ("quota_id", "second_ms")
+    hp.write(rows((None, "a", 1), (None, "b", 2), (0, "c", 3)), tmp_path / "t")
+    hp.write(rows((None, "b", 20), (None, "d", 4)), tmp_path / "t", mode="merge", key=key)
+    kept = [("1970-01-01", "c", 3)]
+    assert found() == [*kept, ("None", "a", 1), ("None", "b", 20), ("None", "d", 4)]
+    hp.write(rows((None, "e", 5)), tmp_path / "t", mode="merge")
+    assert found() == [*kept, ("None", "e", 5)]
+
+
+def test_a_frames_own_day_is_kept_or_refused(spark: SparkSession, tmp_path: Path) -> None:
+    mine = spark.createDataFrame([(0, "mine", 1)], "second_ms long, day string, n int")
+    for number, own in enumerate((mine, mine.drop("second_ms"))):  # a day, and no time
+        hp.write(own, tmp_path / str(number))
+        [row] = spark.read.parquet(str(tmp_path / str(number))).collect()
+        assert row["day"] == "mine"
+    requests = frame_of_one(spark)
+    assert "mine" in hp.replay(requests.withColumn("mine", F.lit(1)), OF_USERS).columns
+    with pytest.raises(BadArgument, match="column day is string, and the result has a column day"):
+        hp.replay(requests.withColumn("day", F.lit("mine")), OF_USERS)
+
+
+def frame_of_one(spark: SparkSession) -> DataFrame:
+    return frame(spark, schema.REQUESTS, [asked(0, "a", "", 1)])
+
+
+def test_a_table_of_many_parts_is_one_scan_of_the_days_asked_for(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """In a folder whose name Spark would take for a pattern; runs have it by exact paths."""
+    out = tmp_path / "t[1]"
+    out.mkdir()
+    parts = []
+    for number in range(40):
+        run = f"run-20261127T1000{number:02}-usage-1f2e3d4c"
+        day = out / run / "usage" / f"day=1970-01-{number % 20 + 1:02}"
+        day.mkdir(parents=True)
+        row = {"second_ms": number % 20 * DAY_MS, "bytes": 1}
+        rows = schema.USAGE.timed.from_rows([row]).drop(["day"])
+        pq.write_table(rows, day / "part-0.parquet")
+        parts.append(f"{run}/usage/{day.name}")
+    (out / POINTER).write_bytes(Pointer({"usage": parts}).written())
+    jobs = spark._jsc.sc().statusStore().jobsList(None).size()
+    found = hp.read_table(spark, out, "usage")
+    assert spark._jsc.sc().statusStore().jobsList(None).size() == jobs  # to list it takes none
+    assert found.schema == schema.USAGE.timed.struct
+    some = found.where("day = date'1970-01-02'").select("second_ms", "day")
+    assert [tuple(row) for row in some.collect()] == [(DAY_MS, date(1970, 1, 2))] * 2
+    plan = some._jdf.queryExecution().executedPlan().toString()
+    assert plan.count("FileScan") == 1
+    assert scanned(some) == 2
+    assert found.count() == 40
+
+
+def scanned(frame: DataFrame) -> int:
+    """Return how many files Spark opened for a frame that was collected."""
+    node = frame._jdf.queryExecution().executedPlan()
+    while not node.metrics().contains("numFiles"):
+        node = node.children().apply(0)
+    return int(node.metrics().apply("numFiles").value())
+
+
+def test_a_table_of_an_earlier_version_has_its_days(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "usage").mkdir()
+    rows = schema.USAGE.from_rows([{"second_ms": DAY_MS, "bytes": 1}])
+    pq.write_table(rows, tmp_path / "usage" / "part-0.parquet")
+    [row] = hp.read_table(spark, tmp_path, "usage").collect()
+    assert (row["day"], row["second_at"].timestamp()) == (date(1970, 1, 2), DAY_MS / 1000)
 
 
 @pytest.mark.parametrize(

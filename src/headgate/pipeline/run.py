@@ -29,7 +29,7 @@ from headgate.pipeline.session import context_of, cores_of
 from headgate.pipeline.table import Table, sums, time_of
 from headgate.pipeline.tables import by_day as days
 from headgate.pipeline.tables import lake
-from headgate.pipeline.tables.folders import Folder, HadoopFolder, LocalFolder
+from headgate.pipeline.tables.folders import Folder, HadoopFolder, LocalFolder, local_path
 from headgate.pipeline.tables.runs import Staged, pointer_in, refuse_earlier
 
 if TYPE_CHECKING:
@@ -102,7 +102,12 @@ class Run:
         if self._is_named:
             place = str(self.spark.conf.get("spark.sql.warehouse.dir")).rstrip("/")
             return f"/{place.removeprefix('file:').lstrip('/')}" if place[:5] == "file:" else place
-        return self.out.rstrip("/") if "://" in self.out else str(Path(self.out).absolute())
+        local = local_path(self.out)
+        return self.out.rstrip("/") if local is None else str(Path(local).absolute())
+
+    def for_spark(self, path: str) -> str:
+        """Return a path below ``root`` as Spark takes it, whatever its default file system is."""
+        return f"file://{path}" if self.out.startswith("file:") and path[0] == "/" else path
 
     @property
     def _is_named(self) -> bool:
@@ -124,8 +129,6 @@ class Run:
         root = self.root
         if "://" in root:
             return HadoopFolder(self.spark, root)
-        if self._is_named:  # Spark makes the folder when it is the first to write there
-            Path(root).mkdir(parents=True, exist_ok=True)
         return LocalFolder(root)
 
     @contextmanager
@@ -151,7 +154,7 @@ class Run:
                 for table, by_day in self.written.values():
                     self._hand_over(table, by_day)
             else:
-                staged.publish()
+                staged.publish(name for name, (_, by_day) in self.written.items() if not by_day)
                 self.made = staged.path
         finally:
             self.aside = None
@@ -162,7 +165,8 @@ class Run:
         from pyspark.sql import functions as F
 
         rows = self.read(table)
-        place = f"{self.out}.{table.name}" if self._is_named else f"{self.root}/{table.name}"
+        path = self.for_spark(f"{self.root}/{table.name}")
+        place = f"{self.out}.{table.name}" if self._is_named else path
         with self.watch(f"writing {table.name}"), lake.explained(self.format, self.spark.version):
             if table is schema.SUMMARY:
                 lake.replace(rows, place, self.format, F.col("command") == self.command)
@@ -189,7 +193,7 @@ class Run:
         path = self.path(f"_{self.command}-{uuid.uuid4().hex[:8]}-{table.name}")
         self.kept.append(path)
         self._save(table.select(frame), table, path, words)
-        return self.spark.read.schema(table.struct).parquet(path)
+        return days.exact(self.spark).schema(table.struct).parquet(self.for_spark(path))
 
     def _save(
         self, rows: DataFrame, table: Table, path: str, words: str, by_day: bool = False
@@ -207,7 +211,7 @@ class Run:
         if self._is_spread:
             rows = rows.observe(count, F.count(F.lit(1)).alias("rows"))
         with self.watch(words):
-            days.save(rows, path, "overwrite", by_day)
+            days.save(rows, self.for_spark(path), "overwrite", by_day)
         if self._is_spread and _rows_in(path) != count.get["rows"]:
             raise ConfigError(self._unshared)
         if self.context is None and self.is_here:
@@ -231,12 +235,13 @@ class Run:
     @property
     def _is_spread(self) -> bool:
         """Whether workers on other machines write to a path that may be another folder there."""
-        return not self.is_here and not self._is_named and "://" not in self.out
+        return not self.is_here and "://" not in self.root
 
     @property
     def _unshared(self) -> str:
+        where = f"spark.sql.warehouse.dir {self.root}" if self._is_named else f"--out {self.out}"
         return (
-            f"--out {self.out}: not every worker sees this folder, and each would keep a part of "
+            f"{where}: not every worker sees this folder, and each would keep a part of "
             "the tables; give one that all share (a mount, hdfs://, s3a://)"
         )
 
@@ -262,7 +267,8 @@ class Run:
     def read(self, table: Table) -> DataFrame:
         """Return a table written before: while tables are being made, what this run wrote."""
         if self.aside is None and self.format != "parquet":
-            place = f"{self.out}.{table.name}" if self._is_named else self.path(table.name)
+            path = self.path(table.name)
+            place = path if self._is_named else self.for_spark(path)
             name = lake.identifier(self.spark, place, self.format)
             return table.timed.select(self.spark.read.table(name))
         places = [self.path(table.name)]
@@ -271,7 +277,7 @@ class Run:
             places = [f"{self.root}/{part}" for part in parts]
         if not places:
             return self.spark.createDataFrame([], table.timed.struct)
-        return days.read(self.spark, places, table)
+        return days.read(self.spark, map(self.for_spark, places), table)
 
     def counted(self, table: Table, by: str, least: Sequence[str], most: int) -> list[Row]:
         """

@@ -1,5 +1,6 @@
 """What the report computes: sums conserved, means and windows right, nothing dropped silently."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from headgate.pipeline.report import tables as tables_module
 from headgate.pipeline.report.model import MOST_TENANTS
 from headgate.pipeline.report.tables import MOST_BINS, bin_length_ms
 from headgate.pipeline.schema import TABLES
+from headgate.pipeline.sources.files import WrittenTables
 from headgate.pipeline.tables.pointer import POINTER, Pointer
 
 
@@ -221,6 +223,64 @@ def test_a_table_that_is_gone_and_one_beside_the_runs_are_refused(
     write(tmp_path, usage=[usage_row(0, amount=5)])  # as an earlier version, or hp.write
     with pytest.raises(ConfigError, match="usage lie there without a run, beside tables that"):
         read_tables(place)
+
+
+def test_a_page_is_of_one_pointer_and_goes_on_though_runs_end_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(number: int) -> None:
+        name = f"run-20261127T100000-usage-0000000{number}"
+        bad = {"file": "a.log", "reason": f"of {number}"}
+        write(tmp_path / name, usage=[usage_row(0, amount=number)], bad_lines=[bad])
+        pointer = Pointer({table: [f"{name}/{table}"] for table in ("usage", "bad_lines")})
+        (tmp_path / POINTER).write_bytes(pointer.written())
+
+    def read() -> tuple[float, str]:
+        found = read_tables(tmp_path)
+        return found.rows("usage")[0]["amount"], found.rows("bad_lines")[0]["reason"]
+
+    def later(self: WrittenTables, table: str) -> list[str]:
+        found = real(self, table)
+        if table == "usage" and after:
+            after.pop()()
+        return found
+
+    def one_more() -> None:
+        run(2)
+
+    def two_more() -> None:
+        run(3)
+        for old in tmp_path.glob("run-*[12]"):
+            shutil.rmtree(old)
+
+    real = WrittenTables.files
+    monkeypatch.setattr(WrittenTables, "files", later)
+    run(1)
+    after = [one_more]
+    assert read() == (1.0, "of 1")
+    after = [two_more]
+    assert read() == (3.0, "of 3")
+    (tmp_path / "run-20261127T100000-usage-00000003" / "usage" / "part-0.parquet").unlink()
+    with pytest.raises(ConfigError, match="holds no usage table"):
+        read_tables(tmp_path)
+
+
+def test_folders_that_arent_tables_arent_looked_into(tmp_path: Path) -> None:
+    """They may be somebody else's (lost+found), or a run that is being removed."""
+    write(tmp_path, usage=[usage_row(0, amount=5)])
+    listed = []
+    real = Path.iterdir
+
+    def watch(self: Path) -> Any:
+        listed.append(self.name)
+        return real(self)
+
+    for name in ("lost+found", "run-20261127T100000-usage-00000001"):
+        (tmp_path / name).mkdir()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Path, "iterdir", watch)
+        assert len(read_tables(tmp_path).rows("usage")) == 1
+    assert listed == [tmp_path.name, "usage"]
 
 
 def test_tables_that_only_spark_reads_and_half_replaced_ones_are_refused(tmp_path: Path) -> None:

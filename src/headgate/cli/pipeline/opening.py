@@ -37,6 +37,7 @@ from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import FilePiece, pieces_of
 from headgate.pipeline.sources.quality import Note, look
 from headgate.pipeline.spark_versions import installed, refuse_format, way_to
+from headgate.pipeline.tables.folders import local_path
 from headgate.pipeline.tables.lake import CLASSES, SETTINGS, is_name
 from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.quota.table import QuotaTable
@@ -307,7 +308,9 @@ def refuse_engine(arguments: argparse.Namespace) -> list[str]:
         wrong.append(f"{flag}: --incremental and --follow need a Spark that is started here")
     if sail and arguments.format != "parquet":
         wrong.append(f"{flag} writes Parquet; leave --format out")
-    if "://" in arguments.out or (arguments.format != "parquet" and is_name(arguments.out)):
+    if local_path(arguments.out) != arguments.out or (
+        arguments.format != "parquet" and is_name(arguments.out)
+    ):
         wrong.append(f"{flag}: give --out a directory of this machine, not {arguments.out}")
     return wrong
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.cli.pipeline.print import number
+from headgate.pipeline.tables.folders import local_path
 from headgate.pipeline.tables.lake import LAKES, is_name
 
 _S3A: Final = (
@@ -30,7 +31,8 @@ def unwritable(out: str, format: str = "parquet", *, growing: bool = False) -> l
         format: the tables'.
         growing: the input grows; what is remembered is kept there too, and renamed in each round.
     """
-    if "://" in out:
+    local = local_path(out)
+    if local is None:
         scheme = out.partition("://")[0]
         if scheme in ("s3", "s3n"):
             return [f"--out {out}: to Spark that is s3a://{out.partition('://')[2]}; {_S3A}"]
@@ -46,7 +48,7 @@ def unwritable(out: str, format: str = "parquet", *, growing: bool = False) -> l
             return [f"--out {out} is a catalog's name, and {said} (./{out}, if it is one)"]
         said = f"a catalog's name, and there is a file or folder {out}; write ./{out} for that"
         return [f"--out {out}: {said}"] if Path(out).exists() else []
-    path = Path(out).absolute()
+    path = Path(local).absolute()
     there = next(p for p in (path, *path.parents) if p.exists())
     if not there.is_dir():
         which = "is" if there == path else f"{there} is"
@@ -89,7 +91,8 @@ def too_small(command: str, out: str, files: Iterable[tuple[str, int]], spark: s
         ("--out", out, _TABLES.get(command, _TABLES_ELSE)),
         ("--spark-conf spark.local.dir", spark, _SPARKS.get(command, _SPARKS_ELSE)),
     ):
-        if "://" in place or not Path(place).is_dir():
+        place = local_path(place) or ""
+        if not place or not Path(place).is_dir():
             continue
         disk = Path(place).stat().st_dev
         needed, _, names = wants.get(disk, (0.0, "", []))

@@ -222,7 +222,7 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
     refuse_earlier(run.folder, lake=run.format != "parquet")  # before anything is read
     run.console = Console(quiet=True)  # a line per round is enough
     kept = (*answer.kept, *(source.keeps if "requests" in answer.kept else ()))
-    parts = Parts(run.spark, f"{run.root}/_stream/{answer.command}", kept)
+    parts = Parts(run.spark, f"{run.for_spark(run.root)}/_stream/{answer.command}", kept)
     on = Opened(run, [], quotas, arguments, notes=known)
 
     def write(upto: int) -> None:

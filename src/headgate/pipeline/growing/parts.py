@@ -24,6 +24,7 @@ from headgate.pipeline.emitted import ACTIVITY, CONNECTIONS
 from headgate.pipeline.schema import REQUESTS
 from headgate.pipeline.sources.files import filesystem
 from headgate.pipeline.sources.pieces import FilePiece
+from headgate.pipeline.tables.by_day import exact
 from headgate.pipeline.workers.emit import STARTS
 
 INPUTS: Final = "inputs"
@@ -165,7 +166,7 @@ class Parts:
 
     def _read(self, name: str, paths: list[str]) -> DataFrame:
         table = _TABLES[name]
-        return table.select(self._spark.read.schema(table.struct).parquet(*paths))
+        return table.select(exact(self._spark).schema(table.struct).parquet(*paths))
 
     def _files(self, folder: str) -> list[tuple[str, int, int]]:
         """Return (path, row groups, rows) of a part's files."""

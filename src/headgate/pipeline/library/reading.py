@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, StructType
+from pyspark.sql.types import ArrayType, DateType, StructType
 
 from headgate.errors import BadArgument
 from headgate.pipeline import frames, schema
@@ -33,7 +33,7 @@ from headgate.pipeline.library.rows import PERMISSIVE, RequestRows, checked_mode
 from headgate.pipeline.logs.principals import Principals
 from headgate.pipeline.sources.files import find_files, paths
 from headgate.pipeline.sources.pieces import pieces_of
-from headgate.pipeline.table import quoted
+from headgate.pipeline.table import DAY, quoted
 from headgate.pipeline.tables import by_day
 from headgate.pipeline.workers.log_reader import ReadOptions
 
@@ -289,6 +289,16 @@ def _cell(wanted: Any, have: Any) -> Column:
 
 
 def others_of(frame: DataFrame) -> list[Any]:
-    """Return the fields of a frame's columns that aren't those of REPLAY: its user's own."""
+    """
+    Return the fields of a frame's columns that aren't those of REPLAY: its user's own.
+
+    Raises:
+        BadArgument: ``day`` isn't the DATE that tables have; the result has one of its own.
+    """
+    if DAY in frame.columns and frame.schema[DAY].dataType != DateType():
+        raise BadArgument(
+            f"column {DAY} is {frame.schema[DAY].dataType.simpleString()}, and the result has a "
+            f"column {DAY} (DATE) of its own: give yours another name"
+        )
     known = set(schema.REPLAY.timed.names)
     return [field for field in frame.schema if field.name not in known]

@@ -20,7 +20,7 @@ from headgate.pipeline.sail import is_sail
 from headgate.pipeline.sources.files import paths
 from headgate.pipeline.table import DAY, MOMENTS
 from headgate.pipeline.tables import lake
-from headgate.pipeline.tables.by_day import MODES, save, with_day
+from headgate.pipeline.tables.by_day import MODES, exact, save, with_day
 
 __all__ = ["paths", "write"]
 
@@ -44,7 +44,8 @@ def write(
     merge before others, and some files of an append.
 
     Args:
-        frame: of any answer; a column ``day`` (DATE) is added, from its first time.
+        frame: of any answer; a column ``day`` (DATE) is added, from its first time, where it has
+            none.
         table: its path; for Delta and Iceberg also its name, ``catalog.db.table``.
         mode: ``overwrite`` the whole table; ``append`` to it; or ``merge``: rows replace those with
             the same key. ``append`` and ``merge`` make the table where there is none.
@@ -84,7 +85,7 @@ def _write(rows: DataFrame, table: str, mode: str, key: Sequence[str], by_day: b
 
 def _there(frame: DataFrame, table: str) -> DataFrame:
     """Return a table that exists, read with the session of a frame."""
-    return frame.sparkSession.read.parquet(table)
+    return exact(frame.sparkSession).parquet(table)
 
 
 def _check(frame: DataFrame, mode: str, format: str, key: Sequence[str], by_day: bool) -> None:
@@ -125,7 +126,9 @@ def _is_there(frame: DataFrame, table: str) -> bool:
 def _merged(rows: DataFrame, table: str, key: Sequence[str]) -> DataFrame:
     """Return the rows, and the table's rows of the same days that have other keys."""
     days = rows.select(DAY).distinct()
-    old = _there(rows, table).join(F.broadcast(days), DAY, "left_semi")
+    old = _there(rows, table)
+    # Also those whose day isn't known: they lie in one folder, which is replaced.
+    old = old.join(F.broadcast(days), old[DAY].eqNullSafe(days[DAY]), "left_semi")
     new = rows.select(DAY, *key).distinct()
     same = [old[name].eqNullSafe(new[name]) for name in (DAY, *key)]
     others = old.join(new, same, "left_anti")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import tempfile
 from collections.abc import Mapping
@@ -16,10 +17,11 @@ from pyarrow import fs
 
 from headgate.errors import ConfigError
 from headgate.pipeline.schema import TABLES
-from headgate.pipeline.sources.files import filesystem, table_files
+from headgate.pipeline.sources.files import WrittenTables
 from headgate.pipeline.table import summed
 from headgate.pipeline.tables import lake
-from headgate.pipeline.tables.pointer import POINTER, earlier_tables, read_pointer
+from headgate.pipeline.tables.folders import local_path
+from headgate.pipeline.tables.pointer import POINTER, Pointer, earlier_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +46,9 @@ MOST_ROWS: Final = 8_000_000
 MOST_BINS: Final = 240
 """Points of a line: about as many as a screen can tell apart in a card."""
 BIN_SECONDS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 86400)
+
+# Reads that runs which end meanwhile may spoil.
+_TRIES: Final = 5
 
 
 @dataclass(frozen=True)
@@ -73,16 +78,38 @@ def read_tables(place: Path | str) -> ReportTables:
     Args:
         place: the folder given to pipeline commands as ``--out``, or its URI.
 
+    All tables are those of one pointer. Where runs that end meanwhile remove what it named, the
+    newer tables are read.
+
     Raises:
         ConfigError: the folder doesn't exist, holds none of the tables, or one can't be read.
     """
-    if isinstance(place, str):
+    for _ in range(_TRIES):
+        named = _named(place)
+        try:
+            return _read_tables(place)
+        except ConfigError:
+            if _named(place) == named:
+                raise
+    return _read_tables(place)
+
+
+def _named(place: Path | str) -> Pointer | None:
+    """Return what the pointer of a directory says now; None: it can't be read."""
+    with contextlib.suppress(ConfigError, OSError, ValueError):
+        return WrittenTables(str(place)).pointer
+    return None
+
+
+def _read_tables(place: Path | str) -> ReportTables:
+    local = local_path(str(place))
+    if local is None:
         with tempfile.TemporaryDirectory(prefix="headgate-report-") as folder:
-            _fetch(place, Path(folder))
-            return _read_folder(Path(folder), place)
-    if not place.is_dir():
+            _fetch(str(place), Path(folder))
+            return _read_folder(Path(folder), str(place))
+    if not Path(local).is_dir():
         raise ConfigError(f"{place}: no such folder; --tables is the --out of a pipeline command")
-    return _read_folder(place, str(place))
+    return _read_folder(Path(local), str(place))
 
 
 def _read_folder(tables: Path, place: str) -> ReportTables:
@@ -91,9 +118,11 @@ def _read_folder(tables: Path, place: str) -> ReportTables:
     problems: list[str] = []
     grain_ms = 1_000
     _refuse_lake(tables, place)
+    written = WrittenTables(str(tables))
+    written.refuse_lost()
     for name in REPORTED:
         try:
-            files = table_files(str(tables), name)
+            files = written.files(name)
             if not files:
                 continue
             data = ds.dataset(files, TABLES[name].arrow, format="parquet")
@@ -121,12 +150,14 @@ def _fetch(place: str, folder: Path) -> None:
         ConfigError: they can't be reached.
     """
     try:
-        system, inner = filesystem(place)
+        written = WrittenTables(place)
+        written.refuse_lost()
+        system, inner = written.place.system, written.place.inner
         there = system.get_file_info(fs.FileSelector(inner, allow_not_found=True))
         names = {info.base_name: () for info in there}
         earlier_tables(names, ())
         parts = list(set(names) & set(REPORTED))
-        if pointer := read_pointer(system, inner):
+        if pointer := written.pointer:
             parts += [part for name in REPORTED for part in pointer.tables.get(name, [])]
             (folder / POINTER).write_bytes(pointer.written())
         for part in parts:
@@ -148,7 +179,11 @@ def _refuse_lake(folder: Path, place: str) -> None:
     Raises:
         ConfigError: says how to read them.
     """
-    listed = {p.name: [f.name for f in p.iterdir()] for p in folder.iterdir() if p.is_dir()}
+    listed = {
+        p.name: [f.name for f in p.iterdir()] if p.name in REPORTED else []
+        for p in folder.iterdir()
+        if p.is_dir()
+    }
     found = earlier_tables(listed, REPORTED)
     if found and (folder / POINTER).is_file():
         raise ConfigError(

@@ -8,15 +8,32 @@ import base64
 import fcntl
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import ConfigError
+from headgate.pipeline.tables.pointer import UNFINISHED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def local_path(place: str) -> str | None:
+    """
+    Return the path of a place on this machine, also of ``file:///PATH``; None: it is elsewhere.
+
+    As Hadoop has it, each character of the URI stands for itself: ``%20`` is no blank.
+    """
+    scheme, _, rest = place.partition(":")
+    if scheme == "file" and rest.startswith("/"):
+        host, slash, path = rest.removeprefix("//").partition("/")
+        if not rest.startswith("//"):
+            return rest
+        return f"{slash}{path}" if host in ("", "localhost") else None
+    return None if "://" in place else place
 
 
 class LocalFolder:
@@ -54,7 +71,7 @@ class LocalFolder:
         """Write a small file, whole or not at all."""
         place = self._at(name)
         place.parent.mkdir(parents=True, exist_ok=True)
-        begun = place.with_name(f".{place.name}.begun")
+        begun = place.with_name(f".{place.name}.{uuid.uuid4().hex}.begun")
         with begun.open("wb") as file:
             file.write(data)
             file.flush()
@@ -74,10 +91,17 @@ class LocalFolder:
             return True
 
     def hold(self, name: str) -> Any:
-        """Make a folder, and hold it until what is returned is closed, or the process ends."""
+        """
+        Make a folder that is marked as unfinished.
+
+        Returns:
+            what holds it until it is closed, or the process ends.
+        """
         place, held = self._at(name), ExitStack()
+        Path(self.root).mkdir(parents=True, exist_ok=True)
         with self.alone():
             place.mkdir()
+            (place / UNFINISHED).touch()
             held.enter_context(_locked(place, fcntl.LOCK_EX))
         return held
 
@@ -116,7 +140,7 @@ _PUTS: Final = ("s3a", "gs", "oss", "cosn", "obs")
 
 class HadoopFolder:
     """
-    A folder on a file system that Spark's JVM knows: ``hdfs://``, ``s3a://``, ``file://`` …
+    A folder on another file system that Spark's JVM knows: ``hdfs://``, ``s3a://`` …
 
     Nothing tells there whether a process lives, so what a killed run left stays until it is
     removed by hand.
@@ -166,7 +190,7 @@ class HadoopFolder:
         """Write a small file, whole or not at all: by one PUT, or by a rename that replaces it."""
         decoded = self._jvm.java.util.Base64.getDecoder().decode(base64.b64encode(data).decode())
         puts = self.root.partition("://")[0] in _PUTS
-        begun = self._at(name if puts else f"{name}.begun")
+        begun = self._at(name if puts else f"{name}.{uuid.uuid4().hex}.begun")
         stream = self._system.create(begun, True)
         stream.write(decoded)
         stream.close()
@@ -190,8 +214,8 @@ class HadoopFolder:
         return True
 
     def hold(self, name: str) -> Any:
-        """Make a folder."""
-        self._system.mkdirs(self._at(name))
+        """Make a folder that is marked as unfinished."""
+        self._system.create(self._at(f"{name}/{UNFINISHED}"), True).close()
         return ExitStack()
 
     def alone(self) -> Any:

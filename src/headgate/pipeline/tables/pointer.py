@@ -11,11 +11,14 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from headgate.errors import MALFORMED, ConfigError
 
 POINTER: Final = "_tables.json"
+UNFINISHED: Final = "_unfinished"
+"""The file in a run's folder that says it isn't finished; only such folders are ever removed."""
 _RUN: Final = r"run-\d{8}T\d{6}-[a-z-]+-[0-9a-f]{8}"
 # What is in a table's folder that Spark, Delta, Iceberg or an earlier Headgate wrote.
 _WRITTEN: Final = re.compile(r"part-.*|day=.*|_SUCCESS|_delta_log|metadata|.*\.parquet")
@@ -37,9 +40,35 @@ class Pointer:
     tables: Mapping[str, list[str]] = field(default_factory=dict)
     before: list[str] = field(default_factory=list)
 
+    @cached_property
+    def parts(self) -> frozenset[str]:
+        """The parts of all tables."""
+        return frozenset(part for parts in self.tables.values() for part in parts)
+
+    def counts(self, path: str) -> bool:
+        """Say whether a path in the directory is a part of a table, or in one."""
+        names = path.split("/")
+        return any("/".join(names[:n]) in self.parts for n in range(1, len(names) + 1))
+
     def written(self) -> bytes:
         """Return it as the file's text."""
         return json.dumps({"tables": self.tables, "before": self.before}, indent=1).encode()
+
+
+def lost_pointer(place: str, run: str) -> ConfigError:
+    """
+    Return the error of a directory that has a finished run, and no pointer that names its tables.
+
+    Args:
+        place: the directory.
+        run: the name of the run's folder.
+    """
+    return ConfigError(
+        f"{place}: {POINTER} isn't there, and {run} is: nothing says which tables count (was "
+        f"{POINTER} left out of a copy?). Put it back; or write it by hand, "
+        f'{{"tables": {{"usage": ["{run}/usage"]}}, "before": []}} and so on; or move the folders '
+        "run-… away, or give another --out"
+    )
 
 
 def is_run(name: str) -> bool:

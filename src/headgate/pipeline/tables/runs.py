@@ -7,6 +7,10 @@ small file, in one step: a kill at any moment leaves the tables of one run.
 To append is to name more parts, to merge is to name a day's new part in place of its old ones.
 What a run replaced stays until the next run ends, so that a reader that opened it reads it to its
 end.
+
+A run's folder has a file ``_unfinished`` from its first moment until the pointer names it. Of
+folders that the pointer doesn't name only such ones are removed, once their writer is dead; so a
+pointer that is lost or older loses no tables.
 """
 
 from __future__ import annotations
@@ -19,10 +23,20 @@ from typing import Final
 
 from headgate.errors import ConfigError
 from headgate.pipeline.schema import TABLES
-from headgate.pipeline.table import DAY
+from headgate.pipeline.table import DAY, time_of
 from headgate.pipeline.tables.folders import Folder
-from headgate.pipeline.tables.pointer import POINTER, Pointer, earlier_tables, is_run, parse_pointer
+from headgate.pipeline.tables.pointer import (
+    POINTER,
+    UNFINISHED,
+    Pointer,
+    earlier_tables,
+    is_run,
+    lost_pointer,
+    parse_pointer,
+)
 
+# What the mark says once all tables are written: the pointer may name them from now on.
+_WHOLE: Final = b"whole"
 # Tables about the last run, whatever becomes of the others.
 _LAST: Final = ("bad_lines", "summary")
 
@@ -43,6 +57,7 @@ class Staged:
     def __init__(self, folder: Folder, command: str, mode: str = "overwrite") -> None:
         self._folder = folder
         self._mode = mode
+        self._may_be_named = False
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
         self.name = f"run-{stamp}-{command}-{uuid.uuid4().hex[:8]}"
         _tidy(folder)
@@ -58,20 +73,53 @@ class Staged:
         """Names of the tables that were written."""
         return [name for name in self._folder.names(self.name) if name[0] not in "._"]
 
-    def publish(self) -> None:
-        """Have the pointer name the tables that were written, and remove what nobody reads."""
-        folder = self._folder
+    def publish(self, written: Iterable[str] = ()) -> None:
+        """
+        Have the pointer name the tables that were written, and remove what nobody reads.
+
+        Args:
+            written: tables that must be there.
+
+        Raises:
+            ConfigError: something of this run was removed meanwhile, or another run divided a
+                table otherwise that this one adds to; the pointer stays as it was.
+        """
+        folder, mark = self._folder, f"{self.name}/{UNFINISHED}"
         with folder.alone():
+            self._refuse_gone(written)
             old = pointer_in(folder)
-            tables = dict(old.tables)
-            for table in self.tables:
-                tables[table] = self._parts(table, tables.get(table, []))
-            # Before the pointer is replaced: it says what to remove, should this run be killed.
-            _remove(folder, old)
-            kept = {part for parts in tables.values() for part in parts}
-            gone = [p for parts in old.tables.values() for p in parts if p not in kept]
-            folder.write(POINTER, Pointer(tables, sorted(gone)).written())
+            while True:
+                new = self._pointer(old)
+                # Before the pointer is replaced: it says what to remove, should this run be killed.
+                _remove(folder, old)
+                now = pointer_in(folder)
+                if now == old:
+                    break
+                old = now  # of another run, where nothing locks
+            folder.write(mark, _WHOLE)
+            self._may_be_named = True
+            folder.write(POINTER, new.written())
+            folder.remove(mark)
         self._hold.close()
+
+    def _refuse_gone(self, written: Iterable[str]) -> None:
+        lost = sorted(set(written) - set(self.tables))
+        if not self._folder.exists(f"{self.name}/{UNFINISHED}"):
+            lost = [UNFINISHED, *lost]
+        if lost:
+            raise ConfigError(
+                f"{self.path}: {', '.join(lost)} was written and isn't there any more: somebody "
+                "removed it while the run went on. No table was changed; run the command again"
+            )
+
+    def _pointer(self, old: Pointer) -> Pointer:
+        """Return the pointer that names this run's tables beside those of an older one."""
+        tables = dict(old.tables)
+        for table in self.tables:
+            tables[table] = self._parts(table, tables.get(table, []))
+        kept = {part for parts in tables.values() for part in parts}
+        gone = [p for parts in old.tables.values() for p in parts if p not in kept]
+        return Pointer(tables, sorted(gone))
 
     def _parts(self, table: str, older: list[str]) -> list[str]:
         """Return the parts of a table, now that this run has made some."""
@@ -83,14 +131,18 @@ class Staged:
             made = [place]
         else:  # by day, and where there are no rows there is no day
             made = [part for part in made if _last(part).startswith(f"{DAY}=")]
+        if made and self._mode != "overwrite" and table not in _LAST:
+            by_day = _last(made[0]).startswith(f"{DAY}=")
+            if wrong := _other_layout(self._folder, table, older, by_day=by_day):
+                raise ConfigError(wrong)
         if table == "summary" or (self._mode == "merge" and table not in _LAST):
             again = {_last(part) for part in made}
             return [*(part for part in older if _last(part) not in again), *made]
         return [*older, *made] if self._mode == "append" and table not in _LAST else made
 
     def discard(self) -> None:
-        """Remove what was written, if it wasn't published."""
-        if not any(part.startswith(f"{self.name}/") for part in _counted(pointer_in(self._folder))):
+        """Remove what was written, unless the pointer may name it."""
+        if not self._may_be_named:
             self._folder.remove(self.name)
         self._hold.close()
 
@@ -111,8 +163,12 @@ def refuse_earlier(folder: Folder, *, lake: bool) -> None:
         lake: whether the run writes Delta or Iceberg tables there.
 
     Raises:
-        ConfigError: names what is there.
+        ConfigError: names what is there; or a run ended there, and the pointer is lost.
     """
+    if not folder.exists(POINTER):
+        for name in filter(is_run, folder.names()):
+            if not _is_unfinished(folder, name):
+                raise lost_pointer(f"--out {folder.root}", name)
     if lake and folder.exists(POINTER):
         raise ConfigError(f"--out {folder.root} holds Parquet tables; give another for this format")
     places = {name: folder.names(name) if name in TABLES else [] for name in folder.names()}
@@ -141,33 +197,47 @@ def refuse_other_layout(folder: Folder, tables: Iterable[str], *, by_day: bool) 
     pointer = pointer_in(folder)
     for table in set(tables) - set(_LAST):
         parts = pointer.tables.get(table, [])
-        if any(_last(part).startswith(f"{DAY}=") != by_day for part in parts):
-            how = "isn't divided by day" if by_day else "is divided by day"
-            wrong.append(f"--out {folder.root}: {table} {how}; write it once with --mode overwrite")
+        timed = time_of(TABLES[table].names) is not None  # others are never divided
+        wrong += _other_layout(folder, table, parts, by_day=by_day and timed)
     if wrong:
         raise ConfigError(sorted(wrong))
 
 
+def _other_layout(folder: Folder, table: str, parts: list[str], *, by_day: bool) -> list[str]:
+    """Say that a table's parts are divided otherwise, if they are."""
+    if all(_last(part).startswith(f"{DAY}=") == by_day for part in parts):
+        return []
+    how = "isn't divided by day" if by_day else "is divided by day"
+    return [f"--out {folder.root}: {table} {how}; write it once with --mode overwrite"]
+
+
+def _is_unfinished(folder: Folder, name: str) -> bool:
+    """Say whether a run's folder says that it isn't finished, or has nothing in it yet."""
+    return folder.exists(f"{name}/{UNFINISHED}") or not folder.names(name)
+
+
 def _tidy(folder: Folder) -> None:
-    """Remove what killed runs left."""
-    for name in folder.names():
-        if not is_run(name):
-            continue
+    """Remove what killed runs left, and nothing else."""
+    for name in filter(is_run, folder.names()):
         with contextlib.suppress(FileNotFoundError), folder.alone():
-            # A run that ended holds its folder until the pointer names it.
-            if not folder.held(name) and name not in map(_run, _counted(pointer_in(folder))):
+            if folder.held(name) or not _is_unfinished(folder, name):
+                continue
+            mark = f"{name}/{UNFINISHED}"
+            if name in map(_run, _counted(pointer_in(folder))):
+                folder.remove(mark)  # it was killed right after it replaced the pointer
+            elif folder.exists(POINTER) or not folder.names(name) or folder.read(mark) != _WHOLE:
                 folder.remove(name)
 
 
 def _remove(folder: Folder, old: Pointer) -> None:
     """Remove what the last run replaced, and runs of which nothing else counts."""
-    still = {_run(part) for parts in old.tables.values() for part in parts}
+    still = set(map(_run, old.parts))
     for part in old.before:
         folder.remove(part if _run(part) in still else _run(part))
 
 
 def _counted(pointer: Pointer) -> list[str]:
-    return [*(part for parts in pointer.tables.values() for part in parts), *pointer.before]
+    return [*pointer.parts, *pointer.before]
 
 
 def _run(part: str) -> str:
