@@ -147,7 +147,7 @@ def another_is_named(host: Host, gateway: GatewayThread) -> StoreIdentity:
         identity: StoreIdentity = other.identify()
     wait_for(lambda: identity.id in not_ready(gateway), "/readyz names the other store")
     assert identity.id in refusal(gateway)
-    assert told_ms(gateway) >= 3_000
+    assert told_ms(gateway) > 2_000
     return identity
 
 
@@ -159,7 +159,7 @@ def test_a_store_that_is_gone_at_the_start_lifts_no_quota(host: Host) -> None:
     copy = host.copy()
     host.remove()
     with host.gateway() as gateway:
-        assert told_ms(gateway) >= 3_000
+        assert told_ms(gateway) > 2_000
         assert "there is no such file" in not_ready(gateway) or "can't be opened" in not_ready(
             gateway
         )
@@ -194,7 +194,7 @@ def test_another_store_in_its_place_is_let_in_once_it_is_accepted_by_name(
         set_bob(other)
         identity = other.identify()
     with host.gateway() as gateway:
-        assert told_ms(gateway) >= 3_000
+        assert told_ms(gateway) > 2_000
         assert identity.id in not_ready(gateway)
         assert refused(gateway).code == KafkaError.REQUEST_TIMED_OUT
         assert "the last known quotas are in force" in refusal(gateway)
@@ -228,7 +228,7 @@ def test_a_store_deleted_while_it_is_used_takes_no_changes(host: Host) -> None:
         host.remove()
         assert "removed" in refusal(gateway) or "none there" in refusal(gateway)
         wait_for(lambda: "none there" in not_ready(gateway), "not ready")
-        assert told_ms(gateway) >= 3_000
+        assert told_ms(gateway) > 2_000
         identity = another_is_named(host, gateway)
         assert store_command(["accept", identity.id, "--config", str(host.config)]) == 0
         until_ready(gateway)
@@ -249,7 +249,7 @@ def test_what_was_in_force_when_the_store_went_is_in_force_at_the_next_start(hos
         host.remove()  # before the snapshot was written
     assert host.kept() == QuotaTable.of(SLOW)
     with host.gateway() as gateway:
-        assert told_ms(gateway) >= 3_000
+        assert told_ms(gateway) > 2_000
 
 
 def test_an_older_copy_of_the_store_is_not_let_in(host: Host) -> None:
@@ -262,7 +262,7 @@ def test_an_older_copy_of_the_store_is_not_let_in(host: Host) -> None:
     host.bring_back(copy)
     with host.gateway() as gateway:
         assert "as an older copy of it would be" in not_ready(gateway)
-        assert told_ms(gateway) >= 3_000
+        assert told_ms(gateway) > 2_000
 
 
 def test_emptying_by_the_tools_and_moving_to_another_store_pass(host: Host) -> None:
@@ -290,7 +290,7 @@ def test_emptying_by_the_tools_and_moving_to_another_store_pass(host: Host) -> N
     new.rename(host.db)
     with host.gateway() as gateway:
         until_ready(gateway)
-        assert told_ms(gateway) >= 3_000
+        assert told_ms(gateway) > 2_000
         assert gateway.gateway.broker_configs["1"] == {"max.connections": "77"}
 
 
@@ -365,7 +365,7 @@ def test_a_damaged_store_makes_a_gateway_unready(
             else:
                 file.truncate(size // 2)
         wait_for(lambda: gateway.call(gateway.gateway.not_ready) is not None, "not ready")
-        assert told_ms(gateway) >= 3_000
+        assert told_ms(gateway) > 2_000
 
 
 # --- what the version before wrote
@@ -416,7 +416,7 @@ def test_a_snapshot_that_can_not_be_read_lets_in_a_store_with_quotas_only(host: 
     (host.folder / "snapshot.json").write_text("quotas: [{")
     with host.gateway() as gateway:
         until_ready(gateway)
-        assert told_ms(gateway) >= 3_000
+        assert told_ms(gateway) > 2_000
     host.remove()
     with host.store():
         pass

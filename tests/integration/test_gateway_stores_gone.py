@@ -40,10 +40,10 @@ def stays_in_force(host: Host, delete: Callable[[], None]) -> None:
         delete()
         assert refusal(gateway)
         wait_for(lambda: "none there" in not_ready(gateway), "not ready")
-        assert told_ms(gateway) >= 3_000
+        assert told_ms(gateway) > 2_000
     with host.gateway() as gateway:
         assert gateway.call(gateway.gateway.not_ready) is not None
-        assert told_ms(gateway) >= 3_000
+        assert told_ms(gateway) > 2_000
         another_is_named(host, gateway)
 
 
@@ -76,13 +76,13 @@ def test_a_zookeeper_that_stands_still_until_its_sessions_end(
         zookeeper.pause()
         wait_for(lambda: "doesn't answer" in not_ready(gateway), "not ready")
         time.sleep(5)  # longer than a session
-        assert told_ms(gateway) >= 3_000
+        assert told_ms(gateway) > 2_000
         zookeeper.resume()
         until_ready(gateway)
         with host.store() as store:
             set_bob(store)
         wait_for(lambda: len(gateway.gateway.table) == 2, "a change made afterwards")
-        assert told_ms(gateway) >= 3_000
+        assert told_ms(gateway) > 2_000
 
 
 @pytest.mark.kafka4

@@ -37,7 +37,7 @@ MOST_S: Final = 5.0
 """A reading that has taken this long begins no further file."""
 
 WHO: Final = ("quota-id", "user", "tenant")
-"""Whom a row is about."""
+"""What a row stands for."""
 FIGURES: Final = ("produced_bytes", "fetched_bytes", "request_ms", "throttled", "waited_ms")
 """What is summed, and what rows are sorted by."""
 
@@ -246,7 +246,7 @@ class Ranking:
 
     Args:
         rows: a period's (``PeriodUse.rows``).
-        who: whom a row is about, one of ``WHO``.
+        who: what a row stands for, one of ``WHO``.
         tenants: each tenant's principals; others belong to no tenant.
         principals: only what these used; None: everybody's.
     """

@@ -52,7 +52,7 @@ class UsageQuery(NamedTuple):
 
     Args:
         last: how long, up to now: ``1h``.
-        who: whom a row is about (``usage.sums.WHO``).
+        who: what a row stands for (``usage.sums.WHO``).
         sort: by which figure: ``produced``.
         find: only names that have this.
     """

@@ -99,8 +99,8 @@ class Lane(NamedTuple):
         """
         Return when a newcomer may pass, epoch ms.
 
-        Whoever stays connected waits as long as it was told, whatever becomes of the quota. So does
-        who comes after it.
+        A client that stays connected waits as long as it was told, whatever becomes of the quota,
+        and so does a newcomer in its place.
         """
         return now_ms + max(self.left_ms(now_ms), 0)
 
