@@ -24,7 +24,7 @@ ROOMS = {
 # With another extra beside: a Kafka or a ZooKeeper as a source of quotas and requests. What-if in
 # the console takes from the pipeline what needs no Spark.
 LEFT_TO_OTHERS = {
-    "console": {"pyspark"},
+    "console": {"py4j", "pyspark"},
     "pipeline": {"confluent_kafka", "cryptography", "kazoo", "pysail"},
 }
 # Found by its files, or by another package that does without it otherwise.

@@ -54,9 +54,8 @@ REQUESTS: Final = make_table(
     "`is_request` false, as has a line that couldn't be read, where a data source was told to keep "
     "such lines (malformed).",
     """
-    record_ms double: when the charge was made, epoch ms: exact from a journal (of a row whose
-        `event` is told, when its request was charged); from a log the best estimate, log time -
-        sendTimeMs - responseQueueTimeMs
+    record_ms double: when the charge was made (event told: its request's), epoch ms: exact from a
+        journal; from a log the best estimate, log time - sendTimeMs - responseQueueTimeMs
     broker_id int: broker, from --broker-id, the path's pattern or the journal
     listener string: listener name
     connection string: connection id as logged
@@ -73,8 +72,7 @@ REQUESTS: Final = make_table(
         `amount` is one: a deleted or enlarged topic, a default's partitions that the answer doesn't
         tell
     handler_ms double: handler thread time, ms (a lower bound of what the request quota charges)
-    throttle_time_ms long: throttle time told to the client, ms; null = a row of its own, whose
-        `event` is told, says it
+    throttle_time_ms long: throttle time told to the client, ms; null = a row of event told has it
     producer_ids int: new producer ids (journals only): of a Produce that is charged with them, and
         of a row whose `event` is producer_id
     quota_type string: quota that the request is charged to: producer_byte_rate for PRODUCE (but not
@@ -86,18 +84,14 @@ REQUESTS: Final = make_table(
     is_charged bool: counts against a client quota (not a follower's fetch, not forwarded)
     is_request bool: counts as a request: false for a journal's second charge of the same request
     client_ip string: peer address
-    decided_throttle_time_ms long: throttle time of this row's own quota, ms (journals); of a row
-        whose `event` is told, what was left of it at the answer
-    muted_ms long: how long the client's connection is muted from the charge on, ms: the longest of
-        the request's decisions; null where `throttle_time_ms` says it
-    answer_ms long: of a row whose `event` is told: how long after the charge the request was
-        answered, ms; null = not known
+    decided_throttle_time_ms long: by this row's own quota, ms (journals); event told: what was left
+    muted_ms long: how long the connection is muted by it, ms; null = `throttle_time_ms` says it
+    answer_ms long: event told: how long after the charge the answer came, ms; null = not known
     source string: log or journal
     event string: of a journal: record (charged, then checked), strict (checked, then charged unless
         refused), norecord (no quota of the type), unrecord (taken back), told (the answer to a
-        throttled request, which charges nothing), or one that is no charge: bound (a limit
-        changed), connection (accepted), producer_id (given out), malformed (a line that couldn't
-        be read); null from logs
+        throttled request), or one that is no charge: bound (a limit changed), connection
+        (accepted), producer_id (given out), malformed (an unreadable line); null from logs
     worker_id string: gateway worker (journals)
     seq long: order within the source: byte offset in the file, or the journal's seq
     file string: file (or topic-partition) it was read from

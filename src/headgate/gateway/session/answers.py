@@ -149,8 +149,8 @@ class AnswerReader:
         if session.holds & HOLDS_ANSWER or session.tokens:
             self._set_aside(session, data, now_ms)
             return
-        rules, unanswered, out = session.rules, session.unanswered, session.to_client
-        charged = session.context
+        unanswered, out = session.unanswered, session.to_client
+        charged, counts = session.context, session.rules.counts_requests
         run = pos = 0  # all before ``run`` is dealt with; from there up to ``pos`` it passes
         if self._left:
             run, pos = self._continue(session, data, now_ms)
@@ -167,7 +167,7 @@ class AnswerReader:
             if size < 4 or not unanswered or unanswered[0].correlation_id != correlation_id:
                 raise _unexpected(size, correlation_id, unanswered)
             asked = unanswered[0]
-            plan = asked.plan
+            plan, at = asked.plan, asked.plan.throttle_at
             session.budget -= 3 + (frame_bytes >> REWRITTEN) if plan.whole else 1
             if asked.context is not charged:
                 charged = asked.context
@@ -198,13 +198,8 @@ class AnswerReader:
                             end = pos
                             break
                         if plan.mask and answer is None:
-                            piece = data[pos : pos + frame_bytes]
-                            answer = self._masked(plan, piece, frame_bytes)
-                    elif (
-                        rules.counts_requests
-                        or asked.throttle is not None
-                        or (0 < plan.throttle_at <= size and _INT(data, pos + plan.throttle_at)[0])
-                    ):
+                            answer = self._masked(plan, data[pos : pos + frame_bytes], frame_bytes)
+                    elif counts or asked.throttle or (0 < at <= size and _INT(data, pos + at)[0]):
                         relay.answered(session, data, pos, size, asked, now_ms)
                     if avail < frame_bytes:
                         self._begin(frame_bytes - avail, answer)
