@@ -60,7 +60,7 @@ def test_request_percentage_throttles_any_request(gateway: GatewayThread, unique
     name = topic(bootstrap, unique("busy"), 1)
     set_quota(gateway, QuotaEntity.of(client_id=client), {REQUEST: 0.001})
     told = send(bootstrap, name, 50, 10, **{"client.id": client, "linger.ms": 0})
-    assert max(told) == 1_000  # capped at one window
+    assert 500 < max(told) <= 1_000  # capped at one window; what is left of it is told
     assert send(bootstrap, name, 50, 10, **{"client.id": unique("calm")}) == []
 
 
