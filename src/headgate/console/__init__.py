@@ -14,6 +14,7 @@ inline, so the content policy can forbid inline ones. In the order in which a re
 - ``recent``: the last hour's use of each quota-id.
 - ``recorded``: what was used, from a gateway's usage journals.
 - ``readings``: readings of a journal for pages, one at a time.
+- ``paging``: lists that are shown in pages.
 - ``drawing``: rows with bars, levels of precedence, use over time.
 - ``rendering``: templates and static files.
 - ``parts``: the objects that pages use: quotas, what goes on now, the console's own state.

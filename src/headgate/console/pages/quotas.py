@@ -5,7 +5,8 @@ Everything that is configured: each quota with its use now, its waits, and its l
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from anyio import to_thread
 from starlette.requests import Request
@@ -25,6 +26,7 @@ from headgate.admin.listing import (
 )
 from headgate.console.access.viewer import EVERYBODY
 from headgate.console.events import Moment, watches
+from headgate.console.paging import one_of, page_of, text_to_find
 from headgate.console.parts import ConsoleParts, parts, viewer
 from headgate.console.rendering import render, url
 from headgate.console.routing import Page
@@ -34,10 +36,6 @@ from headgate.quota.table import QuotaTable
 from headgate.store.base import EndingQuota, HistoryEntry
 from headgate.words import what_of
 
-ROWS: Final = 50
-"""Quotas of a page."""
-MOST_FIND: Final = 200
-"""Characters to look for."""
 _AGAIN_MS: Final = 60_000
 """Servers that keep no history are asked for one again after this long."""
 _FEW: Final = 200
@@ -116,18 +114,13 @@ def _listed(request: Request) -> _Listed:
 
 def query_of(request: Request) -> QuotaQuery:
     """Return what the address asks for; a word that isn't known counts as none."""
-    given = request.query_params
-
-    def one_of(name: str, known: Any, otherwise: str = "") -> str:
-        return given[name] if given.get(name) in known else otherwise
-
     return QuotaQuery(
-        given.get("find", "")[:MOST_FIND].strip(),
-        one_of("key", {key.name for key in KEYS}),
-        one_of("kind", (*KINDS, "default")),
-        one_of("only", ONLY),
-        one_of("sort", SORTS, "name"),
-        given.get("turned") == "yes",
+        text_to_find(request),
+        one_of(request, "key", {key.name for key in KEYS}, ""),
+        one_of(request, "kind", (*KINDS, "default"), ""),
+        one_of(request, "only", ONLY, ""),
+        one_of(request, "sort", SORTS, "name"),
+        request.query_params.get("turned") == "yes",
     )
 
 
@@ -152,32 +145,17 @@ async def _found(request: Request, query: QuotaQuery) -> tuple[QuotasNow, list[i
     return now, await to_thread.run_sync(now.select, query), moment
 
 
-def near(page: int, pages: int) -> list[int]:
-    """Return the numbers of pages to link to: the first, the last, those near; 0 for a gap."""
-    shown = sorted({1, pages, *range(max(1, page - 2), min(pages, page + 2) + 1)})
-    found: list[int] = []
-    for number in shown:
-        if found and number - found[-1] > 1:
-            found.append(0)
-        found.append(number)
-    return found
-
-
 async def show(request: Request) -> Response:
     """Return a page of quotas."""
     query = query_of(request)
     now, found, moment = await _found(request, query)
-    pages = max(1, -(-len(found) // ROWS))
-    given = request.query_params.get("page", "")
-    page = min(pages, max(1, int(given))) if given.isdecimal() and len(given) < 9 else 1
-    begin = (page - 1) * ROWS
+    part = page_of(found, request)
     brokers = () if moment.picture is None else moment.picture.brokers
     looks = viewer(request)
     return render(
-        request, "quotas.html.j2", query=query, found=len(found),
-        rows=[now.row(n) for n in found[begin : begin + ROWS]], all_rows=len(now),
-        page=page, pages=pages, begin=begin, moment=moment, link=link,
-        keys=[(key.name, what_of(key.name)) for key in KEYS], near=near(page, pages),
+        request, "quotas.html.j2", query=query, part=part, rows=[now.row(n) for n in part.rows],
+        all_rows=len(now), moment=moment, link=link, to=partial(link, query),
+        keys=[(key.name, what_of(key.name)) for key in KEYS],
         untold=sum(broker.other_quotas for broker in brokers),
         has_live=parts(request).live is not None,
         no_history=_listed(request).no_history if looks.sees_all else "",

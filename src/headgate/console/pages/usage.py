@@ -16,7 +16,7 @@ from starlette.responses import Response
 from headgate.admin.listing import cell
 from headgate.console.access.viewer import EVERYBODY, Viewer
 from headgate.console.events import watches
-from headgate.console.pages.quotas import MOST_FIND, near
+from headgate.console.paging import PagePart, one_of, page_of, text_to_find
 from headgate.console.parts import parts, viewer
 from headgate.console.rendering import render, url
 from headgate.console.routing import Page
@@ -24,8 +24,6 @@ from headgate.console.routing import Page
 if TYPE_CHECKING:
     from headgate.usage.sums import PeriodUse, UseRow
 
-ROWS: Final = 50
-"""Rows of a page."""
 AGAIN_S: Final = 2
 """A page whose first reading isn't done yet is asked for again after this long."""
 PERIODS: Final = (
@@ -76,18 +74,13 @@ class UsageQuery(NamedTuple):
 
 def _query(request: Request, looks: Viewer) -> UsageQuery:
     """Return what is asked for; a word that isn't known counts as none."""
-    given = request.query_params
     usual = UsageQuery()
     who = ("quota-id", "user", *(("tenant",) if looks.sees_all else ()))
-
-    def one_of(name: str, known: tuple[str, ...]) -> str:
-        return given[name] if given.get(name) in known else str(getattr(usual, name))
-
     return UsageQuery(
-        one_of("last", tuple(name for name, _, _ in PERIODS)),
-        one_of("who", who),
-        one_of("sort", tuple(name for name, _, _ in SORTS)),
-        given.get("find", "")[:MOST_FIND].strip(),
+        one_of(request, "last", {name for name, _, _ in PERIODS}, usual.last),
+        one_of(request, "who", who, usual.who),
+        one_of(request, "sort", {name for name, _, _ in SORTS}, usual.sort),
+        text_to_find(request),
     )
 
 
@@ -117,20 +110,12 @@ async def _found(
 async def show(request: Request) -> Response:
     """Return a page of who used most."""
     query = _query(request, viewer(request))
-    given = request.query_params.get("page", "")
-    asked = max(1, int(given)) if given.isdecimal() and len(given) < 9 else 1
-
-    def page_of(rows: list[UseRow]) -> tuple[int, int, int, list[UseRow]]:
-        pages = max(1, -(-len(rows) // ROWS))
-        page = min(pages, asked)
-        return len(rows), pages, page, rows[(page - 1) * ROWS : page * ROWS]
-
-    use, (found, pages, page, rows), whole = await _found(request, query, page_of)
+    part: PagePart
+    use, part, whole = await _found(request, query, lambda rows: page_of(rows, request))
     has_journal = parts(request).journal is not None
     problem = use if isinstance(use, str) else ""
     answer = render(
-        request, "usage.html.j2", query=query, found=found, rows=rows, whole=whole, pages=pages,
-        page=page, begin=(page - 1) * ROWS, near=near(page, pages), problem=problem,
+        request, "usage.html.j2", query=query, part=part, whole=whole, problem=problem,
         use=None if problem else use, has_journal=has_journal, periods=PERIODS, sorts=SORTS,
     )  # fmt: skip
     if has_journal and use is None:
