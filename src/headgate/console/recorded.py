@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.console.readings import Readings
 from headgate.console.recent import Point, fullness
+from headgate.quota.key import MUTATION
 
 if TYPE_CHECKING:
     from headgate.usage.sums import JournalSums, PeriodUse
@@ -199,15 +200,11 @@ def _steps(events: Any, user: str) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from headgate.usage.sums import charged
+
     kind = events["kind"].cast(pa.string())
-    amount = pc.fill_null(events["amount"], 0.0)
     waits = pc.greater(pc.fill_null(events["throttle_time_ms"], 0), 0)
-    # A refused mutation was asked for, not charged.
-    is_charged = pc.or_(
-        pc.equal(kind, "record"), pc.and_(pc.equal(kind, "strict"), pc.invert(waits))
-    )
-    taken_back = pc.if_else(pc.equal(kind, "unrecord"), pc.negate(pc.abs(amount)), 0.0)
-    amount = pc.if_else(is_charged, amount, taken_back)
+    is_charged, amount = charged(events)
     is_own = pc.fill_null(pc.equal(events["principal"], user), False).cast(pa.int64())
     held = waits.cast(pa.int64())
     begin = pc.multiply(pc.floor(pc.divide(events["t_ms"], STEP_MS)), STEP_MS).cast(pa.int64())
@@ -218,7 +215,7 @@ def _steps(events: Any, user: str) -> Any:
         "own_held": pc.multiply(held, is_own),
         "own_charges": pc.multiply(is_charged.cast(pa.int64()), is_own),
     }  # fmt: skip
-    of_topics = pc.equal(events["quota_type"].cast(pa.string()), "controller_mutation_rate")
+    of_topics = pc.equal(events["quota_type"].cast(pa.string()), MUTATION.name)
     told = pc.and_(pc.equal(kind, "told"), of_topics)  # any other was held since its charge
     said = pc.or_(pc.is_in(kind, pa.array(["record", "unrecord", "strict"])), told)
     return _added(pa.table(columns).filter(said))

@@ -123,7 +123,7 @@ class JournalSums:
 
     def __init__(self, journal: Path) -> None:
         self._journal = journal
-        self._kept: OrderedDict[tuple[str, int], _FileSums] = OrderedDict()
+        self._kept: OrderedDict[tuple[Path, float], _FileSums] = OrderedDict()
         self._kept_rows = 0
 
     def since(self, since_ms: float, most_s: float = MOST_S) -> PeriodUse:
@@ -143,14 +143,14 @@ class JournalSums:
         found: list[tuple[files.JournalFile, _FileSums]] = []
         is_whole, ends = True, time.monotonic() + most_s
         for written_ms, file in latest_files(self._journal, since_ms):
-            sums = self._of(file)
+            sums = self._of(file, written_ms)
             if sums is None or not sums.hold_since(since_ms):
                 if time.monotonic() > ends:
                     # What is in the files left was written before this one was.
                     since_ms, is_whole = written_ms + 1, False
                     break
                 sums = _summed(file, since_ms)
-                self._keep(file, sums)
+                self._keep(file, written_ms, sums)
             found.append((file, sums))
         # A period that was cut short begins later than some sums do.
         rows = [
@@ -159,15 +159,15 @@ class JournalSums:
         ]
         return PeriodUse(since_ms, is_whole, _counted_once(_added(rows)))
 
-    def _of(self, file: files.JournalFile) -> _FileSums | None:
-        key = (file.worker_id, file.first_seq)
+    def _of(self, file: files.JournalFile, written_ms: float) -> _FileSums | None:
+        key = (file.path, written_ms)  # another journal in its place has the same names
         if key in self._kept:
             self._kept.move_to_end(key)
         return self._kept.get(key)
 
-    def _keep(self, file: files.JournalFile, sums: _FileSums) -> None:
+    def _keep(self, file: files.JournalFile, written_ms: float, sums: _FileSums) -> None:
         """Keep the sums of a closed file, if they are of all its events."""
-        key = (file.worker_id, file.first_seq)
+        key = (file.path, written_ms)
         if file.suffix == files.OPEN or sums.first_ms < sums.since_ms or key in self._kept:
             return
         self._kept[key] = sums
@@ -188,17 +188,28 @@ def _summed(file: files.JournalFile, since_ms: float) -> _FileSums:
     return _FileSums(first_ms, since_ms, _added(parts))
 
 
+def charged(events: pa.RecordBatch | pa.Table) -> tuple[pa.Array, pa.Array]:
+    """
+    Return which events are charges, and what each event adds to what was charged.
+
+    Args:
+        events: with ``kind``, ``amount`` and ``throttle_time_ms``.
+    """
+    kind = events["kind"].cast(pa.string())
+    waits = pc.greater(pc.fill_null(events["throttle_time_ms"], 0), 0)
+    amount = pc.fill_null(events["amount"], 0.0)
+    # A refused mutation was asked for, not charged.
+    is_charge = pc.or_(
+        pc.equal(kind, "record"), pc.and_(pc.equal(kind, "strict"), pc.invert(waits))
+    )
+    back = pc.if_else(pc.equal(kind, "unrecord"), pc.negate(pc.abs(amount)), 0.0)
+    return is_charge, pc.if_else(is_charge, amount, back)
+
+
 def _charges(events: pa.RecordBatch) -> pa.Table:
     """Return what each event adds to the sums, added up."""
     kind, key = events["kind"].cast(pa.string()), events["quota_type"].cast(pa.string())
-    told = pc.fill_null(events["throttle_time_ms"], 0)
-    # A refused mutation was asked for, not charged.
-    is_charge = pc.or_(
-        pc.equal(kind, "record"), pc.and_(pc.equal(kind, "strict"), pc.less_equal(told, 0))
-    )
-    amount = pc.fill_null(events["amount"], 0.0)
-    back = pc.if_else(pc.equal(kind, "unrecord"), pc.negate(pc.abs(amount)), 0.0)
-    amount = pc.if_else(is_charge, amount, back)
+    told, (_, amount) = pc.fill_null(events["throttle_time_ms"], 0), charged(events)
     # Of a request that several quotas throttle, the one whose wait was told is counted. Mutations
     # decide in ``strict`` and ``told``; of other quotas, ``told`` repeats what was decided before.
     decides = pc.or_(
@@ -208,12 +219,12 @@ def _charges(events: pa.RecordBatch) -> pa.Table:
     is_told = pc.fill_null(pc.equal(events["told_throttle_time_ms"], told), False)
     throttled = pc.and_(pc.and_(decides, is_told), pc.greater(told, 0))
 
-    charged = [
+    by_key = [
         pc.if_else(pc.fill_null(pc.equal(key, name), False), amount, 0.0) for name in _SUMS[:-2]
     ]
     waited = pc.if_else(throttled, told, 0).cast(pa.float64())
     names = [pc.fill_null(events[name], "") for name in _NAMES]
-    sums = [*charged, throttled.cast(pa.float64()), waited]
+    sums = [*by_key, throttled.cast(pa.float64()), waited]
     table = pa.table([*names, *sums], names=[*_NAMES, *_SUMS])
     said = pc.is_in(kind, pa.array(["record", "norecord", "unrecord", "strict", "told"]))
     return _added([table.filter(said)])

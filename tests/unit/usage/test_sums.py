@@ -155,6 +155,17 @@ def test_bytes_that_several_quotas_limit_are_counted_once(tmp_path: Path) -> Non
     }  # fmt: skip
 
 
+def test_another_journal_in_its_place_is_read(tmp_path: Path) -> None:
+    """Its files have the names of those that were there, since numbers begin at 1 again."""
+    _, events = traffic(NOW)
+    reader = JournalSums(tmp_path)
+    for last in (1000, 2500):
+        for path in tmp_path.iterdir():
+            path.unlink()
+        write_journal(tmp_path, events[:last])
+        assert Ranking(reader.since(ALL).rows).whole.throttled == last
+
+
 TENANTS = {"payments": ["alice", "carol"], "search": ["bob"]}
 ROWS = pa.table(
     {
