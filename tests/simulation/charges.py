@@ -45,7 +45,9 @@ class Charges:
         if row.quota_type != BY_SIZE:
             return self._last.get(view.number)
         uncharged = self._uncharged[view.number]
-        found = self._last[view.number] = self._choose(view, int(row.amount), uncharged)
+        # None: it hasn't been passed on yet.
+        found = next((one for one in uncharged if one.size == int(row.amount)), None)
+        self._last[view.number] = found
         if found is None:
             self._ahead[view.number].append(int(row.amount))
         else:
@@ -56,11 +58,6 @@ class Charges:
         """Whether a request was passed on before the quotas that are in force; None: now."""
         begun_ns = self._life.loop.now_ns if asked is None else asked.begun_ns
         return begun_ns <= self._life.requoted_ns
-
-    def _choose(self, view: View, size: int, uncharged: list[Asked]) -> Asked | None:
-        """Return the one of this size that is charged now; None: it hasn't been passed on yet."""
-        same = [one for one in uncharged if one.size == size]
-        return same[0] if same else None
 
 
 class Owners:

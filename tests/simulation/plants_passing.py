@@ -78,7 +78,7 @@ def wake_up_lost_between_two_gates(patch: Patch) -> None:
 def charged_when_answered(patch: Patch) -> None:
     """As it was: a Produce is charged when its answer comes."""
     whole, tell, cut = relay.passed, Session.tell, Session._charge_cut
-    due = relay.Throttled(0, 0, None, 0)
+    due = relay.PendingThrottle(0, 0, None, 0)
 
     def passed(own: Any, asked: Any, *more: Any, silent: bool = False) -> None:
         if asked.plan.kind is RequestKind.PRODUCE and not silent:
@@ -124,10 +124,10 @@ def mute_counted_from_the_answer(patch: Patch) -> None:
     """The throttle is decided when a Produce passes, and begins when its answer comes."""
     tell = Session.tell
 
-    def throttled(self: Any, throttle_ms: int, now_ms: int) -> relay.Throttled:
+    def throttled(self: Any, throttle_ms: int, now_ms: int) -> relay.PendingThrottle:
         self.wait_for_answer()
         end_ms = self.rules.steady_ms(now_ms) + throttle_ms
-        return relay.Throttled(throttle_ms, end_ms, self.told, now_ms)
+        return relay.PendingThrottle(throttle_ms, end_ms, self.told, now_ms)
 
     def told(self: Any, asked: Any, upstream_ms: int, now_ms: int) -> int:
         if asked.throttle is not None:

@@ -64,6 +64,7 @@ class Context:
     Attributes:
         fetches_alone: a fetch may be throttled by the size of its answer, which isn't known
             before. So one at a time is in flight, as in Kafka.
+        one_fetch: one at a time is in flight for any reason: its time may be throttled, too.
         sensor: what its last Produce was charged to; good while the manager's ``generation`` is
             this one's.
     """
@@ -80,11 +81,13 @@ class Context:
     share_gates: tuple[GateKey, ...]
     overdue: tuple[tuple[str, Callable[[Place, int], int]], ...]
     fetches_alone: bool = field(init=False)
+    one_fetch: bool = field(init=False)
     sensor: RateSensor | None = None
     generation: int = -1
 
     def __post_init__(self) -> None:
         self.fetches_alone = bool(self.share_gates)
+        self.one_fetch = self.fetches_alone or self.timed
 
     def of_client(self, client_id: str) -> Context:
         """Return the context of another client-id of the principal that is charged as this one."""

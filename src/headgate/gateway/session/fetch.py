@@ -82,7 +82,7 @@ def on_request(
 ) -> int:
     """Pass a Fetch on, or hold it; arguments and result as for ``relay.on_request``."""
     context = session.context
-    if session.unanswered and (context.fetches_alone or context.timed):
+    if session.unanswered and context.one_fetch:
         return wait_for_answers(session)
     if (session.hold is not None or context.share_gates) and _waits_for_turn(
         session, plan, context.gates, data[pos:], now_ms
@@ -98,7 +98,7 @@ def on_request(
         pass_part(session, asked, left, now_ms)
     else:
         session.unanswered.append(asked)
-        if context.fetches_alone or context.timed:
+        if context.one_fetch:
             session.wait_for_answer()
     return PASSED
 
@@ -118,7 +118,7 @@ def on_share_request(
 
     It comes here again when it is whole, and is held only then: gates may close meanwhile.
     """
-    if session.unanswered and (session.context.fetches_alone or session.context.timed):
+    if session.unanswered and session.context.one_fetch:
         return wait_for_answers(session)
     if len(data) - pos < 4 + size:
         return COLLECT
@@ -140,7 +140,7 @@ def take_share_fetch(session: Session, plan: RequestPlan, frame: memoryview, now
         asks = share.ask_little(asks, version, body)
     session.to_broker.append(asks)
     passed(session, InFlight(correlation_id, plan, len(frame) - 4, context), now_ms)
-    if context.fetches_alone or context.timed:
+    if context.one_fetch:
         session.wait_for_answer()
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headgate.wire.messages.produce import IdWalker
 
 
-class Throttled(NamedTuple):
+class PendingThrottle(NamedTuple):
     """
     The throttle of a request that isn't answered yet.
 
@@ -66,7 +66,7 @@ class InFlight(NamedTuple):
     size: int
     context: Context
     merge: Callable[[bytes], bytes | Ask] | None = None
-    throttle: Throttled | None = None
+    throttle: PendingThrottle | None = None
 
 
 new_in_flight: Final = tuple.__new__

@@ -43,7 +43,7 @@ from headgate.gateway.session.commands import (
     ResumeBroker,
     WakeAt,
 )
-from headgate.gateway.session.relay import IN_FLIGHT_BYTES, Passing, Throttled
+from headgate.gateway.session.relay import IN_FLIGHT_BYTES, Passing, PendingThrottle
 from headgate.gateway.session.requests import RequestReader
 from headgate.gateway.session.rewrite import Rewriter
 from headgate.gateway.session.waits import (
@@ -554,11 +554,11 @@ class Session:
         if self.closed is None:
             self.commands.append(WakeAt(until_ms))
 
-    def throttled(self, throttle_ms: int, now_ms: int) -> Throttled:
+    def throttled(self, throttle_ms: int, now_ms: int) -> PendingThrottle:
         """Mute the client for what was decided just now; return what its answer will tell."""
         self.start_throttle(throttle_ms, self.told, now_ms)
         end_ms = self.rules.steady_ms(now_ms) + throttle_ms
-        return Throttled(throttle_ms, end_ms, self.told, now_ms)
+        return PendingThrottle(throttle_ms, end_ms, self.told, now_ms)
 
     def tell(self, asked: InFlight, upstream_ms: int, now_ms: int) -> int:
         """

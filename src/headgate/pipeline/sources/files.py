@@ -41,7 +41,7 @@ def filesystem(path: str) -> tuple[Any, str]:
     return fs.FileSystem.from_uri(f"{scheme}://{host}{slash}{quote(inner)}{mark}{options}")
 
 
-class Place(NamedTuple):
+class GivenPath(NamedTuple):
     """
     A path that was given, and where it leads.
 
@@ -56,7 +56,7 @@ class Place(NamedTuple):
     inner: str
 
     @classmethod
-    def of(cls, given: str) -> Place:
+    def of(cls, given: str) -> GivenPath:
         """
         Find out where a path leads.
 
@@ -94,7 +94,7 @@ class WrittenTables:
     """
 
     def __init__(self, place: str) -> None:
-        self.place = Place.of(place)
+        self.place = GivenPath.of(place)
         self.pointer = read_pointer(self.place.system, self.place.inner)
 
     def refuse_lost(self) -> None:
@@ -191,14 +191,14 @@ class _Lacking(Exception):
     """A path isn't there, or holds no file; says which."""
 
 
-def _found(given: str, *, may_lack: bool) -> list[tuple[Place, Any]]:
+def _found(given: str, *, may_lack: bool) -> list[tuple[GivenPath, Any]]:
     """
     Return the files of what was given: a file, a directory, a table, or a pattern.
 
     Raises:
         _Lacking: there is none, though there must be.
     """
-    place = Place.of(given)
+    place = GivenPath.of(given)
     info = place.system.get_file_info(place.inner)
     if info.is_file:
         return _shown(place, [info], may_lack=may_lack)
@@ -211,7 +211,7 @@ def _found(given: str, *, may_lack: bool) -> list[tuple[Place, Any]]:
     anchor, expanded = _expanded(given)
     files = []
     for path in expanded:
-        one = Place.of(path)
+        one = GivenPath.of(path)
         info = one.system.get_file_info(one.inner)
         infos = [info] if info.is_file else one.infos()
         counted = _counted(one, anchor, infos)
@@ -226,7 +226,7 @@ def _found(given: str, *, may_lack: bool) -> list[tuple[Place, Any]]:
     return files
 
 
-def _beside(place: Place, *, may_be_closed: bool) -> WrittenTables | None:
+def _beside(place: GivenPath, *, may_be_closed: bool) -> WrittenTables | None:
     """
     Return the tables of the directory that a place is in; None: it is in none.
 
@@ -259,7 +259,7 @@ def _expanded(given: str) -> tuple[str, list[str]]:
     return anchor, [path for path in matched if not _hidden(path, path)]
 
 
-def _shown(place: Place, infos: list[Any], *, may_lack: bool) -> list[tuple[Place, Any]]:
+def _shown(place: GivenPath, infos: list[Any], *, may_lack: bool) -> list[tuple[GivenPath, Any]]:
     """
     Leave out hidden files.
 
@@ -346,7 +346,7 @@ class GrowingPaths:
         return sorted(found)
 
 
-def _listed(place: Place, parts: Iterable[str]) -> list[Any]:
+def _listed(place: GivenPath, parts: Iterable[str]) -> list[Any]:
     """
     Return the files of a table's parts.
 
@@ -377,7 +377,7 @@ def _is_unfinished(system: Any, run: str) -> bool:
     return not system.get_file_info(fs.FileSelector(run, allow_not_found=True))
 
 
-def _counted(place: Place, anchor: str, infos: list[Any]) -> list[Any]:
+def _counted(place: GivenPath, anchor: str, infos: list[Any]) -> list[Any]:
     """
     Leave out what runs left that other runs replaced, or never finished.
 
