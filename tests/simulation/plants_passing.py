@@ -12,6 +12,7 @@ from typing import Any, Final
 from headgate.gateway.charging import fetch_gate
 from headgate.gateway.charging.contexts import Context
 from headgate.gateway.charging.fetch_hold import FetchHold
+from headgate.gateway.charging.lanes import Debts
 from headgate.gateway.charging.plans import RequestKind
 from headgate.gateway.session import fetch, produce, relay
 from headgate.gateway.session.session import Session
@@ -148,6 +149,11 @@ def whole_answers_pipelined(patch: Patch) -> None:
     patch.setattr(Context, "__post_init__", post_init)
 
 
+def half_sent_request_holds_newcomers(patch: Patch) -> None:
+    """As it was: for ten seconds, like one that waits in the broker."""
+    patch.setattr(Debts, "reads", lambda self, half, now_ms: None)
+
+
 # --- lives ----------------------------------------------------------------------------------------
 
 
@@ -259,6 +265,15 @@ GONE: Final = replace(
     people=tuple(Person(f"c{at}", "alice", "app", 1, (9, 12), obeys=False) for at in range(3)),
 )
 """Newcomers that wait for each other, and a broker that keeps a request and is gone."""
+HALF_REPAID: Final = _story(
+    {PRODUCED: 36_000.0},
+    (
+        Action(1_500, "c0", "produce and leave", (400_000, -1, "close", 500.0)),
+        Action(2_100, "c1", "half", (50_000, 120, 12_000)),
+        Action(2_300, "c2", "produce", (1_000, -1, 2, 1)),
+    ),
+)
+"""A throttle that is left, who takes it sends half a request, and a newcomer behind it."""
 
 PLANTS: Final[tuple[tuple[Plant, Story, frozenset[str]], ...]] = tuple(
     (plant, story, frozenset(laws))
@@ -273,6 +288,7 @@ PLANTS: Final[tuple[tuple[Plant, Story, frozenset[str]], ...]] = tuple(
         (told_in_full, PRODUCES, ("told",)),
         (mute_counted_from_the_answer, PRODUCES, ("waiting", "told")),
         (whole_answers_pipelined, TIMES, ("whole answers alone",)),
+        (half_sent_request_holds_newcomers, HALF_REPAID, ("waiting", "silence")),
     )
 )
 """Each fault, a life in which it shows, and the laws that may find it."""
@@ -290,4 +306,5 @@ STORIES: Final = (
     HALF,
     ALIKE,
     GONE,
+    HALF_REPAID,
 )
