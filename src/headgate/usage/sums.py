@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -32,22 +32,23 @@ from headgate.usage import files
 from headgate.usage.reader import latest_files, read_file
 
 MOST_ROWS: Final = 1_000_000
-"""Rows of sums that are kept, of some 80 bytes each."""
+"""Rows of sums that are kept, of some 80 bytes each: those of the files that were written last."""
 MOST_S: Final = 5.0
-"""A reading that has taken this long begins no further file."""
+"""A reading that has taken this long begins no further file whose sums aren't known."""
 
 WHO: Final = ("quota-id", "user", "tenant")
 """What a row stands for."""
 FIGURES: Final = ("produced_bytes", "fetched_bytes", "request_ms", "throttled", "waited_ms")
 """What is summed, and what rows are sorted by."""
 
-_RECORDED: Final = {
+_BYTES: Final = {
     "produced_bytes": (PRODUCER, PRODUCER_BPS, PRODUCER_SHARES),
     "fetched_bytes": (CONSUMER, CONSUMER_BPS, CONSUMER_SHARES),
-    "request_ms": (REQUEST,),
 }
-"""A request is charged under each key that somebody has a quota of, to another quota-id each."""
-_SUMS: Final = (*(k.name for keys in _RECORDED.values() for k in keys), "throttled", "waited_ms")
+"""The keys that limit the same bytes. A gateway notes all bytes under the first, whether a quota of
+it applies or not, and those that another one limits under that one, too."""
+_KEYS: Final = (*(key.name for keys in _BYTES.values() for key in keys), REQUEST.name)
+_SUMS: Final = (*_KEYS, *_BYTES, "throttled", "waited_ms", "held", "held_ms")
 _NAMES: Final = ("quota_user", "quota_client_id", "principal")
 _READ: Final = (
     "kind", "quota_type", "t_ms", "amount", *_NAMES, "throttle_time_ms", "told_throttle_time_ms",
@@ -63,19 +64,26 @@ _NOTHING: Final = pa.table(
 
 class PeriodUse(NamedTuple):
     """
-    What was used in a period, of each kind that somebody has a quota of.
+    What was used in a period.
 
-    A gateway records nothing of a kind that nobody's quota limits.
+    Request time is known where somebody has a quota of it: else a gateway records none.
 
     Args:
-        since_ms: from when on events were read, epoch ms.
-        is_whole: whether that is the whole period.
+        since_ms: when the period begins, or the journal, if that is later; epoch ms.
+        read: how many files of the journal were read, the latest first.
+        files: how many there are of the period.
         rows: a row for each quota-id and principal, with ``FIGURES``.
     """
 
     since_ms: float
-    is_whole: bool
+    read: int
+    files: int
     rows: pa.Table
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole period was read."""
+        return self.read == self.files
 
 
 class UseRow(NamedTuple):
@@ -89,7 +97,8 @@ class UseRow(NamedTuple):
         fetched_bytes: read from them.
         request_ms: time that brokers' threads worked for it.
         throttled: requests that had to wait.
-        waited_ms: how long these had to wait, since they had passed.
+        waited_ms: the sum of these waits, each from the moment its request had been passed on; of a
+            fetch that was held for its quota-id's turn, until then.
     """
 
     name: str
@@ -108,7 +117,7 @@ class _FileSums(NamedTuple):
     since_ms: float
     rows: pa.Table
 
-    def hold_since(self, since_ms: float) -> bool:
+    def are_since(self, since_ms: float) -> bool:
         """Whether these are the sums of the file's events since a time."""
         return self.first_ms >= since_ms or self.since_ms == since_ms
 
@@ -123,8 +132,8 @@ class JournalSums:
 
     def __init__(self, journal: Path) -> None:
         self._journal = journal
-        self._kept: OrderedDict[tuple[Path, float], _FileSums] = OrderedDict()
-        self._kept_rows = 0
+        # By a file's path and when it was written: a journal that begins again has the same names.
+        self._kept: dict[tuple[Path, float], _FileSums] = {}
 
     def since(self, since_ms: float, most_s: float = MOST_S) -> PeriodUse:
         """
@@ -135,56 +144,60 @@ class JournalSums:
             most_s: a reading that has taken this long begins no file whose sums aren't known.
 
         Returns:
-            The sums, of as much of the period as was read; the next call reads on.
+            The sums, of as many files as were read; the next call reads on.
 
         Raises:
-            OSError: the journal can't be read.
+            OSError: the journal can't be read; names the file.
         """
-        found: list[tuple[files.JournalFile, _FileSums]] = []
-        is_whole, ends = True, time.monotonic() + most_s
-        for written_ms, file in latest_files(self._journal, since_ms):
-            sums = self._of(file, written_ms)
-            if sums is None or not sums.hold_since(since_ms):
+        there = [(file, written_ms) for written_ms, file in latest_files(self._journal, 0.0)]
+        self._forget({(file.path, written_ms) for file, written_ms in there})
+        wanted = [(file, written_ms) for file, written_ms in there if written_ms >= since_ms]
+        found: list[_FileSums] = []
+        ends = time.monotonic() + most_s
+        for file, written_ms in wanted:
+            sums = self._kept.get((file.path, written_ms))
+            if sums is None or not sums.are_since(since_ms):
                 if time.monotonic() > ends:
-                    # What is in the files left was written before this one was.
-                    since_ms, is_whole = written_ms + 1, False
                     break
                 sums = _summed(file, since_ms)
                 self._keep(file, written_ms, sums)
-            found.append((file, sums))
-        # A period that was cut short begins later than some sums do.
-        rows = [
-            (sums if sums.hold_since(since_ms) else _summed(file, since_ms)).rows
-            for file, sums in found
-        ]
-        return PeriodUse(since_ms, is_whole, _counted_once(_added(rows)))
+            found.append(sums)
+        first_ms = min((sums.first_ms for sums in found), default=since_ms)
+        begins_ms = max(since_ms, first_ms if first_ms < math.inf else since_ms)
+        rows = _figures(_added([sums.rows for sums in found]))
+        return PeriodUse(begins_ms, len(found), len(wanted), rows)
 
-    def _of(self, file: files.JournalFile, written_ms: float) -> _FileSums | None:
-        key = (file.path, written_ms)  # another journal in its place has the same names
-        if key in self._kept:
-            self._kept.move_to_end(key)
-        return self._kept.get(key)
+    def _forget(self, there: set[tuple[Path, float]]) -> None:
+        """Forget the sums of files that aren't there any more."""
+        self._kept = {key: sums for key, sums in self._kept.items() if key in there}
 
     def _keep(self, file: files.JournalFile, written_ms: float, sums: _FileSums) -> None:
         """Keep the sums of a closed file, if they are of all its events."""
-        key = (file.path, written_ms)
-        if file.suffix == files.OPEN or sums.first_ms < sums.since_ms or key in self._kept:
+        if file.suffix == files.OPEN or sums.first_ms < sums.since_ms:
             return
-        self._kept[key] = sums
-        self._kept_rows += sums.rows.num_rows
-        while self._kept_rows > MOST_ROWS:
-            _, oldest = self._kept.popitem(last=False)
-            self._kept_rows -= oldest.rows.num_rows
+        self._kept[file.path, written_ms] = sums
+        kept_rows = sum(kept.rows.num_rows for kept in self._kept.values())
+        while kept_rows > MOST_ROWS:
+            oldest = min(self._kept, key=lambda key: key[1])
+            kept_rows -= self._kept.pop(oldest).rows.num_rows
 
 
 def _summed(file: files.JournalFile, since_ms: float) -> _FileSums:
-    """Sum a file's events since a time; a file that was removed meanwhile has none."""
+    """
+    Sum a file's events since a time; a file that was removed meanwhile has none.
+
+    Raises:
+        OSError: it can't be read; names it.
+    """
     first_ms, parts = math.inf, []
-    for batch in read_file(file):
-        if batch.num_rows:
-            part = batch.select(_READ)
-            first_ms = min(first_ms, pc.min(part["t_ms"]).as_py())
-            parts.append(_charges(part.filter(pc.greater_equal(part["t_ms"], since_ms))))
+    try:
+        for batch in read_file(file):
+            if batch.num_rows:
+                part = batch.select(_READ)
+                first_ms = min(first_ms, pc.min(part["t_ms"]).as_py())
+                parts.append(_charges(part.filter(pc.greater_equal(part["t_ms"], since_ms))))
+    except (OSError, pa.ArrowException) as error:
+        raise OSError(f"{file.path.name}: {error}") from error
     return _FileSums(first_ms, since_ms, _added(parts))
 
 
@@ -218,16 +231,21 @@ def _charges(events: pa.RecordBatch) -> pa.Table:
     )
     is_told = pc.fill_null(pc.equal(events["told_throttle_time_ms"], told), False)
     throttled = pc.and_(pc.and_(decides, is_told), pc.greater(told, 0))
+    said = pc.fill_null(events["amount"], 0.0)
+    unlimited, held = pc.equal(kind, "norecord"), pc.equal(kind, "held")
 
-    by_key = [
-        pc.if_else(pc.fill_null(pc.equal(key, name), False), amount, 0.0) for name in _SUMS[:-2]
-    ]
-    waited = pc.if_else(throttled, told, 0).cast(pa.float64())
-    names = [pc.fill_null(events[name], "") for name in _NAMES]
-    sums = [*by_key, throttled.cast(pa.float64()), waited]
-    table = pa.table([*names, *sums], names=[*_NAMES, *_SUMS])
-    said = pc.is_in(kind, pa.array(["record", "norecord", "unrecord", "strict", "told"]))
-    return _added([table.filter(said)])
+    def only(wanted: pa.Array, value: pa.Array) -> pa.Array:
+        return pc.if_else(pc.fill_null(wanted, False), value.cast(pa.float64()), 0.0)
+
+    sums = {name: only(pc.equal(key, name), amount) for name in _KEYS}
+    for name, (first, *_) in _BYTES.items():
+        sums[name] = only(pc.equal(key, first.name), pc.if_else(unlimited, said, amount))
+    sums["throttled"] = only(throttled, throttled)
+    sums["waited_ms"] = only(throttled, told)
+    sums["held"], sums["held_ms"] = only(held, held), only(held, said)
+    table = pa.table({n: pc.fill_null(events[n], "") for n in _NAMES} | sums)
+    counts = pc.is_in(kind, pa.array(["record", "norecord", "unrecord", "strict", "told", "held"]))
+    return _added([table.filter(counts)])
 
 
 def _added(parts: list[pa.Table]) -> pa.Table:
@@ -240,15 +258,52 @@ def _grouped(table: pa.Table, names: Sequence[str], sums: Sequence[str]) -> pa.T
     return found.select([*names, *(f"{n}_sum" for n in sums)]).rename_columns([*names, *sums])
 
 
-def _counted_once(rows: pa.Table) -> pa.Table:
-    """Return rows with ``FIGURES``: of the keys that limit the same, the one with most counts."""
-    figures = []
-    for keys in _RECORDED.values():
-        most = max(keys, key=lambda key: pc.sum(rows[key.name]).as_py() or 0.0)
-        figures.append(rows[most.name])
-    figures[-1] = pc.multiply(figures[-1], _MS_OF_PERCENT)
-    columns = [*(rows[n] for n in _NAMES), *figures, rows["throttled"], rows["waited_ms"]]
-    return pa.table(columns, names=[*_NAMES, *FIGURES])
+def _figures(rows: pa.Table) -> pa.Table:
+    """
+    Return rows with ``FIGURES``, each request counted once.
+
+    Of the keys that limit the same bytes, a principal's is the one that charged it most; bytes that
+    none charges are in a row without a quota-id. A held fetch names no quota-id: it counts where
+    the principal fetched most.
+    """
+    rows = rows.combine_chunks()
+    users = _grouped(rows, ["principal"], _SUMS).combine_chunks()
+    of_user = pc.index_in(rows["principal"], users["principal"].combine_chunks())
+    figures, rest = {}, {}
+    for name, (first, *others) in _BYTES.items():
+        most, value = users[first.name], rows[first.name]
+        for key in others:
+            is_more = pc.greater(users[key.name], most)
+            value = pc.if_else(is_more.take(of_user), rows[key.name], value)
+            most = pc.if_else(is_more, users[key.name], most)
+        figures[name] = value
+        rest[name] = pc.subtract(pc.max_element_wise(users[name], most), most)
+    figures["request_ms"] = pc.multiply(rows[REQUEST.name], _MS_OF_PERCENT)
+    figures |= {name: rows[name] for name in ("throttled", "waited_ms")}
+    nothing = pa.array([0.0] * users.num_rows, pa.float64())
+    nobody = pa.array([""] * users.num_rows, pa.string())
+    unlimited = {_NAMES[0]: nobody, _NAMES[1]: nobody, _NAMES[2]: users["principal"], **rest}
+    unlimited |= {name: nothing for name in FIGURES if name not in rest}
+    table = pa.table({n: rows[n] for n in _NAMES} | figures)
+    table = _grouped(pa.concat_tables([table, pa.table(unlimited)]), _NAMES, FIGURES)
+    by_use = table.sort_by([("principal", "ascending"), ("fetched_bytes", "descending")])
+    by_use = by_use.combine_chunks()
+    who = by_use["principal"].combine_chunks()
+    is_first = pa.concat_arrays(
+        [pa.array([True][: len(who)], pa.bool_()), pc.not_equal(who[1:], who[:-1])]
+    )
+    user = pc.index_in(who, users["principal"].combine_chunks())
+    for figure, held in (("throttled", "held"), ("waited_ms", "held_ms")):
+        more = pc.if_else(is_first, users[held].take(user), 0.0)
+        at = by_use.column_names.index(figure)
+        by_use = by_use.set_column(at, figure, pc.add(by_use[figure], more))
+    return _used(by_use)
+
+
+def _used(rows: pa.Table) -> pa.Table:
+    """Leave out rows in which nothing was used."""
+    nothing = [pc.equal(rows[name], 0.0) for name in FIGURES]
+    return rows.filter(pc.invert(reduce(pc.and_, nothing)))
 
 
 class Ranking:
@@ -258,7 +313,8 @@ class Ranking:
     Args:
         rows: a period's (``PeriodUse.rows``).
         who: what a row stands for, one of ``WHO``.
-        tenants: each tenant's principals; others belong to no tenant.
+        tenants: each tenant's principals; others belong to no tenant. A principal of several counts
+            for each of them.
         principals: only what these used; None: everybody's.
     """
 
@@ -272,14 +328,16 @@ class Ranking:
         if principals is not None:
             wanted = pa.array(sorted(principals), pa.string())
             rows = rows.filter(pc.is_in(rows["principal"], wanted))
+        self.whole = UseRow("", "", *(pc.sum(rows[n]).as_py() or 0.0 for n in FIGURES))
         if who == "quota-id":
             table = _grouped(rows, _NAMES[:2], FIGURES)
         else:
-            name = rows["principal"] if who == "user" else _tenant_of(rows["principal"], tenants)
-            table = _grouped(rows.set_column(2, "name", name), ["name"], FIGURES)
-            table = table.add_column(1, "client_id", pa.repeat("", table.num_rows))
+            named = rows if who == "user" else _by_tenant(rows, tenants)
+            table = _grouped(
+                named.rename_columns([*_NAMES[:2], "name", *FIGURES]), ["name"], FIGURES
+            )
+            table = table.add_column(1, "client_id", pa.array([""] * table.num_rows, pa.string()))
         self._table = table.rename_columns(["name", "client_id", *FIGURES])
-        self.whole = UseRow("", "", *(pc.sum(table[n]).as_py() or 0.0 for n in FIGURES))
 
     def select(self, sort: str = FIGURES[0], find: str = "") -> list[UseRow]:
         """
@@ -297,8 +355,13 @@ class Ranking:
         return [UseRow(*row) for row in zip(*table.to_pydict().values(), strict=True)]
 
 
-def _tenant_of(principals: pa.ChunkedArray, tenants: Mapping[str, Collection[str]]) -> pa.Array:
-    """Return the tenant of each principal; "" for those of none."""
-    known = {name: tenant for tenant, names in tenants.items() for name in names}
-    place = pc.index_in(principals, pa.array(known, pa.string()))
-    return pc.fill_null(pa.chunked_array([pa.array(known.values(), pa.string())]).take(place), "")
+def _by_tenant(rows: pa.Table, tenants: Mapping[str, Collection[str]]) -> pa.Table:
+    """Return rows with the tenant in place of the principal; "" for those of none."""
+    pairs = [(name, tenant) for tenant, names in tenants.items() for name in names]
+    known = pa.table(
+        {"principal": pa.array([name for name, _ in pairs], pa.string()),
+         "tenant": pa.array([tenant for _, tenant in pairs], pa.string())}
+    )  # fmt: skip
+    joined = rows.join(known, "principal", join_type="left outer", use_threads=False)
+    tenant = pc.fill_null(joined["tenant"], "")
+    return joined.select([*_NAMES, *FIGURES]).set_column(2, "principal", tenant)

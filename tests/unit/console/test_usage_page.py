@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from dataclasses import replace
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from headgate.console import readings
 from headgate.console.app import make_app
 from headgate.usage.format import Event
+from headgate.usage.sums import JournalSums
 from headgate.words import NONE
 from kit.console import Console, rows_of, text_of
 from kit.journals import traffic, write_journal
@@ -41,7 +43,7 @@ def test_who_used_most_comes_first_with_its_part_of_all(console: Console, journa
         rows = rows_of(page)
         loudest = re.compile(rf"alice 5 GB 99\.8 % {NONE} {NONE} 3\.03 s in 1.011 requests 33\.7 %")
         assert loudest.fullmatch(rows[0])
-        assert "1 to 3 of 3, since 2027-01-15 07:00:00 UTC" in text_of(page)
+        assert "1 to 3 of 3, since 2027-01-15 07:50:0" in text_of(page)  # the journal's beginning
         waits = rows_of(browser.get("/usage?sort=waits").text)
         assert sorted(row.split()[0] for row in waits) == ["alice", "bob", "carol"]
         told = [re.sub(r".* in (\S+) requests.*", r"\1", row) for row in waits]
@@ -104,6 +106,17 @@ def test_a_journal_that_is_not_read_yet_is_asked_for_again(
         assert browser.get("/usage/file").status_code == 503
 
 
+def test_a_part_of_the_journal_is_called_one(
+    console: Console, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(JournalSums, "since", partialmethod(JournalSums.since, most_s=-1.0))
+    with console.client("operator") as browser:
+        page = browser.get("/usage").text
+        assert "0 of 1 files were read so far" in text_of(page)
+        assert "/usage/file" not in page
+        assert browser.get("/usage/file").status_code == 503
+
+
 def test_why_nothing_can_be_said(console: Console, journal: Path) -> None:
     (path,) = journal.iterdir()
     path.unlink()
@@ -117,5 +130,6 @@ def test_why_nothing_can_be_said(console: Console, journal: Path) -> None:
     console.app = make_app(console.parts, console.access)
     with console.client("operator") as browser:
         answer = browser.get("/usage")
+        assert browser.get("/usage/file").status_code == 404
     assert "reads it from a gateway's usage journal" in text_of(answer.text)
     assert "refresh" not in answer.headers

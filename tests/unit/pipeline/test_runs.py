@@ -602,6 +602,6 @@ def test_a_run_that_ends_while_a_directory_is_listed_is_read_whole(
         return real(system, folder)
 
     monkeypatch.setattr(sources, "read_pointer", later)
-    place = sources.Place.of(str(tmp_path))
+    place = sources.GivenPath.of(str(tmp_path))
     found = sources._counted(place, place.inner, place.infos())
     assert [Path(i.path).read_text() for i in found if i.path.endswith("-2.parquet")] == ["three"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES
 from headgate.usage import sums
 from headgate.usage.format import Event, Origin
 from headgate.usage.sums import FIGURES, JournalSums, Ranking, UseRow
@@ -54,7 +56,8 @@ def test_each_kind_of_event_adds_what_it_means(tmp_path: Path) -> None:
             Event(origin("record", produce), at, 1_000.0, 10.0, 40, 90, 0, 1_000),
             Event(origin("record", request), at, 12.5, 10.0, 90, 90, 0, 1_000),
             Event(origin("unrecord", produce), at, 100.0, 10.0),
-            Event(origin("norecord", produce), at, 5e9, 10.0, 7, 7),  # decided, not charged
+            # Bytes that no quota applies to.
+            Event(origin("norecord", produce, "", "alice"), at, 70.0, float("inf")),
             Event(origin("told", produce), at, None, None, 90, 90),  # was counted with its decision
             # A mutation: refused, then told; the tokens weren't taken.
             Event(origin("strict", "controller_mutation_rate"), at, 3.0, 1.0, 500, 500),
@@ -66,8 +69,8 @@ def test_each_kind_of_event_adds_what_it_means(tmp_path: Path) -> None:
         ],
     )
     assert ranked(tmp_path) == {
-        "alice": UseRow("alice", "", 900.0, 0.0, 125.0, 3, 90 + 7 + 500),
-        "bob": UseRow("bob", "", 0.0, 77.0, 0.0, 0, 0),
+        "alice": UseRow("alice", "", 970.0, 0.0, 125.0, 2, 90 + 500),
+        "bob": UseRow("bob", "", 0.0, 77.0, 0.0, 1, 250),  # held
     }
     assert set(ranked(tmp_path, who="quota-id")) == {"alice", ""}
 
@@ -90,21 +93,21 @@ def test_what_is_too_much_is_read_next_time(
     for n in range(0, 3000, 500):
         write_journal(tmp_path, events[n : n + 500], n + 1)
     reader = JournalSums(tmp_path)
-    for parts in range(6):
+    for read in range(6):
         # No time for a file: the one that isn't known ends the reading.
         found = reader.since(ALL, -1.0)
-        assert not found.is_whole
-        assert found.since_ms == sent[2999 - 500 * parts][0] + 1
+        assert (found.read, found.files, found.is_whole) == (read, 6, False)
         produced = Ranking(found.rows).whole.produced_bytes
-        assert produced == sum(size for at, _, _, size in sent if at >= found.since_ms)
-        _read_one_more(reader, parts, monkeypatch)
+        assert produced == sum(size for *_, size in sent[3000 - 500 * read :])
+        _read_one_more(reader, monkeypatch)
     monkeypatch.setattr(sums, "read_file", lambda _: pytest.fail("a closed file is read once"))
     whole = reader.since(ALL, -1.0)
     assert whole.is_whole
+    assert whole.since_ms == sent[0][0]  # the journal begins later than the period
     assert Ranking(whole.rows).whole.produced_bytes == sum(size for *_, size in sent)
 
 
-def _read_one_more(reader: JournalSums, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def _read_one_more(reader: JournalSums, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read one file more: the clock says that the time is over once it was read."""
     ticks = iter([0.0, 1.0, *[3.0] * 100])
     with monkeypatch.context() as patch:
@@ -112,15 +115,30 @@ def _read_one_more(reader: JournalSums, parts: int, monkeypatch: pytest.MonkeyPa
         reader.since(ALL, 2.0)
 
 
-def test_sums_that_are_kept_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_of_the_latest_files_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, events = traffic(NOW)
     for n in range(0, 3000, 500):
         write_journal(tmp_path, events[n : n + 500], n + 1)
     monkeypatch.setattr(sums, "MOST_ROWS", 7)  # two files' of three principals each
     reader = JournalSums(tmp_path)
     whole = Ranking(reader.since(ALL).rows).whole
-    assert (len(reader._kept), reader._kept_rows) == (2, 6)
-    assert Ranking(reader.since(ALL).rows).whole == whole
+    latest = sorted(path.name for path in tmp_path.iterdir())[-2:]
+    for _ in range(2):
+        assert sorted(path.name for path, _ in reader._kept) == latest
+        assert Ranking(reader.since(ALL).rows).whole == whole
+    for path in tmp_path.iterdir():
+        path.unlink()
+    reader.since(ALL)
+    assert reader._kept == {}
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    _, events = traffic(NOW)
+    write_journal(tmp_path, events)
+    (path,) = tmp_path.iterdir()
+    path.rename(path.with_suffix(".parquet"))
+    with pytest.raises(OSError, match=f"{path.stem}.parquet: "):
+        JournalSums(tmp_path).since(ALL)
 
 
 def test_an_open_file_is_read_as_it_grows_and_a_lost_one_is_none(tmp_path: Path) -> None:
@@ -140,19 +158,44 @@ def test_an_open_file_is_read_as_it_grows_and_a_lost_one_is_none(tmp_path: Path)
 
 
 def test_bytes_that_several_quotas_limit_are_counted_once(tmp_path: Path) -> None:
-    at, whole, shares = NOW - 1_000.0, "producer_byte_rate:bps", "producer_byte_rate:shares"
-    charges = [("alice", 10.0), ("", 30.0)]
-    events = [
-        Event(origin("record", key, user, "alice"), at, size, 1e6, 0, 0)
-        for key in (whole, shares)
-        for user, size in charges
-    ]
-    events.append(Event(origin("record", "producer_byte_rate", "bob"), at, 5.0, 1e6, 0, 0))
-    write_journal(tmp_path, events)
-    # Whichever kind of quota recorded most: bytes per broker were asked about for a moment only.
+    at, plain, whole, shares = NOW - 1_000.0, PRODUCER.name, PRODUCER_BPS.name, PRODUCER_SHARES.name
+    write_journal(
+        tmp_path,
+        [
+            # Alice has a cluster-wide quota for a part of what she sends, and shares for less.
+            Event(origin("norecord", plain, "", "alice"), at, 45.0, float("inf")),
+            Event(origin("record", whole, "alice"), at, 40.0, 1e6, 0, 0),
+            Event(origin("record", shares, "alice"), at, 30.0, 1e6, 0, 0),
+            # Bob's quota was per broker before it was cluster-wide.
+            Event(origin("record", plain, "bob"), at, 60.0, 1e6, 0, 0),
+            Event(origin("norecord", plain, "", "bob"), at, 5.0, float("inf")),
+            Event(origin("record", whole, "bob"), at, 5.0, 1e6, 0, 0),
+        ],
+    )
     assert {n: row.produced_bytes for n, row in ranked(tmp_path).items()} == {
-        "alice": 40.0, "bob": 0.0,
+        "alice": 45.0, "bob": 65.0,
     }  # fmt: skip
+    assert {n: row.produced_bytes for n, row in ranked(tmp_path, who="quota-id").items()} == {
+        "alice": 40.0, "bob": 60.0, "": 10.0,
+    }  # fmt: skip
+
+
+def test_a_held_fetch_counts_where_its_user_fetched_most(tmp_path: Path) -> None:
+    at, fetch = NOW - 1_000.0, CONSUMER.name
+    write_journal(
+        tmp_path,
+        [
+            Event(origin("record", fetch, "alice"), at, 9.0, 1e6, 0, 0),
+            Event(replace(origin("record", fetch, "alice"), quota_client_id="x"), at, 10.0, 1e6),
+            Event(origin("held", fetch, "", "alice"), at, 300.0),
+            Event(origin("held", fetch, "", "alice"), at, 20.0),
+            Event(origin("held", fetch, "", "carol"), at, 1.0),
+        ],
+    )
+    rows = Ranking(JournalSums(tmp_path).since(ALL).rows).select("waited_ms")
+    assert [(*row[:2], row.throttled, row.waited_ms) for row in rows] == [
+        ("alice", "x", 2, 320), ("", "", 1, 1), ("alice", "", 0, 0),
+    ]  # fmt: skip
 
 
 def test_another_journal_in_its_place_is_read(tmp_path: Path) -> None:
@@ -186,6 +229,11 @@ def test_rows_are_about_quota_ids_users_or_tenants() -> None:
     assert names("quota-id", find="etl") == [("", "etl"), ("bob", "ETL-2")]
     assert names("user", "waited_ms") == [("carol", ""), ("alice", ""), ("bob", ""), ("dave", "")]
     assert names("tenant") == [("payments", ""), ("", ""), ("search", "")]
+    both = Ranking(ROWS, "tenant", {**TENANTS, "audit": ["alice"]})
+    assert {row.name: row.produced_bytes for row in both.select()} == {
+        "payments": 12.0, "audit": 5.0, "": 1.0, "search": 0.0,
+    }  # fmt: skip
+    assert both.whole.produced_bytes == 13.0
     assert Ranking(ROWS, "tenant", TENANTS).select()[0].produced_bytes == 12.0
     own = Ranking(ROWS, "quota-id", principals=["carol", "nobody"])
     assert [row.client_id for row in own.select()] == ["etl"]

@@ -19,7 +19,7 @@ from headgate.console.events import watches
 from headgate.console.paging import PagePart, one_of, page_of, text_to_find
 from headgate.console.parts import parts, viewer
 from headgate.console.rendering import render, url
-from headgate.console.routing import Page
+from headgate.console.routing import Page, missing
 
 if TYPE_CHECKING:
     from headgate.usage.sums import PeriodUse, UseRow
@@ -124,10 +124,12 @@ async def show(request: Request) -> Response:
 
 
 async def file(request: Request) -> Response:
-    """Return all rows that are asked for as CSV; 503 while the journal is still being read."""
+    """Return all rows that are asked for as CSV; 503 until the period is read whole."""
+    if parts(request).journal is None:
+        raise missing()
     query = _query(request, viewer(request))
     use, text, _ = await _found(request, query, lambda rows: _as_csv(rows, query.who))
-    if use is None or isinstance(use, str):
+    if use is None or isinstance(use, str) or not use.is_whole:
         return Response("The journal isn't read yet.\n", 503, {"retry-after": str(AGAIN_S)})
     return Response(
         text.encode("utf-8", "replace"), media_type="text/csv; charset=utf-8",
