@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from headgate.gateway.charging.fetch_gate import SET_BACK_MS
+import pytest
+
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.connection.link import Link
@@ -35,9 +36,23 @@ SLOW_FETCH = {QuotaEntity.of(user="alice"): {CONSUMER: 10_000.0}}
 HOUR_MS = 3_600_000
 
 
-def throttled(gateway: Callable[..., Any], now_ms: int) -> Session:
+class Clock:
+    """How far the wall clock is ahead of the one that is never set."""
+
+    skew_ms = 0
+
+    def skew(self) -> int:
+        return self.skew_ms
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def throttled(gateway: Callable[..., Any], clock: Clock, now_ms: int) -> Session:
     """A session whose client has sent ten times what it may, and been told."""
-    session: Session = gateway(SLOW).session
+    session: Session = gateway(SLOW, skew=clock.skew).session
     session.upstream_ready(now_ms)
     session.client_data(memoryview(bytearray(produce(110_000))), now_ms)
     session.broker_data(memoryview(bytearray(produced())), now_ms)
@@ -45,47 +60,81 @@ def throttled(gateway: Callable[..., Any], now_ms: int) -> Session:
     return session
 
 
-def test_a_mute_ends_when_its_time_is_over_by_the_loops_clock(gateway: Callable[..., Any]) -> None:
-    session = throttled(gateway, START_MS)
+def test_a_mute_ends_when_its_time_is_over_by_the_loops_clock(
+    gateway: Callable[..., Any], clock: Clock
+) -> None:
+    session = throttled(gateway, clock, START_MS)
     until_ms = session.throttled_until_ms
     session.commands.clear()
-    session.wake(START_MS - HOUR_MS, until_ms - 1)
+    clock.skew_ms = -HOUR_MS
+    session.wake(until_ms - 2 - HOUR_MS, until_ms - 1)
     assert session.commands == []  # its own time was asked for, and will come
-    session.wake(until_ms - 1, until_ms)
-    assert session.commands == [WakeAt(until_ms)]  # a timer that was early
+    session.wake(until_ms - 1 - HOUR_MS, until_ms)
+    again_ms = until_ms - HOUR_MS  # a timer that was early: its time by the clock as it is now
+    assert session.commands == [WakeAt(again_ms)]
     session.commands.clear()
-    session.wake(START_MS - HOUR_MS, until_ms)
+    session.wake(again_ms, again_ms)
     assert session.throttled_until_ms == 0
-    assert WakeAt(until_ms) not in session.commands
+    assert session.commands == []
 
 
 def test_a_mute_that_was_waited_out_is_left_to_nobody_though_the_clock_was_set_back(
-    gateway: Callable[..., Any],
+    gateway: Callable[..., Any], clock: Clock
 ) -> None:
     """Found by the simulator: seed 3020, where a newcomer took it for the one that came after."""
-    session = throttled(gateway, START_MS)
-    session.wake(START_MS - HOUR_MS, session.throttled_until_ms)
-    session.close("client-gone", "", START_MS - HOUR_MS)
+    session = throttled(gateway, clock, START_MS)
+    until_ms = session.throttled_until_ms
+    clock.skew_ms = -HOUR_MS
+    session.wake(until_ms - HOUR_MS, until_ms)
+    session.close("client-gone", "", until_ms - HOUR_MS)
     assert len(session.rules.lanes) == 0
-    again = throttled(gateway, START_MS)
+    clock.skew_ms = 0
+    again = throttled(gateway, clock, START_MS)
     again.close("client-gone", "", START_MS - HOUR_MS)
     assert len(again.rules.lanes) == 1
 
 
-def test_a_time_that_was_asked_for_before_ends_no_later_mute(gateway: Callable[..., Any]) -> None:
-    session = throttled(gateway, START_MS - HOUR_MS)  # what was asked for an hour later comes first
+def test_a_time_that_was_asked_for_before_ends_no_later_mute(
+    gateway: Callable[..., Any], clock: Clock
+) -> None:
+    """
+    Found by the simulator: seed 207414848183.
+
+    What was asked for before the clock was set back may be the same time as the mute's end.
+    """
+    clock.skew_ms = -HOUR_MS
+    session = throttled(gateway, clock, START_MS - HOUR_MS)
     until_ms = session.throttled_until_ms
-    session.wake(until_ms - 1_000, START_MS)
+    session.wake(START_MS - HOUR_MS + 1, START_MS)
+    assert session.throttled_until_ms == until_ms
+    session.wake(START_MS - HOUR_MS + 1, until_ms)
     assert session.throttled_until_ms == until_ms
 
 
-def test_a_mute_lasts_though_the_clock_is_set_forward(gateway: Callable[..., Any]) -> None:
+def test_a_mute_that_is_told_after_the_clock_was_set_back_lasts_as_long(
+    gateway: Callable[..., Any], clock: Clock
+) -> None:
+    """By the wall clock it ends before the one in force."""
+    session = throttled(gateway, clock, START_MS)
+    first_ms = session.throttled_until_ms - START_MS
+    clock.skew_ms = -HOUR_MS
+    session.start_throttle(2 * first_ms, None, START_MS - HOUR_MS)
+    session.wake(START_MS + first_ms - HOUR_MS, START_MS + first_ms)
+    assert session.throttled_until_ms == START_MS - HOUR_MS + 2 * first_ms
+    session.wake(session.throttled_until_ms, session.throttled_until_ms)
+    assert session.throttled_until_ms == 0
+
+
+def test_a_mute_lasts_though_the_clock_is_set_forward(
+    gateway: Callable[..., Any], clock: Clock
+) -> None:
     """Found by the simulator: seed 36631193109, where a fetch was woken for another reason."""
-    session = throttled(gateway, START_MS)
+    session = throttled(gateway, clock, START_MS)
     until_ms = session.throttled_until_ms
     session.commands.clear()
-    session.wake(until_ms + HOUR_MS, until_ms - 1)
-    session.nudged(until_ms + HOUR_MS)
+    clock.skew_ms = HOUR_MS
+    session.wake(until_ms - 1 + HOUR_MS, until_ms - 1)
+    session.nudged(until_ms - 1 + HOUR_MS)
     assert session.throttled_until_ms == until_ms
     assert session.commands == []
     session.wake(until_ms + HOUR_MS, until_ms)
@@ -168,16 +217,20 @@ def test_a_gateway_that_stood_still_knows_how_far_its_clock_was_set_back(
     assert WakeAt(now_ms + closed_ms) in third.commands
 
 
-async def test_a_link_goes_by_the_loops_clock(gateway: Callable[..., Any]) -> None:
-    # The session believes it is an hour later than it is: so it looks after a step back.
+async def test_a_link_goes_by_the_loops_clock(gateway: Callable[..., Any], clock: Clock) -> None:
+    # The wall clock was an hour ahead when the mute began, and is set back since.
+    clock.skew_ms = HOUR_MS
     ahead_ms = time.time_ns() // 1_000_000 + HOUR_MS
-    session = throttled(gateway, ahead_ms)
+    session = throttled(gateway, clock, ahead_ms)
+    until_ms = session.throttled_until_ms
     nobody: Any = Nobody()
     link = Link(session, ReadBuffer(), nobody, lambda *_: None, lambda *_: None)
     link.client.transport = nobody
-    link._wake(time.time_ns() // 1_000_000 + SET_BACK_MS // 2)
-    assert session.throttled_until_ms > ahead_ms  # a timer that is a little early isn't a step
-    link._wake(session.throttled_until_ms)
+    clock.skew_ms = 0
+    link._wake(until_ms)
+    assert session.throttled_until_ms == until_ms
+    clock.skew_ms = ahead_ms - until_ms  # as if it had lasted
+    link._wake(until_ms)
     assert session.throttled_until_ms == 0
 
 

@@ -29,7 +29,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import RemoteProtocolError
-from headgate.gateway.charging.fetch_gate import SET_BACK_MS
 from headgate.gateway.charging.lanes import MOST_WAITING, Debts
 from headgate.gateway.charging.plans import RequestKind, RequestPlan
 from headgate.gateway.session import authentication, questions
@@ -189,6 +188,8 @@ class Session:
     retains: bool = False
     last_ms: int = 0
     partial_since_ms: int = 0
+    _throttle_ends_ms: int = 0  # the throttle in force, by a clock that is never set; 0: none
+    _throttle_due_ms: int = 0  # the last time asked for to end it
     requests: RequestReader = field(init=False)
     answers: AnswerReader = field(init=False)
 
@@ -290,28 +291,23 @@ class Session:
         """
         The time of a ``WakeAt`` has come; harmless when it hasn't.
 
-        Setting the wall clock makes a throttle neither longer nor shorter, as at a broker.
+        Setting the wall clock makes a throttle neither longer nor shorter, as at a broker: when it
+        is over, a clock says that is never set.
 
         Args:
             now_ms: milliseconds of the epoch.
-            due_ms: the ``t_ms`` of the ``WakeAt``, which has come by a clock that is never set. It
-                ends only the throttle that ends at this time. 0: ``now_ms`` is of such a clock.
+            due_ms: the ``t_ms`` of the ``WakeAt``; 0: not known.
         """
         if self.closed is not None:
             return
-        early_ms = due_ms - now_ms
         if self.waits_turn:
             self._look_again(now_ms)
-        until_ms = self.throttled_until_ms
-        if until_ms and self.closed is None and due_ms in (0, until_ms):
-            if until_ms - now_ms > 0 and early_ms <= SET_BACK_MS:  # timers may be early by one
-                self.commands.append(WakeAt(until_ms))
-            else:
-                self.throttled_until_ms = 0
-                self.waits &= ~THROTTLE
-                if self.debts is not None:
-                    self.debts.paid(until_ms)
-                self.requests.go_on(self, now_ms)
+        if self._throttle_ends_ms and self.closed is None:
+            left_ms = self._throttle_ends_ms - self.rules.steady_ms(now_ms)
+            if left_ms <= 0:
+                self._end_throttle(now_ms)
+            elif due_ms in (0, self._throttle_due_ms):  # its timer was early, or another's
+                self._wake_in(left_ms, now_ms)
         self._charge_if_closed(now_ms)
 
     def nudged(self, now_ms: int) -> None:
@@ -546,13 +542,28 @@ class Session:
     def start_throttle(self, throttle_ms: int, why: Told | None, now_ms: int) -> None:
         """Mute the client for this long, unless it is muted for longer already."""
         self.waits |= THROTTLE
-        until_ms = now_ms + throttle_ms
-        if until_ms <= self.throttled_until_ms:
+        ends_ms = self.rules.steady_ms(now_ms) + throttle_ms
+        if ends_ms <= self._throttle_ends_ms:
             return
-        self.throttled_until_ms = until_ms
+        self._throttle_ends_ms = ends_ms
+        self.throttled_until_ms = now_ms + throttle_ms
         self.muted_by = why
         if self.closed is None:
-            self.commands.append(WakeAt(until_ms))
+            self._wake_in(throttle_ms, now_ms)
+
+    def _wake_in(self, left_ms: int, now_ms: int) -> None:
+        """Have this session woken when what is left of its throttle is over."""
+        self._throttle_due_ms = now_ms + left_ms
+        self.commands.append(WakeAt(self._throttle_due_ms))
+
+    def _end_throttle(self, now_ms: int) -> None:
+        """Read on, for the throttle is over."""
+        until_ms, self.throttled_until_ms = self.throttled_until_ms, 0
+        self._throttle_ends_ms = 0
+        self.waits &= ~THROTTLE
+        if self.debts is not None:
+            self.debts.paid(until_ms)
+        self.requests.go_on(self, now_ms)
 
     def throttled(self, throttle_ms: int, now_ms: int) -> PendingThrottle:
         """Mute the client for what was decided just now; return what its answer will tell."""
