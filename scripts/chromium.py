@@ -1,13 +1,15 @@
 """
 See that there is a Chromium for the tests that look at pages: `make browser`.
 
-It looks in HEADGATE_CHROMIUM, then on PATH, then in the cache. Where there is none, root gets
-Debian's package installed, and other users get it unpacked into the cache. In both cases apt checks
-signed lists and hashes.
+It looks in HEADGATE_CHROMIUM, then on PATH, then in the cache. Playwright, which drives it, brings
+a program of its own, which needs a library that not every Debian has. Where either doesn't run,
+root gets Debian's packages installed, and other users get them unpacked into the cache. In both
+cases apt checks signed lists and hashes.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -18,9 +20,15 @@ from headgate.embedded.cache import cache_dir, locked
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
 DEBIAN = "/usr/bin/chromium"  # where the package puts it, on PATH or not
+PACKAGES = ("chromium", "libatomic1")
+"""What is needed of Debian: the browser, and what Playwright's own program is linked with."""
 WAY_OUT = (
     "Tests in a browser need a Chromium: install one (Debian: apt-get install chromium), or name "
     "its program in HEADGATE_CHROMIUM"
+)
+NO_DRIVER = (
+    "Playwright's driver doesn't run, so no test in a browser can: install the library that it "
+    "names (Debian: apt-get install libatomic1)"
 )
 
 
@@ -44,13 +52,30 @@ def find() -> str | None:
     return None
 
 
-def runs(program: str) -> bool:
+def runs(program: str | Path) -> bool:
     """Tell whether it prints its version."""
+    environment = {**os.environ, "LD_LIBRARY_PATH": libraries()}
     try:
-        done = subprocess.run([program, "--version"], capture_output=True, timeout=60, check=False)
+        done = subprocess.run(
+            [program, "--version"], env=environment, capture_output=True, timeout=60, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0
+
+
+def libraries() -> str:
+    """Return LD_LIBRARY_PATH with what was unpacked; where nothing was, as it is."""
+    folders = [str(path) for path in sorted((unpacked() / "root/usr/lib").glob("*-linux-gnu"))]
+    return ":".join(folders + [path for path in [os.environ.get("LD_LIBRARY_PATH")] if path])
+
+
+def driver_runs() -> bool:
+    """Tell whether Playwright's own program starts; without Playwright nothing needs it."""
+    found = importlib.util.find_spec("playwright")
+    if found is None or found.origin is None:
+        return True
+    return runs(Path(found.origin).parent / "driver" / "node")
 
 
 def apt(*arguments: str, cwd: Path | None = None) -> bool:
@@ -66,19 +91,18 @@ def apt(*arguments: str, cwd: Path | None = None) -> bool:
 
 
 def install() -> bool:
-    """Install Debian's package, as root."""
+    """Install Debian's packages, as root."""
     say("installing Debian's chromium, about a minute …")
-    package = ["install", "--no-install-recommends", "chromium"]
-    return apt("update") and apt(*package)
+    return apt("update") and apt("install", "--no-install-recommends", *PACKAGES)
 
 
 def unpack() -> bool:
-    """Unpack the package and what it depends on into the cache, for users other than root."""
+    """Unpack the packages and what they depend on into the cache, for users other than root."""
     folder = unpacked()
     packages = folder / "packages"
     packages.mkdir(parents=True, exist_ok=True)
     plan = subprocess.run(
-        ["apt-get", "--simulate", "--no-install-recommends", "install", "chromium"],
+        ["apt-get", "--simulate", "--no-install-recommends", "install", *PACKAGES],
         capture_output=True,
         text=True,
         check=False,
@@ -86,18 +110,19 @@ def unpack() -> bool:
     names = [line.split()[1] for line in plan.stdout.splitlines() if line.startswith("Inst ")]
     if not names:
         return False
-    say(f"unpacking Debian's chromium and {len(names) - 1} packages it needs into {folder} …")
+    say(f"unpacking {len(names)} of Debian's packages for a browser into {folder} …")
     if not apt("download", *names, cwd=packages):
         return False
     for package in sorted(packages.glob("*.deb")):
         subprocess.run(["dpkg-deb", "--extract", package, folder / "root"], check=True)
     shutil.rmtree(packages)
     root = folder / "root"
-    libraries = ":".join(str(path) for path in sorted((root / "usr/lib").glob("*-linux-gnu")))
     program = folder / "chromium"
+    if not (root / "usr/lib/chromium/chromium").exists():
+        return True  # there was one already
     program.write_text(
         "#!/bin/sh\n"
-        f'export LD_LIBRARY_PATH="{libraries}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"\n'
+        f'export LD_LIBRARY_PATH="{libraries()}"\n'
         f'exec "{root}/usr/lib/chromium/chromium" "$@"\n'
     )
     program.chmod(0o755)
@@ -107,12 +132,15 @@ def unpack() -> bool:
 def main() -> int:
     """Find or bring one; 1 where that can't be done."""
     with locked("chromium"):
-        program = find()
-        if program is None and shutil.which("apt-get"):
+        program, drives = find(), driver_runs()
+        if not (program and drives) and shutil.which("apt-get"):
             (install if os.geteuid() == 0 else unpack)()
-            program = find()
+            program, drives = find(), driver_runs()
     if program is None:
         print(f"error: no Chromium was found. {WAY_OUT}", file=sys.stderr)
+        return 1
+    if not drives:
+        print(f"error: {NO_DRIVER}", file=sys.stderr)
         return 1
     say(program)
     return 0

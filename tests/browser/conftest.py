@@ -37,6 +37,9 @@ def browser() -> Iterator[Browser]:
     )
     found = next((place for place in places if place and Path(place).exists()), None)
     assert found, "no Chromium; `make browser` installs one, HEADGATE_CHROMIUM names one"
+    unpacked = sorted((cache_dir() / "chromium/root/usr/lib").glob("*-linux-gnu"))
+    if unpacked:  # Playwright's driver may need some of it
+        os.environ["LD_LIBRARY_PATH"] = ":".join(map(str, unpacked))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=found, args=list(FLAGS), timeout=PATIENCE_MS
