@@ -44,7 +44,7 @@ _LOOKS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class RunFigure:
     """One figure of a run's closing table: a row of ``summary``."""
 
     name: str
@@ -84,7 +84,7 @@ class Run:
     mode: str = "overwrite"
     by_day: bool = False
     is_here: bool = True
-    figures: list[Figure] = field(default_factory=list)
+    figures: list[RunFigure] = field(default_factory=list)
     aside: str | None = None
     made: str | None = None
     kept: list[str] = field(default_factory=list)
@@ -308,7 +308,9 @@ class Run:
         note: str = "",
     ) -> None:
         """Keep a figure for ``summary``."""
-        self.figures.append(Figure(name, None if value is None else float(value), text, unit, note))
+        self.figures.append(
+            RunFigure(name, None if value is None else float(value), text, unit, note)
+        )
 
     def write_summary(self) -> None:
         """Write the kept figures to the tables that are being made."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headgate.cli.pipeline.reading import keep_notes, print_bad_lines, print_notes
-from headgate.pipeline.run import Figure
+from headgate.pipeline.run import RunFigure
 from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.sources.quality import Quality
 
@@ -18,9 +18,9 @@ COARSE = Quality(requests=40, coarse=40, grain_ms=1000.0)
 
 def run_of(found: Quality, kind: str = "log") -> Any:
     """Return a run in which no line was bad."""
-    run = SimpleNamespace(figures=[Figure("bad_lines", 0.0, None, "lines", "")])
+    run = SimpleNamespace(figures=[RunFigure("bad_lines", 0.0, None, "lines", "")])
     run.figure = lambda name, value=None, **more: run.figures.append(
-        Figure(name, value, more.get("text"), more["unit"], more["note"])
+        RunFigure(name, value, more.get("text"), more["unit"], more["note"])
     )
     return SimpleNamespace(notes=found.notes(), run=run, pieces=[FilePiece("x", 0, 1, kind)])
 

@@ -42,7 +42,7 @@ def is_ours(name: str) -> bool:
     return base_setting(name) in BROKER_SETTINGS
 
 
-class _Part(NamedTuple):
+class _BrokerPart(NamedTuple):
     """
     One broker's part of an alteration.
 
@@ -77,7 +77,7 @@ class Alteration:
         self._may = support.may_administer(ask.principal)
         self._incremental = ask.plan.key == apis.INCREMENTAL_ALTER_CONFIGS
         self._refused: dict[str, ApiError] = {}
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, _BrokerPart] = {}
 
     async def run(self) -> None:
         """Look at our part, pass on the broker's, answer when both are done."""
@@ -125,7 +125,7 @@ class Alteration:
                 yield
         return theirs
 
-    async def _checked(self, resource: Any) -> _Part:
+    async def _checked(self, resource: Any) -> _BrokerPart:
         """
         Look at an alteration of one broker.
 
@@ -137,7 +137,7 @@ class Alteration:
         ours, theirs = await run(_sides(resource.configs))
         # AlterConfigs replaces all settings: the broker's also where it names none of them.
         forwarded = bool(theirs) or not self._incremental or not ours
-        nothing = _Part({}, theirs, forwarded)
+        nothing = _BrokerPart({}, theirs, forwarded)
         if not self._may:
             if ours:
                 raise ApiError.generic(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
@@ -156,7 +156,7 @@ class Alteration:
             await self._support.on_thread(
                 lambda: store.alter_broker_configs(broker, ops, validate_only=True)
             )
-        return _Part(ops, theirs, forwarded)
+        return _BrokerPart(ops, theirs, forwarded)
 
     def _merge(self, frame: bytes) -> Ask:
         """Join the broker's answer with ours, later: the store is asked first."""
@@ -202,7 +202,7 @@ class Alteration:
         results.extend(_result(name, self._refused.get(name)) for name in own)
         return tuple(results)
 
-    async def _apply(self, broker: str, part: _Part) -> ApiError | None:
+    async def _apply(self, broker: str, part: _BrokerPart) -> ApiError | None:
         """Change our settings of one broker; return the error, if it failed."""
         store = self._support.in_force.store
         if not part.ops:

@@ -154,7 +154,7 @@ class Terms(NamedTuple):
     limits: tuple[float, ...]  # NaN where ABSENT, infinite: none
 
 
-class Columns(NamedTuple):
+class IndexColumns(NamedTuple):
     """What an index holds, as columns."""
 
     quota_user: Any  # by root
@@ -200,7 +200,7 @@ class ChargeIndex:
         self._shape = (0,) * (len(DISTINCT) + 1)
         self._space = 0
         self._table = np.empty(0, np.int32)
-        self._columns: Columns | None = None
+        self._columns: IndexColumns | None = None
         self.start = array("q", [0])
         self.root = array("q")
         self.charge = array("q")
@@ -302,13 +302,13 @@ class ChargeIndex:
             numbers[i] = number
         return numbers[dense]
 
-    def columns(self) -> Columns:
+    def columns(self) -> IndexColumns:
         """Return what is written, as columns."""
         if self._columns is None or len(self._columns.principal) < len(self.names):
             plans = len(self.resolvers)
             layers = np.frombuffer(b"".join(t.layers for t in self._terms), np.uint8)
             limits = np.array([t.limits for t in self._terms], np.float64)
-            self._columns = Columns(
+            self._columns = IndexColumns(
                 pa.array([r.quota_user for r in self._roots], pa.string()),
                 pa.array([r.quota_client_id for r in self._roots], pa.string()),
                 pa.array([n[0] for n in self.names], pa.string()),

@@ -298,7 +298,7 @@ def _order(root: Any, pos: Any) -> Any:
     return np.lexsort((pos, root))
 
 
-class Names:
+class NamedHeads:
     """
     A packed row's heads by name, and what they're under.
 
@@ -331,7 +331,7 @@ class Names:
         return tags_of(layer, self.roots[head], self.whose[head])
 
 
-def events_of(row: dict[str, Any], names: Names, numbers: Numbers, group: Any) -> Events:
+def events_of(row: dict[str, Any], names: NamedHeads, numbers: Numbers, group: Any) -> Events:
     """
     Return the events of a packed row.
 

@@ -30,7 +30,7 @@ from headgate.pipeline.replaying.packed_format import (
     PACKED,
     Events,
     GroupKind,
-    Names,
+    NamedHeads,
     PackOptions,
     events_of,
     tags_of,
@@ -150,10 +150,10 @@ def preload() -> None:
         pass
 
 
-class _Open:
+class _OpenBundle:
     """A bundle some of whose decisions are missing."""
 
-    def __init__(self, row: dict[str, Any], names: Names, head: Any) -> None:
+    def __init__(self, row: dict[str, Any], names: NamedHeads, head: Any) -> None:
         self.row = row
         self.names = names
         self.head = head
@@ -171,7 +171,7 @@ class RowSink:
 
     def __init__(self, options: PackOptions) -> None:
         self._resolve = options.plans[0].resolver()
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _OpenBundle] = {}
         self._bundles = 0
 
     def plain(self, row: dict[str, Any]) -> Iterator[Any]:
@@ -207,11 +207,11 @@ class RowSink:
 
     def events(self, row: dict[str, Any], sensors: SensorGroup) -> Events:
         """Remember the requests of a packed row; return its events."""
-        names = Names(row, 1)
+        names = NamedHeads(row, 1)
         events = events_of(row, names, sensors.numbers, None)
         number = self._bundles
         self._bundles += 1
-        self._open[number] = _Open(row, names, events.head)
+        self._open[number] = _OpenBundle(row, names, events.head)
         events.origin = (number << 32) + np.arange(len(events), dtype=np.int64)
         return events
 
@@ -241,7 +241,7 @@ class RowSink:
         return iter(())
 
 
-def _decided(bundle: _Open) -> Iterator[Any]:
+def _decided(bundle: _OpenBundle) -> Iterator[Any]:
     """Yield REPLAY batches of a bundle."""
     names, head, row = bundle.names, pa.array(bundle.head), bundle.row
     tags = [names.tags(at, layer) for at, layer in enumerate(names.layer[:, 0].tolist())]
@@ -332,7 +332,7 @@ class SumSink:
 
     def events(self, row: dict[str, Any], sensors: SensorGroup) -> Events:
         """Count the requests of a packed row; return its events."""
-        names = Names(row, self._plans)
+        names = NamedHeads(row, self._plans)
         layers = np.ascontiguousarray(names.layer).view(f"V{self._plans}")[:, 0].tolist()
         groups, known = self._groups, self._groups.setdefault
         whose = zip(names.roots, names.whose, layers, strict=True)

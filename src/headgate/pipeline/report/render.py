@@ -24,7 +24,7 @@ from headgate.templates import environment
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenReport:
     """What `write_report` wrote: the file, its size, and how many tenants have a page in it."""
 
     path: Path
@@ -40,7 +40,7 @@ def write_report(
     generated_ms: int,
     title: str = "Headgate report",
     window_s: int = 11,
-) -> Written:
+) -> WrittenReport:
     """
     Draw a pipeline run's tables as one HTML file.
 
@@ -66,7 +66,7 @@ def write_report(
         raise ConfigError(
             f"{out}: can't be written ({(exc.strerror or str(exc)).lower()})"
         ) from exc
-    return Written(out, len(page.encode()), len(report.tenants), report)
+    return WrittenReport(out, len(page.encode()), len(report.tenants), report)
 
 
 def render(report: Report, *, generated_ms: int, title: str) -> str:
