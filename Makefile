@@ -35,13 +35,13 @@ bench: setup  ## measure; results go to bench/
 	@$(VENV)/python scripts/run_each.py bench
 
 fuzz: setup  ## feed parsers what nobody sent; FUZZ_SECONDS=20 for each target
-	@$(VENV)/python scripts/run_each.py fuzz
+	@$(VENV)/python scripts/run_each.py lab/fuzzing
 
 mutants: setup  ## change the code that decides and see whether a test notices; SECONDS=3600, ROOM=throttle
 	@$(VENV)/python scripts/mutants.py $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ROOM),--room $(ROOM)) $(if $(SEED),--seed $(SEED))
 
 simulate: setup  ## whole gateways in simulated lives under all laws; SEEDS=300, or SEED=17 for one; CONTROL=1: with stores
-	@PYTHONPATH=tests $(VENV)/python -m simulation.$(if $(CONTROL),control.)run $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),300)) $(SIMULATE_ARGS)
+	@PYTHONPATH=tests:lab $(VENV)/python -m simulation.$(if $(CONTROL),control.)run $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),300)) $(SIMULATE_ARGS)
 
 package: setup  ## wheel and sdist in dist/, built twice, checked; every command run with each extra
 	@$(VENV)/python scripts/package.py
@@ -63,7 +63,7 @@ site: setup  ## build the documentation site in build/site; warnings and dead li
 notebook: setup  ## run the notebook of examples/; its pictures go to build/notebooks/
 	@$(VENV)/python scripts/notebook.py
 
-lint: setup  ## style, format, strict types, import rules, spelling, plain words
+lint: setup  ## style, format, strict types, import rules, spelling
 	@$(VENV)/python scripts/lint.py
 
 browser: setup  ## a Chromium for tests in a browser, installed when there is none

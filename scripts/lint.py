@@ -1,5 +1,5 @@
 """
-Style, format, strict types, import rules, spelling and plain words, each to its end: `make lint`.
+Style, format, strict types, import rules and spelling, each to its end: `make lint`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ CHECKS = {
     "import rules": ["lint-imports", "--verbose"],
     "dependencies": ["deptry", "src"],
     "codespell": ["codespell"],
-    "plain words": ["python", "scripts/words.py"],
 }
 
 

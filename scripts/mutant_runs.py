@@ -78,7 +78,7 @@ class Plugin:
             raise session.Interrupted(f"{session.testsfailed} errors while collecting")
         items = {item.nodeid: item for item in session.items}
         settings = self.settings
-        gc.unfreeze()  # tests/conftest.py froze what was collected; functions and caches are in it
+        gc.unfreeze()  # conftest.py froze what was collected; functions and caches are in it
         touched = measured(items, settings.folders, settings.kept, settings.note)
         self.forks.killed = lambda index, test: touched.killed(self.mutants[index], test)
         functions = self.functions()

@@ -40,7 +40,7 @@ _OF_A_SESSION = (
     "hostile_bounds",
 )
 _GATEWAY = [f"tests/unit/gateway/test_{name}.py" for name in _OF_A_SESSION]
-_GATEWAY.append("tests/simulation/test_each_life.py")
+_GATEWAY.append("lab/simulation/test_each_life.py")
 ROOMS = {
     "throttle": ["tests/unit/throttle", "tests/golden/test_throttle_golden.py"],
     "quota": ["tests/unit/quota", "tests/property/test_quota_laws.py"],

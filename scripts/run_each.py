@@ -17,8 +17,8 @@ MAIN = 'if __name__ == "__main__"'
 PARTS = (
     "bench/gateway/peers.py",
     "bench/pipeline/make_events.py",
-    "fuzz/one.py",
-    "fuzz/keep.py",
+    "lab/fuzzing/one.py",
+    "lab/fuzzing/keep.py",
 )
 """Programs that aren't run here: others start them, or they process what a run has found."""
 SOAK = ["--minutes", "6", "--expiry-minutes", "0.5", "--csv", ".cache/soak.csv"]

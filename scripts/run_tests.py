@@ -47,14 +47,14 @@ PROGRAMS = {
     "site": ("scripts/doc_site.py",),
     "notebook": ("scripts/notebook.py",),
 }
-# Where tests of a kind are (tests/conftest.py checks that); pytest needn't read other folders.
+# Where tests of a kind are (conftest.py checks that); pytest needn't read other folders.
 PLACES = {
     "alone": "tests/integration",
     "kafka4": "tests/integration",
     "kafka3": "tests/integration",
     "spark": "tests/integration",
     "browser": "tests/browser",
-    "simulated": "tests/simulation",
+    "simulated": "lab/simulation",
 }
 # Failures are printed again at the end, because people often have only the end of the output.
 LINES_OF_A_FAILURE = 25
@@ -63,7 +63,7 @@ NO_TESTS = 5  # pytest's exit code where nothing was selected
 # Processes of a group, and how its tests are divided among them. A process that waits for servers
 # uses a third of a core. Tests of one file share a cluster, so they stay in one process.
 SPREAD = {"fast": ("2", "worksteal"), "kafka4": ("2", "loadfile")}
-# tests/conftest.py limits the time of each test; these limits end a group that still hangs.
+# conftest.py limits the time of each test; these limits end a group that still hangs.
 LONGEST_S = 45 * 60
 NO_GIT = (
     "note: git isn't installed: tests of packages and releases, which commit and tag, fail without "
@@ -167,7 +167,7 @@ def run(group: str, *, slow: bool, order: list[str], more: list[str]) -> Result:
     command = [sys.executable, "-m", "pytest", "-m", marks]
     command += [f"--junitxml={report}", "--durations=5", "-p", "no:cacheprovider"]
     folders = {PLACES[group]} if group in PLACES else set(PLACES.values())
-    command += [*(("tests",) if group == "fast" else sorted(folders)), *order, *more]
+    command += [*(("tests", "lab") if group == "fast" else sorted(folders)), *order, *more]
     if group in SPREAD:
         processes, dealt = SPREAD[group]
         command += ["-n", processes, "--dist", dealt]

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LIST = Path(__file__).with_suffix(".txt")
 
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
-SEARCHED = ("src", "tests", "docs", "bench", "scripts", "examples", "fuzz", *PAGES)
+SEARCHED = ("src", "tests", "docs", "bench", "scripts", "examples", "lab", "conftest.py", *PAGES)
 
 # Paths that aren't searched, because they aren't written plainly yet. Don't add any.
 LEFT: tuple[str, ...] = ()

@@ -28,7 +28,7 @@ from bench_usage import make_log
 from bench_whole import QUOTAS_FILE, cut_to
 from cpu import Took, run_whole
 
-from spark_machines import standalone
+from kit.spark_machines import standalone
 
 FACTORS = (1, 4, 16)
 HERE, CLUSTER = "one machine", "two workers"

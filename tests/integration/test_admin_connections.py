@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import trustme
 
-from fake_broker import RELEASED, FakeBroker, Hangup
 from headgate.admin import (
     AdminClient,
     AlterQuotasEntry,
@@ -23,6 +22,7 @@ from headgate.admin import (
 from headgate.errors import ApiError, KafkaError, RemoteProtocolError, StoreError
 from headgate.quota.key import PRODUCER
 from headgate.wire.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+from kit.fake_broker import RELEASED, FakeBroker, Hangup
 
 from .test_admin_wire import altered, described
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from fake_broker import ADMIN_LISTENER, RELEASED, FakeBroker
 from headgate.admin import (
     DEFAULT,
     AdminClient,
@@ -29,6 +28,7 @@ from headgate.errors import ApiError, KafkaError
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS, REQUEST
 from headgate.wire.messages import draft as d
 from headgate.wire.messages import quotas as q
+from kit.fake_broker import ADMIN_LISTENER, RELEASED, FakeBroker
 
 ALICE = QuotaEntity.of(user="alice")
 

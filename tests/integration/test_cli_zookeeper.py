@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-import kip_55
 from headgate.admin import AdminClient
 from headgate.cli.kafka_configs.kafka_configs import main
 from headgate.cli.main import load
@@ -24,6 +23,7 @@ from headgate.embedded.tools import run_tool
 from headgate.quota.key import CONSUMER, PRODUCER
 from headgate.quota.precedence import resolve
 from headgate.store import open_store
+from kit import kip_55
 
 main_doctor = load("doctor")
 

@@ -20,7 +20,7 @@ from headgate.gateway import GatewayThread
 from headgate.wire import apis
 from headgate.wire.fields import write_nullable_string
 from headgate.wire.header import correlation_id
-from wire_oracles import kio_decode, kio_request, kio_schema, kio_versions
+from kit.wire_oracles import kio_decode, kio_request, kio_schema, kio_versions
 
 from .gateway_kit import make_gateway, topic, wait_for
 

@@ -17,8 +17,8 @@ from headgate.quota.key import PRODUCER
 from headgate.quota.table import QuotaTable
 from headgate.wire.header import build_response, parse_request_header
 from headgate.wire.messages.api_versions import own_response
-from upstream_kit import Upstream
-from wire_oracles import kio_decode
+from kit.upstreams import Upstream
+from kit.wire_oracles import kio_decode
 
 OFFERED = {0: (3, 9), 1: (4, 11), 3: (0, 8), 18: (0, 3), 71: (0, 0), 72: (0, 0)}
 ID = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
-import duckdb_oracle
 from headgate.cli import exit_codes
 from headgate.cli.main import load
 from headgate.embedded import spark_env
@@ -31,6 +30,7 @@ from headgate.pipeline.splits import split_stream
 from headgate.pipeline.tables.pointer import POINTER
 from headgate.usage.format import Event, Origin
 from headgate.usage.writer import JournalWriter
+from kit import duckdb_oracle
 
 main_usage = load("usage")
 main_replay = load("replay")

@@ -15,7 +15,6 @@ import duckdb
 import pytest
 from confluent_kafka import Producer
 
-import duckdb_oracle
 from headgate.cli.main import load
 from headgate.embedded import EmbeddedKafka
 from headgate.errors import ConfigError
@@ -25,6 +24,7 @@ from headgate.usage.format import Event, Origin
 from headgate.usage.rows import batch_of
 from headgate.usage.splits import Split
 from headgate.usage.topic import encode
+from kit import duckdb_oracle
 from kit.splits_fleet import read_splits
 
 main_usage = load("usage")

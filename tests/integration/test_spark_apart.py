@@ -20,9 +20,9 @@ import pytest
 from headgate.embedded import free_ports
 from headgate.embedded.jars import S3A, ensure_jars
 from headgate.pipeline.tables.pointer import POINTER
-from machines import Machine
-from object_store import Bucket, rows, s3_server
-from spark_machines import (
+from kit.machines import Machine
+from kit.object_store import Bucket, rows, s3_server
+from kit.spark_machines import (
     SPARK,
     Cluster,
     asked,

@@ -11,12 +11,12 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-import focus_1_2
 import headgate.pipeline as hp
 from headgate.cli.main import main
 from headgate.errors import ConfigError
 from headgate.pipeline.bill_tables import FOCUS, LOG_DIRS
 from headgate.pipeline.sources.files import paths
+from kit import focus_1_2
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,11 +15,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
-import duckdb_oracle
 from headgate.cli.main import load
 from headgate.embedded import spark_env
 from headgate.pipeline.sources.files import paths
-from spark_machines import (
+from kit import duckdb_oracle
+from kit.spark_machines import (
     SPARK,
     Cluster,
     build_wheel,

@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 import pytest
 
-import connect_client
 from headgate.embedded import free_ports, spark_env
 from headgate.embedded.process import Child
 from headgate.pipeline.sources.files import paths
+from kit import connect_client
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 DATA = Path(__file__).parents[1] / "data" / "pipeline"

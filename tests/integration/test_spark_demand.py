@@ -21,8 +21,8 @@ from headgate.quota.key import PRODUCER
 from headgate.quota.table import QuotaTable
 from headgate.usage.format import Event, Origin
 from headgate.usage.writer import JournalWriter
+from kit.pipeline_rows import same_schema
 from kit.throttled_clients import START_MS, Application, Eager, run, steady
-from pipeline_rows import same_schema
 
 main_what_if = load("what-if")
 

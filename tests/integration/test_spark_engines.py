@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import engine_client
 import headgate.pipeline as hp
+from kit import engine_client
 from kit.made_logs import write_all
 
 if TYPE_CHECKING:

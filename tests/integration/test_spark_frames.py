@@ -19,8 +19,8 @@ from headgate.quota.entity import quota_id
 from headgate.usage.files import file_name
 from headgate.usage.format import Event, Origin
 from headgate.usage.rows import batch_of
+from kit.pipeline_rows import asked, frame, rows_of
 from kit.talks import T0, Talk, write_talk
-from pipeline_rows import asked, frame, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,7 +14,7 @@ from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.file import QuotaEvent
 from headgate.quota.key import PRODUCER
 from headgate.quota.table import QuotaTable
-from pipeline_rows import S, did, frame, ordered, rows_of, same_schema
+from kit.pipeline_rows import S, did, frame, ordered, rows_of, same_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import lake_runs
 from headgate.cli.main import main
 from headgate.embedded import spark_env
 from headgate.embedded.jars import DELTA, ensure_jars
+from kit import lake_runs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

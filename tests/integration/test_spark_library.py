@@ -17,7 +17,7 @@ from headgate.pipeline.answers.advice import Advice
 from headgate.pipeline.answers.chargeback import period_start
 from headgate.pipeline.answers.storms import Thresholds
 from headgate.pipeline.table import Table
-from pipeline_rows import S, asked, frame, rows_of, same_schema
+from kit.pipeline_rows import S, asked, frame, rows_of, same_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

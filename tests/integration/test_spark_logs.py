@@ -18,11 +18,11 @@ import jsonschema
 import pyarrow.parquet as pq
 import pytest
 
-import duckdb_oracle
 from headgate.cli import exit_codes
 from headgate.cli.main import load, main
 from headgate.pipeline.sources.files import paths
 from headgate.pipeline.tables.pointer import POINTER
+from kit import duckdb_oracle
 from kit.pages import Reader, run_python
 from kit.schemas import schema_of
 

@@ -15,7 +15,7 @@ from headgate.cli.main import main
 from headgate.embedded import spark_env
 from headgate.embedded.jars import S3A, ensure_jars
 from headgate.pipeline.sources.files import paths
-from object_store import Bucket, rows, s3_server
+from kit.object_store import Bucket, rows, s3_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 DATA = Path(__file__).parents[1] / "data" / "pipeline"

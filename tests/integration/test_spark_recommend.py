@@ -16,7 +16,7 @@ from headgate.quota.file import QuotaEvent
 from headgate.quota.key import PRODUCER, QuotaType
 from headgate.quota.table import QuotaTable
 from headgate.throttle.manager import ClientQuotaManager
-from pipeline_rows import S, asked, did, frame
+from kit.pipeline_rows import S, asked, did, frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,7 @@ import pytest
 
 import headgate.pipeline as hp
 from headgate.pipeline import schema
-from pipeline_rows import rows_of
+from kit.pipeline_rows import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

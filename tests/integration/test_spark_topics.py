@@ -17,7 +17,7 @@ from headgate.pipeline import schema
 from headgate.pipeline.bundled import BUNDLED_BROKER_ID, bundled_log, bundled_quotas
 from headgate.pipeline.sources.files import paths
 from kit.journals import traffic, write_journal
-from pipeline_rows import S, asked, frame, ordered, rows_of
+from kit.pipeline_rows import S, asked, frame, ordered, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

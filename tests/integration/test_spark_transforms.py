@@ -25,7 +25,7 @@ from headgate.quota.key import (
     REQUEST,
 )
 from headgate.quota.table import QuotaTable
-from pipeline_rows import S, asked, did, frame, ordered, rows_of, same_schema
+from kit.pipeline_rows import S, asked, did, frame, ordered, rows_of, same_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

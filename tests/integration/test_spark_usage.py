@@ -18,7 +18,7 @@ from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import pieces_of
 from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.quota.table import QuotaTable
-from pipeline_rows import S, asked, did, frame, rows_of, same_schema
+from kit.pipeline_rows import S, asked, did, frame, rows_of, same_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,7 +23,7 @@ from headgate.pipeline.tables.runs import Staged
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.quota.table import QuotaTable
-from pipeline_rows import asked, frame, ordered, rows_of
+from kit.pipeline_rows import asked, frame, ordered, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

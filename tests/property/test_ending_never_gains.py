@@ -24,7 +24,7 @@ from headgate.gateway.charging.journal import Journal
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, QuotaKey
 from headgate.throttle.registry import Throttle
-from simulated_clients import Client, World
+from kit.simulated_clients import Client, World
 
 QUOTA = 100_000.0
 LARGEST = 2_000_000

@@ -31,8 +31,8 @@ from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import MUTATION, REQUEST
 from headgate.throttle.registry import Throttle
 from headgate.wire.apis import CREATE_TOPICS
-from simulated_admins import PERMISSIVE, STRICT, Admin
-from simulated_clients import World
+from kit.simulated_admins import PERMISSIVE, STRICT, Admin
+from kit.simulated_clients import World
 
 PERCENT = 10.0
 RATE = 10.0

@@ -16,7 +16,7 @@ from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.file import QuotaEvent
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, QuotaKey
 from headgate.quota.table import QuotaTable
-from replay_kit import WORLDS, overlapping, replayed, small
+from kit.replays import WORLDS, overlapping, replayed, small
 
 P, C = "producer_byte_rate", "consumer_byte_rate"
 CAPACITY = {P: 9000.0}

@@ -16,7 +16,7 @@ from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_IDS, QuotaType
 from headgate.quota.table import QuotaTable
 from headgate.throttle.manager import ClientQuotaManager
-from replay_kit import WORLDS, overlapping, replayed, small
+from kit.replays import WORLDS, overlapping, replayed, small
 
 # Each level of quotas, so that plans disagree about which clients share a quota.
 SHAPES = {

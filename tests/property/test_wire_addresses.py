@@ -15,7 +15,7 @@ from headgate.wire import apis
 from headgate.wire.header import correlation_id, parse_request_header, response_body_offset
 from headgate.wire.messages import addresses, api_versions, fetch, produce
 from headgate.wire.throttle import throttle_offset
-from wire_oracles import (
+from kit.wire_oracles import (
     QUICK,
     kafka_python_decode,
     kio_decode,

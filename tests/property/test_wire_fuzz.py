@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fuzzing.real_messages import case
 from fuzzing.table import load
-from wire_oracles import QUICK
+from kit.wire_oracles import QUICK
 
 NAMES = ("messages", "sasl", "certificates", "conversation", "crowd", "quotas files", "splits")
 

@@ -23,7 +23,7 @@ from headgate.wire.messages import (
     quotas,
 )
 from headgate.wire.messages.live import LIVE
-from wire_oracles import (
+from kit.wire_oracles import (
     FEW,
     QUICK,
     kafka_python_decode,

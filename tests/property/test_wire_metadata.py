@@ -19,7 +19,7 @@ from headgate.wire.messages.metadata import (
     build_metadata_request,
     read_metadata_response,
 )
-from wire_oracles import FEW, kio_response, kio_schema, kio_values, random_kio
+from kit.wire_oracles import FEW, kio_response, kio_schema, kio_values, random_kio
 
 VERSIONS = range(8, 14)
 NO_ID = uuid.UUID(int=0)

@@ -12,7 +12,7 @@ from headgate.errors import KafkaError
 from headgate.wire.apis import API_VERSIONS, has_throttle
 from headgate.wire.header import response_body_offset
 from headgate.wire.throttle import patch_throttle, read_throttle, throttle_offset
-from wire_oracles import FEW, kio_decode, kio_response, kio_values, kio_versions
+from kit.wire_oracles import FEW, kio_decode, kio_response, kio_values, kio_versions
 
 UNSUPPORTED_VERSION = KafkaError.UNSUPPORTED_VERSION
 MS = st.integers(min_value=0, max_value=2**31 - 1)

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-import kip_55
 from headgate.cli.main import load
 from headgate.demo import demo
 from headgate.demo import sample as demo_plan
@@ -25,6 +24,7 @@ from headgate.quota.key import PRODUCER, QuotaType
 from headgate.quota.precedence import resolve
 from headgate.store import open_store
 from headgate.throttle.manager import ClientQuotaManager
+from kit import kip_55
 
 main_demo = load("demo")
 

@@ -14,7 +14,7 @@ from headgate.cli.serve.announcer import Announcer
 from headgate.config import Settings
 from headgate.gateway import Gateway, GatewayThread
 from headgate.store import open_store
-from upstream_kit import Upstream
+from kit.upstreams import Upstream
 
 
 class Log:

@@ -30,7 +30,7 @@ from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_BPS
 from headgate.store import open_store
-from upstream_kit import Upstream
+from kit.upstreams import Upstream
 
 
 class Supervised:

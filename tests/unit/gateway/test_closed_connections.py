@@ -16,7 +16,7 @@ from headgate.gateway.session.session import Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import MUTATION
 from headgate.quota.table import QuotaTable
-from upstream_kit import Upstream
+from kit.upstreams import Upstream
 
 from .conftest import answer, request, string
 

@@ -33,7 +33,7 @@ from kit.playbook import (
     ToBroker,
     ToClient,
 )
-from wire_oracles import kio_request, kio_response, random_kio
+from kit.wire_oracles import kio_request, kio_response, random_kio
 
 from .conftest import (
     Setup,

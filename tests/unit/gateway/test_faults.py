@@ -20,7 +20,7 @@ from headgate.gateway import Gateway, GatewayThread, health_and_metrics, periodi
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.health_and_metrics import HttpListener
 from headgate.store import open_store
-from upstream_kit import Upstream
+from kit.upstreams import Upstream
 
 
 class Closed(Journal):

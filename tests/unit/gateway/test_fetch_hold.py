@@ -13,7 +13,7 @@ from headgate.gateway.session import fetch as session_fetch
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER
 from headgate.wire.header import build_request
-from simulated_clients import FETCH, NO_RECORDS, Client, World, string
+from kit.simulated_clients import FETCH, NO_RECORDS, Client, World, string
 
 ALICE = QuotaEntity.of(user="alice")
 QUOTA = 10_000.0

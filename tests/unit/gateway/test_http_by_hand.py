@@ -14,7 +14,7 @@ from headgate.cli.contract import BadUsage
 from headgate.cli.serve.serve import parser
 from headgate.config import HostPort, Settings
 from headgate.gateway import Gateway, GatewayThread
-from upstream_kit import Upstream
+from kit.upstreams import Upstream
 
 HERE = HostPort("127.0.0.1", 0)
 

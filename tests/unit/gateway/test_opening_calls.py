@@ -14,7 +14,7 @@ from typing import Any
 import headgate
 from headgate.config import Settings
 from headgate.gateway import Gateway, GatewayThread
-from upstream_kit import Upstream
+from kit.upstreams import Upstream
 
 from .conftest import heartbeat
 

@@ -9,8 +9,8 @@ import pytest
 
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, REQUEST, QuotaKey
-from simulated_admins import PERMISSIVE, STRICT, Admin
-from simulated_clients import Client, World
+from kit.simulated_admins import PERMISSIVE, STRICT, Admin
+from kit.simulated_clients import Client, World
 
 ALICE = QuotaEntity.of(user="alice")
 QUOTA = 100_000.0

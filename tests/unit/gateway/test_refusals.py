@@ -26,7 +26,7 @@ from headgate.gateway.identity.identity import (
 )
 from headgate.gateway.identity.sasl import SaslObserver
 from kit.playbook import START_MS
-from upstream_kit import Upstream
+from kit.upstreams import Upstream
 
 from .conftest import Setup, heartbeat, request, string
 

@@ -15,7 +15,14 @@ from headgate.quota.key import CONSUMER, PRODUCER, REQUEST
 from headgate.wire import apis
 from headgate.wire.messages.addresses import REWRITERS
 from kit.playbook import FromBroker, FromClient, Playbook, Ready, ToClient
-from wire_oracles import kio_decode, kio_request, kio_response, kio_schema, kio_versions, random_kio
+from kit.wire_oracles import (
+    kio_decode,
+    kio_request,
+    kio_response,
+    kio_schema,
+    kio_versions,
+    random_kio,
+)
 
 from .conftest import Setup, StillFace, StillIdentity
 

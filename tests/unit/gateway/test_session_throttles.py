@@ -16,7 +16,14 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import REQUEST
 from headgate.wire import apis
 from kit.playbook import FromBroker, FromClient, Mute, Playbook, Ready, ToClient
-from wire_oracles import kio_decode, kio_request, kio_response, kio_schema, kio_versions, random_kio
+from kit.wire_oracles import (
+    kio_decode,
+    kio_request,
+    kio_response,
+    kio_schema,
+    kio_versions,
+    random_kio,
+)
 
 from .conftest import Setup, StillFace, StillIdentity
 

@@ -20,7 +20,7 @@ from headgate.quota.table import QuotaTable
 from headgate.steps import finish
 from headgate.store import open_store
 from headgate.wire.messages import quotas
-from upstream_kit import Upstream
+from kit.upstreams import Upstream
 
 
 def put(file: Path, **values: str) -> None:

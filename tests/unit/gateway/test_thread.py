@@ -11,7 +11,7 @@ import pytest
 
 from headgate.config import Settings
 from headgate.gateway import Gateway, GatewayThread
-from upstream_kit import Upstream
+from kit.upstreams import Upstream
 
 VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, 0)
 

@@ -33,7 +33,7 @@ from headgate.steps import FEW, finish
 from headgate.wire import messages
 from headgate.wire.header import parse_request_header
 from headgate.wire.messages import configs, mutation
-from upstream_kit import Upstream
+from kit.upstreams import Upstream
 
 from .conftest import support_of
 

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import focus_1_2
 from headgate.errors import ConfigError
 from headgate.pipeline.answers.bill import WEIGHTS, Bill, Owner, Owners, load_bill, load_owners
 from headgate.pipeline.answers.focus import Use, check, focus, share_out, write_file
 from headgate.pipeline.bill_tables import FOCUS
+from kit import focus_1_2
 
 START, END = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

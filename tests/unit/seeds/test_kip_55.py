@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import pytest
 
-import kip_55
 from headgate.cli.kafka_configs import kafka_configs
 from headgate.metrics import BrokerView
 from headgate.quota.entity import DEFAULT, QuotaEntity
@@ -16,6 +15,7 @@ from headgate.quota.precedence import STATIC_DEFAULT, Source, level_matches, res
 from headgate.quota.table import QuotaTable
 from headgate.store import open_store
 from headgate.throttle.manager import ClientQuotaManager
+from kit import kip_55
 from kit.samples import read_samples
 
 T0 = 1_700_000_000_000

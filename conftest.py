@@ -60,12 +60,12 @@ for _name in ("no_proxy", "NO_PROXY"):
 
 _numbers = itertools.count(1)
 _PLACES = {
-    "alone": "integration",
-    "kafka4": "integration",
-    "kafka3": "integration",
-    "spark": "integration",
-    "browser": "browser",
-    "simulated": "simulation",
+    "alone": "tests/integration",
+    "kafka4": "tests/integration",
+    "kafka3": "tests/integration",
+    "spark": "tests/integration",
+    "browser": "tests/browser",
+    "simulated": "lab/simulation",
 }
 # Seconds after which a test is ended, what it waits for set up included: many times what it takes
 # on a loaded machine. The first mark counts; a test's own `timeout` mark goes before all of them.
@@ -124,18 +124,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     scripts/run_tests.py looks for tests of a kind only in these folders.
     """
+    root = Path(__file__).parent
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent / "simulation"):
+        if item.path.is_relative_to(root / _PLACES["simulated"]):
             item.add_marker("simulated")
         if item.get_closest_marker("short") and not any(map(item.get_closest_marker, _PLACES)):
             raise pytest.UsageError(f"{item.nodeid} is marked short, but make test runs it anyway")
         if not item.get_closest_marker("timeout"):
             marks = (limit for mark, limit in _LIMITS_S.items() if item.get_closest_marker(mark))
             item.add_marker(pytest.mark.timeout(next(marks, _LIMIT_S)))
-        folder = item.path.relative_to(Path(__file__).parent).parts[0]
         for mark, place in _PLACES.items():
-            if item.get_closest_marker(mark) and folder != place:
-                raise pytest.UsageError(f"{item.nodeid} is marked {mark}: move it to tests/{place}")
+            if item.get_closest_marker(mark) and not item.path.is_relative_to(root / place):
+                raise pytest.UsageError(f"{item.nodeid} is marked {mark}: move it to {place}")
             if mark in getattr(item, "fixturenames", ()) and not item.get_closest_marker(mark):
                 raise pytest.UsageError(f"{item.nodeid} asks for {mark}: mark it so")
 

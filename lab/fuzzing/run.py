@@ -1,5 +1,5 @@
 """
-Feed every target of tests/fuzzing, one after another, round by round: `make fuzz`.
+Feed every target, one after another, round by round: `make fuzz`.
 
 ``FUZZ_SECONDS`` is a target's time in a round (20): half by chance, half watched by atheris where
 it can be installed. ``--until 21:10`` goes round after round. What was done is kept in
@@ -19,13 +19,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "out" / "fuzz" / "runs.jsonl"
 ONE = Path(__file__).with_name("one.py")
 GUIDED = importlib.util.find_spec("atheris") is not None
 LONGEST_S = 3600
 """The time that a target was given is CPU time, of which a busy machine has little."""
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:1] = [str(ROOT / "tests"), str(ROOT / "lab")]
 
 
 def main() -> int:

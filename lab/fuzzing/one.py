@@ -1,5 +1,5 @@
 """
-Feed targets of tests/fuzzing for some time each: by chance, or one watched by atheris.
+Feed targets for some time each: by chance, or one watched by atheris.
 
 A fault doesn't end it: each is kept once, by the place where it arose. What was done is a line of
 ``out/fuzz/runs.jsonl``.
@@ -22,7 +22,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "out" / "fuzz"
 CPU_S = 30.0
 """CPU time that no input may take."""
@@ -32,7 +32,7 @@ GROWTH_EACH = 5_000
 """One of this many inputs is repeated, and its steps are counted."""
 TIMES = 8
 NOTE_S = 1.0
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:1] = [str(ROOT / "tests"), str(ROOT / "lab")]
 
 
 class TooLong(BaseException):
@@ -122,7 +122,7 @@ class Feeding:
 
     def _found(self, data: bytes, error: BaseException) -> None:
         frames = traceback.extract_tb(error.__traceback__)
-        ours = [f for f in frames if str(ROOT) in f.filename and "/fuzz/" not in f.filename]
+        ours = [f for f in frames if str(ROOT) in f.filename and "/lab/fuzzing/" not in f.filename]
         where = ours[-1] if ours else frames[-1] if frames else None
         place = f"{type(error).__name__} {where.filename}:{where.lineno}" if where else str(error)
         if place in self.faults or len(self.faults) > 50:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from headgate.wire import apis
-from wire_oracles import kio_encode, kio_versions, random_kio
+from kit.wire_oracles import kio_encode, kio_versions, random_kio
 
 BOOK = {1: ("gate.example", 19001), 2: ("gate.example", 19002)}
 

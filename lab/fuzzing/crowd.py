@@ -26,7 +26,7 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable, table_delta
 from headgate.wire import header
-from simulated_clients import fetch_answer, fetch_request, produce_answer, produce_request
+from kit.simulated_clients import fetch_answer, fetch_request, produce_answer, produce_request
 
 CONNECTIONS = 5
 MOST_STEPS = 120

@@ -36,7 +36,7 @@ from headgate.embedded.process import accepts
 from headgate.embedded.properties import BrokerPorts, as_text
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-TESTS: Final = ROOT / "tests"
+LAB: Final = ROOT / "lab"
 CACHE: Final = ROOT / ".cache" / "peers"
 PINS: Final = ROOT / "requirements" / "dev.txt"
 PACKAGE: Final = "kafka-python"
@@ -336,7 +336,7 @@ def _run_once(
     }
     environment |= {
         "KAFKA_VERSION": version,
-        "PYTHONPATH": os.pathsep.join([str(suite), str(TESTS)]),
+        "PYTHONPATH": os.pathsep.join([str(suite), str(LAB)]),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PEER_PLAINTEXT": place.plaintext,
         "PEER_SASL_PLAINTEXT": place.sasl,

@@ -1,7 +1,7 @@
 """
 Compare managers and kernel with Kafka's own classes over random traces, for FUZZ_SECONDS (60).
 
-Each round Kafka 4.3.1 writes traces with its answers (fuzz/golden/RandomTraces.java, run from the
+Each round Kafka 4.3.1 writes traces with its answers (golden/RandomTraces.java, run from the
 embedded Kafka's jars), which the golden checker then reads. A trace that differs is kept in
 ``out/fuzz``. Needs a JDK; without one it says so and does nothing.
 """
@@ -18,8 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:1] = [str(ROOT / "tests"), str(ROOT / "lab")]
 
 from headgate.embedded.jars import classpath  # noqa: E402
 from headgate.testing.golden import check, read_golden  # noqa: E402

@@ -22,9 +22,9 @@ import pyspark
 from packaging.requirements import Requirement
 
 from headgate.embedded import free_ports, spark_env
-from machines import Machine
+from kit.machines import Machine
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 RECIPE: Final = ROOT / "docs" / "howto" / "spark-submit.md"
 SPARK: Final = Path(pyspark.__file__).parent
 _START_S: Final = 120.0

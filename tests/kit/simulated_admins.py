@@ -18,7 +18,7 @@ from headgate.steps import Work
 from headgate.wire.apis import CREATE_TOPICS
 from headgate.wire.header import parse_request_header
 from headgate.wire.messages import decode_request, encode_request, encode_response, mutation
-from simulated_clients import PLANS, Client, World, frame, string
+from kit.simulated_clients import PLANS, Client, World, frame, string
 
 HEARTBEAT: Final = 12
 PERMISSIVE, STRICT = 4, 6

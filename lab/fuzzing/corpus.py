@@ -2,14 +2,14 @@
 The inputs that are kept of each target.
 
 ``tests/data/fuzz/NAME.txt`` has an input a line, in hexadecimal: the smallest that reach lines of
-the product which the seeds don't reach, and what once was a fault. ``fuzz/keep.py`` writes it.
+the product which the seeds don't reach, and what once was a fault. ``keep.py`` writes it.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-KEPT = Path(__file__).parents[1] / "data" / "fuzz"
+KEPT = Path(__file__).parents[2] / "tests/data/fuzz"
 
 
 def path_of(name: str) -> Path:

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:1] = [str(ROOT / "tests"), str(ROOT / "lab")]
 OUT = ROOT / "out" / "fuzz"
 MOST_OF_A_TARGET = 60_000
 """Bytes; beyond that the longest stay out."""

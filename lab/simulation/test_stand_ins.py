@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 import uvloop
 
+from kit.wire_oracles import kio_decode
 from simulation import speech as say
 from simulation.loop import Host, Process, SimLoop
 from simulation.network import End, Network
 from simulation.seed import Seed
-from wire_oracles import kio_decode
 
 MUCH = 8_000_000
 

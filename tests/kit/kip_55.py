@@ -10,7 +10,7 @@ from headgate.quota.entity import entity_from_path
 from headgate.quota.table import QuotaTable
 from headgate.store.zookeeper.layout import KAFKA_HOME, decode_config, decode_values
 
-TEXT: Final = (Path(__file__).parent / "data" / "kip55_sample.txt").read_text(encoding="utf-8")
+TEXT: Final = (Path(__file__).parents[1] / "data" / "kip55_sample.txt").read_text(encoding="utf-8")
 _ENTRY = re.compile(r"^// Zookeeper persistence path (\S+)\n(\{.*?^\})", re.DOTALL | re.MULTILINE)
 NODES: Final[dict[str, bytes]] = {
     # The names in the sample are the same when they are encoded.

@@ -13,7 +13,7 @@ from headgate.gateway.identity.ssl_names import dn_text, subject_of
 from headgate.quota.principal_rules import PrincipalMapper
 
 _MECHANISMS = sorted(OBSERVABLE)
-_NAMES = Path(__file__).parents[1] / "data" / "dn"
+_NAMES = Path(__file__).parents[2] / "tests/data/dn"
 
 
 def sasl(data: bytes) -> None:

@@ -17,7 +17,7 @@ from pyarrow import fs
 from headgate.embedded import find_java, free_ports
 from headgate.embedded.jars import S3PROXY, ensure_jars
 from headgate.pipeline.sources.files import paths
-from machines import Machine
+from kit.machines import Machine
 
 _START_S: Final = 300.0
 
