@@ -9,7 +9,6 @@ import random
 import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ def read(*paths: Path, scan: bool | None = False, **options: Any) -> list[dict[s
 def quality(*paths: Path) -> Quality:
     """Look at some logs."""
     pieces = pieces_of(find_files([str(path) for path in paths]))
-    return look(pieces, partial(ReadOptions(()).parser_of, watching=True))
+    return look(pieces, ReadOptions(()).parser_of)
 
 
 def notes(*paths: Path) -> dict[str, str]:

@@ -104,7 +104,7 @@ class LineParser:
         nanos: see ``time_stamps.sniff_nanos``.
         file: the file's name; gives the date where stamps have none.
         default_partitions: the cluster's ``num.partitions``.
-        wrapped, watching: see ``time_stamps.StampReader``.
+        shifts_ms, watching: see ``time_stamps.StampReader``.
         principal_pattern: see ``principals.Principals``.
 
     Attributes:
@@ -118,11 +118,13 @@ class LineParser:
         nanos: bool = False,
         file: str = "",
         default_partitions: int = 1,
-        wrapped: bool = False,
+        shifts_ms: tuple[float, ...] = (),
         watching: bool = False,
         principal_pattern: str = "",
     ) -> None:
-        self.stamps = StampReader(zone, nanos=nanos, file=file, wrapped=wrapped, watching=watching)
+        self.stamps = StampReader(
+            zone, nanos=nanos, file=file, shifts_ms=shifts_ms, watching=watching
+        )
         self._default_partitions = default_partitions
         self._principals = Principals(principal_pattern)
 

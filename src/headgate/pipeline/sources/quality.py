@@ -209,7 +209,7 @@ def look(pieces: Iterable[FilePiece], parser_of: Parsers, most: int = MOST_BYTES
 
     Args:
         pieces: what is read; journals and tables are passed over.
-        parser_of: gives the parser of a piece, which keeps the shifts that it sees.
+        parser_of: gives the parser of a piece.
         most: bytes of the sample.
     """
     logs = [piece for piece in pieces if piece.kind == "log" and not piece.unread]
@@ -230,9 +230,8 @@ def look(pieces: Iterable[FilePiece], parser_of: Parsers, most: int = MOST_BYTES
                 found.coarse += 1
                 found.grain_ms = max(found.grain_ms, parser.stamps.grain_ms)
             _take(found, row, number, hosts[piece.path], ids)
-        shifts = Counter({ms: n for ms, n in parser.stamps.shifts.items() if ms})
-        if piece.wrapped and shifts:
-            found.shifts.setdefault(piece.path, shifts.most_common(1)[0][0] or 0.0)
+        if piece.shifts_ms:
+            found.shifts[piece.path] = piece.shifts_ms[0]
         _add_ids(found, ids)
     for path, listeners in hosts.items():
         most_hosts = max(listeners.values(), key=len, default=set())

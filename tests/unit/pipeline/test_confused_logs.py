@@ -1,0 +1,91 @@
+"""Logs that confuse: what a client says, or another host, isn't taken for something else."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.pipeline.sources.files import find_files
+from headgate.pipeline.sources.pieces import pieces_of
+from headgate.pipeline.workers.log_reader import ReadOptions, RequestsOfLogs
+
+BEGIN = datetime(2024, 10, 25, 10, 15, 30, 123000, UTC)
+HOUR = timedelta(hours=1)
+
+
+def body(client: str = "c", number: int = 6, principal: str = "User:bob") -> str:
+    """Return a request's JSON."""
+    return (
+        '{"isForwarded":false,"requestHeader":{"requestApiKey":3,"requestApiVersion":12,'
+        f'"correlationId":{number},"clientId":"{client}","requestApiKeyName":"METADATA"}},'
+        '"request":{},"response":{},"connection":"10.0.0.1:9092-10.0.0.2:5000-1",'
+        '"totalTimeMs":0.5,"requestQueueTimeMs":0.1,"localTimeMs":0.2,"remoteTimeMs":0.0,'
+        '"throttleTimeMs":0,"responseQueueTimeMs":0.0,"sendTimeMs":0.0,"securityProtocol":"P",'
+        f'"principal":"{principal}","listener":"L"}}'
+    )
+
+
+def stock(at: datetime = BEGIN, **named: Any) -> str:
+    """Return a line as Kafka writes it."""
+    stamp = f"{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03d}"
+    return f"[{stamp}] DEBUG Completed request:{body(**named)} (kafka.request.logger)"
+
+
+def ms(at: datetime) -> float:
+    """Return epoch ms."""
+    return at.timestamp() * 1000
+
+
+def read(
+    tmp_path: Path,
+    lines: list[str],
+    *,
+    scan: bool = False,
+    piece_bytes: int = 1 << 30,
+    **given: Any,
+) -> list[dict[str, Any]]:
+    """Return the requests and bad lines of a log."""
+    log = tmp_path / "kafka.log"
+    log.write_text("".join(f"{line}\n" for line in lines))
+    pieces = tuple(pieces_of(find_files([str(log)]), piece_bytes=piece_bytes))
+    told = ReadOptions(pieces, scan=scan, **given)
+    batches = [b for piece in pieces for b in RequestsOfLogs(told).read(piece)]
+    return [row for batch in batches for row in batch.to_pylist() if row["kind"] != "stat"]
+
+
+# A lag is no zone
+
+
+def seen(at: datetime, late: timedelta) -> str:
+    """Return a line as a runtime wrote it, late."""
+    return f"{at + late:%Y-%m-%dT%H:%M:%S.%f}Z stdout F {stock(at)}"
+
+
+@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("piece_bytes", [1 << 30, 1500])
+@pytest.mark.parametrize("begins_late", [False, True])
+def test_a_line_that_is_an_hour_late_shifts_no_line(
+    scan: bool, piece_bytes: int, begins_late: bool, tmp_path: Path
+) -> None:
+    """It shifts neither itself, nor those behind it, wherever a piece begins."""
+    times = [BEGIN + timedelta(seconds=n) for n in range(200)]
+    late = {0} if begins_late else {60, 61, 150}
+    lines = [seen(at, HOUR if n in late else timedelta()) for n, at in enumerate(times)]
+    rows = read(tmp_path, lines, scan=scan, piece_bytes=piece_bytes)
+    assert [row["record_ms"] for row in rows] == [ms(at) for at in times]
+
+
+@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("piece_bytes", [1 << 30, 1500])
+@pytest.mark.parametrize("turn", [1, -1])
+def test_clocks_may_change_within_a_file(
+    scan: bool, piece_bytes: int, turn: int, tmp_path: Path
+) -> None:
+    times = [BEGIN + timedelta(seconds=30 * n) for n in range(200)]
+    shifts = [2 * HOUR if n < 100 else (2 + turn) * HOUR for n in range(200)]
+    lines = [seen(at - shift, shift) for at, shift in zip(times, shifts, strict=True)]
+    rows = read(tmp_path, lines, scan=scan, piece_bytes=piece_bytes)
+    assert [row["record_ms"] for row in rows] == [ms(at) for at in times]
