@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -89,3 +90,96 @@ def test_clocks_may_change_within_a_file(
     lines = [seen(at - shift, shift) for at, shift in zip(times, shifts, strict=True)]
     rows = read(tmp_path, lines, scan=scan, piece_bytes=piece_bytes)
     assert [row["record_ms"] for row in rows] == [ms(at) for at in times]
+
+
+# Parts are of one source
+
+CUT = 400  # within a request's JSON
+
+
+def told(fields: dict[str, Any], text: str) -> str:
+    return json.dumps(fields | {"log": text})
+
+
+def in_kubernetes(host: int, text: str, number: int, *, more: bool) -> str:
+    tag = "P" if more else "F"
+    fields = {"time": f"2024-10-25T10:15:30.{number:03d}Z", "stream": "stdout", "logtag": tag}
+    return told(fields | {"kubernetes": {"pod_name": f"kafka-{host}"}}, text)
+
+
+def in_docker(host: int, text: str, number: int, *, more: bool) -> str:
+    fields = {
+        "stream": "stdout",
+        "attrs": {"name": f"k{host}"},
+        "time": f"2024-10-25T10:15:3{number}Z",
+    }
+    return json.dumps({"log": text if more else f"{text}\n"} | fields)
+
+
+def in_fluentd(host: int, text: str, number: int, *, more: bool) -> str:
+    part = {"partial_id": f"id{host}", "partial_ordinal": number, "container_id": "x"}
+    part |= {"partial_message": "true", "partial_last": "false" if more else "true"}
+    return told(part, text)
+
+
+def by_stream_id(host: int, text: str, number: int, *, more: bool) -> str:
+    fields = {"__CURSOR": f"s={number}", "__REALTIME_TIMESTAMP": f"172985133012300{number}"}
+    fields |= {"_HOSTNAME": "k", "_STREAM_ID": f"a{host}"} | (
+        {"_LINE_BREAK": "line-max"} if more else {}
+    )
+    return json.dumps(fields | {"MESSAGE": text})
+
+
+def by_pid(host: int, text: str, number: int, *, more: bool) -> str:
+    fields = {"__CURSOR": f"s={number}", "_PID": f"{host}"} | (
+        {"_LINE_BREAK": "line-max"} if more else {}
+    )
+    return json.dumps(fields | {"MESSAGE": text})
+
+
+def untold(host: int, text: str, number: int, *, more: bool) -> str:
+    fields = {"@timestamp": f"2024-10-25T10:15:30.{number:03d}Z", "host": {"name": f"k{host}"}}
+    return json.dumps(fields | {"message": text, "log": {"offset": 1000 * number}})
+
+
+SPLIT = {
+    "CRI": lambda host, text, number, more: (
+        f"[pod/kafka-{host}/kafka] 2024-10-25T10:15:30.{number}Z stdout {'FP'[more]} {text}"
+    ),
+    "streams of CRI": lambda host, text, number, more: (
+        f"2024-10-25T10:15:30.{number}Z std{['out', 'err'][host]} {'FP'[more]} {text}"
+    ),
+    "SyslogAppender": lambda host, text, number, more: (
+        f"<142>Oct 25 10:15:3{number} broker-{host} kafka: "
+        f"{'' if number < 3 else '...'}{text}{'...' if more else ''}"
+    ),
+    "Kubernetes, by Fluent Bit": in_kubernetes,
+    "docker": in_docker,
+    "docker, by Fluentd": in_fluentd,
+    "journald, streams": by_stream_id,
+    "journald, processes": by_pid,
+    "a shipper that doesn't tell": untold,
+}
+
+
+@pytest.mark.parametrize("form", SPLIT)
+def test_parts_are_joined_with_those_of_their_own_source(form: str, tmp_path: Path) -> None:
+    texts = [stock(client=f"c{host}", number=60 + host) for host in (0, 1)]
+    parts = [(host, n, text) for n in (0, 1) for host, text in enumerate(texts)]
+    lines = [
+        SPLIT[form](host, text[:CUT] if n == 0 else text[CUT:], 1 + 2 * n + host, more=n == 0)
+        for host, n, text in parts
+    ]
+    rows = read(tmp_path, lines)
+    assert [row["client_id"] for row in rows] == ["c0", "c1"]
+    assert {row["record_ms"] for row in rows} == {ms(BEGIN)}
+
+
+@pytest.mark.parametrize("form", SPLIT)
+def test_parts_of_two_sources_make_no_request(form: str, tmp_path: Path) -> None:
+    """What of each is lost is a bad line."""
+    first, other = stock(client="c0"), stock(client="c1")
+    lines = [SPLIT[form](0, first[:CUT], 1, more=True), SPLIT[form](1, other[CUT:], 3, more=False)]
+    rows = read(tmp_path, lines)
+    assert [row["kind"] for row in rows] == ["bad", "bad"]
+    assert [row["offset"] for row in rows] == [len(lines[0]) + 1, 0]
