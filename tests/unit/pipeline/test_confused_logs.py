@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from headgate.pipeline.sources.files import find_files
+from headgate.pipeline.sources.identity import whole_lines
 from headgate.pipeline.sources.pieces import pieces_of
+from headgate.pipeline.sources.quality import look
 from headgate.pipeline.workers.log_reader import ReadOptions, RequestsOfLogs
 
 BEGIN = datetime(2024, 10, 25, 10, 15, 30, 123000, UTC)
@@ -183,3 +185,53 @@ def test_parts_of_two_sources_make_no_request(form: str, tmp_path: Path) -> None
     rows = read(tmp_path, lines)
     assert [row["kind"] for row in rows] == ["bad", "bad"]
     assert [row["offset"] for row in rows] == [len(lines[0]) + 1, 0]
+
+
+def split_lines(form: str, requests: int) -> list[str]:
+    """Return lines of two hosts, mixed, each of whose requests is in two parts."""
+    lines = []
+    for number in range(requests):
+        texts = [stock(client=f"c{host}", number=100 + number) for host in (0, 1)]
+        first, last = [text[:CUT] for text in texts], [text[CUT:] for text in texts]
+        # A's second part comes behind all of B's request.
+        order = ((0, first[0]), (1, first[1]), (1, last[1]), (0, last[0]))
+        for n, (host, text) in enumerate(order):
+            lines.append(SPLIT[form](host, text, 1 + 2 * (n > 1) + host, more=n < 2))
+    return lines
+
+
+@pytest.mark.parametrize("form", SPLIT)
+@pytest.mark.parametrize("scan", [False, True])
+def test_a_piece_has_all_of_the_requests_that_begin_in_it(
+    form: str, scan: bool, tmp_path: Path
+) -> None:
+    lines = split_lines(form, 12)
+    whole = read(tmp_path, lines)
+    assert [row["client_id"] for row in whole] == ["c1", "c0"] * 12
+    for piece_bytes in (1000, 1777, 2600):
+        assert read(tmp_path, lines, scan=scan, piece_bytes=piece_bytes) == whole
+
+
+@pytest.mark.parametrize("form", SPLIT)
+def test_a_sample_counts_all_that_it_holds(form: str, tmp_path: Path) -> None:
+    log = tmp_path / "kafka.log"
+    lines = [*split_lines(form, 3), *split_lines(form, 1)[:2]]
+    log.write_text("".join(f"{line}\n" for line in lines))
+    found = look(pieces_of(find_files([str(log)])), ReadOptions(()).parser_of)
+    assert (found.requests, found.bad.total()) == (6, 2)
+
+
+TELLS = [name for name in SPLIT if name not in ("SyslogAppender", "a shipper that doesn't tell")]
+
+
+@pytest.mark.parametrize("form", TELLS)
+def test_a_round_leaves_a_request_whose_last_part_is_still_to_come(
+    form: str, tmp_path: Path
+) -> None:
+    *before, first, other, rest, last = split_lines(form, 3)
+    log = tmp_path / "kafka.log"
+    ends = []
+    for lines in ([*before, first, other, rest], [*before, first, other, rest, last]):
+        log.write_text("".join(f"{line}\n" for line in lines))
+        ends.append(whole_lines(str(log), 0, log.stat().st_size))
+    assert ends == [sum(len(line) + 1 for line in before), log.stat().st_size]

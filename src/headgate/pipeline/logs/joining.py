@@ -152,9 +152,9 @@ class Joiner:
 
         A request of several lines has the offset of its last.
         """
-        for opened in [each for each in self._open if offset - each.last > _MOST_BETWEEN]:
-            yield from self._bad(opened)
         if self._open:
+            for opened in [each for each in self._open if offset - each.last > _MOST_BETWEEN]:
+                yield from self._bad(opened)
             goes_on = self._continued(line)
             if goes_on is not None:
                 yield from self._add(offset, line, *goes_on)
@@ -203,6 +203,16 @@ class Joiner:
             return False
         self._in_cell = line.count(b'"') % 2 == 0
         return True
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether lines are kept that others may go on with."""
+        return bool(self._open)
+
+    @property
+    def awaiting(self) -> list[int]:
+        """Where requests begin of which a runtime says that more follows."""
+        return [each.kept[0][0] for each in self._open if each.more and each.kept]
 
     def end(self) -> Iterator[Read]:
         """Yield what the lines hold that are still kept."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from headgate.pipeline.logs.joining import Joiner
+from headgate.pipeline.logs.joining import Joiner, Read
 from headgate.pipeline.logs.line_parser import FETCH, PRODUCE, LineParser, LogRow
 from headgate.pipeline.sources.chunks import read_lines
 from headgate.pipeline.sources.compressed import Damaged, ReadError
@@ -252,19 +252,27 @@ def _rows(
         for _, lines in read_lines(replace(piece, end=end)):
             for line in lines:
                 size += len(line) + 1
-                read = [*joiner.take(size, line)] if line else []
-                numbers = [int(n) for n in _CORRELATION.findall(line)] if read else []
-                told = numbers if len(numbers) == len(read) else [None] * len(read)
-                for number, (_, row, _) in zip(told, read, strict=True):
-                    if isinstance(row, LogRow):
-                        yield number, row
-                    else:
-                        found.bad[str(row)] += 1
+                yield from _told(joiner.take(size, line) if line else (), line, found)
             if size >= room:
                 found.is_sample |= bool(piece.compression)
-                return
+                break
     except (Damaged, ReadError):
-        return  # the run itself says so
+        pass  # the run itself says so
+    yield from _told(joiner.end(), b"", found)
+
+
+def _told(
+    given: Iterable[Read], line: bytes, found: Quality
+) -> Iterator[tuple[int | None, LogRow]]:
+    """Yield the requests among what was read, and their correlation ids; count bad lines."""
+    read = list(given)
+    numbers = [int(n) for n in _CORRELATION.findall(line)] if read else []
+    told = numbers if len(numbers) == len(read) else [None] * len(read)
+    for number, (_, row, _) in zip(told, read, strict=True):
+        if isinstance(row, LogRow):
+            yield number, row
+        else:
+            found.bad[str(row)] += 1
 
 
 def _take(
