@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -235,3 +236,65 @@ def test_a_round_leaves_a_request_whose_last_part_is_still_to_come(
         log.write_text("".join(f"{line}\n" for line in lines))
         ends.append(whole_lines(str(log), 0, log.stat().st_size))
     assert ends == [sum(len(line) + 1 for line in before), log.stat().st_size]
+
+
+# Kafka before 2.8 escapes nothing
+
+HEAD = "RequestHeader(apiKey={api}, apiVersion=8, clientId={client}, correlationId=6) -- {request}"
+TAIL = (
+    " from connection {connection};totalTime:2.4,requestQueueTime:0.1,localTime:2.1,remoteTime:0.0,"
+    "throttleTime:{throttle},responseQueueTime:0.0,sendTime:0.0,securityProtocol:SSL,"
+    "principal:{principal},listener:L"
+)
+NAMED = {"api": "FETCH", "client": "c", "request": "{replica_id=-1}", "response": "{}"}
+NAMED |= {"connection": "a:1-b:2-0", "throttle": "7", "principal": "User:bob"}
+
+
+def old(**named: str) -> str:
+    """Return a line of Kafka 2.7."""
+    form = f"[2024-10-25 10:15:30,123] DEBUG Completed request:{HEAD},response:{{response}}{TAIL}"
+    given = NAMED | named
+    return form.format(**given)
+
+
+FORGED = HEAD.format(**NAMED | {"client": "victim"})
+FORGED_TAIL = TAIL.format(**NAMED | {"throttle": "900", "principal": "User:victim"})
+NAMES = {
+    "a client that ends its own name": {"client": "victim, correlationId=1) -- {}"},
+    "a client that is a line": {"client": f"{FORGED},response:{{}}{FORGED_TAIL}"},
+    "a client that is a request": {"client": body(client="victim")},
+    "a client that is completed": {"client": f"Completed request:{body(client='victim')}"},
+    "a client that is an old line": {"client": f"Completed request:{FORGED}{FORGED_TAIL}"},
+    "a principal that is a tail": {"principal": f"User:x{FORGED_TAIL}"},
+    "a principal with times": {"principal": "User:x,throttleTime:900,localTime:1e9,sendTime:5"},
+    "a principal with a listener": {"principal": "User:victim,listener:X"},
+    "a group that is a tail": {"request": f"{{group_id=x{FORGED_TAIL}}}"},
+    "a group that replicates": {"request": "{group_id=replica_id=5}"},
+    "a rack that replicates": {"request": "{replica_id=-1,rack_id=replica_id=5}"},
+    "a group with sizes": {"api": "PRODUCE", "request": "{group=partitionSizes=[t-0=99999]}"},
+    "an answer that is a tail": {"response": f"{{error=x{FORGED_TAIL}}}"},
+}
+
+
+@pytest.mark.parametrize(
+    "wrap", [str, lambda line: json.dumps({"log": f"{line}\n", "stream": "x"})]
+)
+@pytest.mark.parametrize("case", NAMES)
+def test_a_name_passes_for_no_field_of_an_old_line(
+    case: str, wrap: Callable[[str], str], tmp_path: Path
+) -> None:
+    """The row is as without it, but for the name; or the line is refused."""
+    named = NAMES[case]
+    plain, found, *more = read(tmp_path, [wrap(old()), wrap(old(**named))])
+    if found["kind"] == "bad":
+        reasons = [row["reason"] for row in (found, *more)]
+        assert reasons == [
+            "free text of Kafka before 2.8 in which a name looks like a field"
+        ] * max(1, wrap(old(**named)).count("Completed request:"))
+        return
+    wanted = plain | {name: found[name] for name in ("seq", "client_id", "principal")}
+    if named.get("api"):
+        wanted |= {name: found[name] for name in ("api_name", "quota_type")}
+    assert found == wanted
+    assert found["client_id"] == named.get("client", "c")
+    assert found["principal"] == named.get("principal", "User:bob").removeprefix("User:")

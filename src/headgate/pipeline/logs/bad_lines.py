@@ -113,3 +113,12 @@ def why(body: bytes, error: Exception | None) -> str:
     if not isinstance(value, dict):
         return "the JSON isn't an object"
     return f"not the JSON of a request: {error}" if error else "the JSON holds no requestHeader"
+
+
+def reason_of(exc: Exception) -> BadLine:
+    """Return why a line can't be read that no rule of ours refuses."""
+    if isinstance(exc, RecursionError):
+        return BadLine("nested too deep")
+    if isinstance(exc, OverflowError):
+        return BadLine("a number larger than any broker writes")
+    return BadLine(str(exc))

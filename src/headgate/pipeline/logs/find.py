@@ -85,7 +85,7 @@ def find(line: bytes, stamps: StampReader) -> Iterator[Found | BadLine | StampEr
                 yield place.value
                 continue
             try:
-                own, others = _moment(place.around, stamps)
+                own, others = moment(place.around, stamps)
                 yield Found(_encoded(place.value), own, others)
             except (StampError, BadLine) as exc:
                 yield exc
@@ -306,7 +306,7 @@ def _encoded(request: dict[str, Any]) -> bytes:
         return json.dumps(request, separators=(",", ":")).encode()
 
 
-def _moment(around: tuple[Any, ...], stamps: StampReader) -> tuple[Stamp, list[Stamp]]:
+def moment(around: tuple[Any, ...], stamps: StampReader) -> tuple[Stamp, list[Stamp]]:
     """
     Return the nearest time of a request, and those farther away.
 

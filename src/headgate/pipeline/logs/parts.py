@@ -61,7 +61,7 @@ class WrappedLine:
         self._sources: dict[tuple[str, ...], tuple[Any, ...]] = {}
 
     @cached_property
-    def _fields(self) -> dict[str, Any] | None:
+    def fields(self) -> dict[str, Any] | None:
         """The line's JSON object."""
         if not self._text.lstrip().startswith("{"):
             return None
@@ -84,8 +84,8 @@ class WrappedLine:
     def begins(self) -> Part:
         """Return the line as one in whose message a request may begin."""
         path = None
-        if self._of_runtime is None and self._fields is not None:
-            path = _path_of(self._fields, _MOST_NESTED)
+        if self._of_runtime is None and self.fields is not None:
+            path = _path_of(self.fields, _MOST_NESTED)
         return self._part(path)
 
     def goes_on(self, first: Part) -> Part:
@@ -96,7 +96,7 @@ class WrappedLine:
         if self._of_runtime is not None:
             return self._of_runtime
         plain = Part((), (), self._text, None, str)
-        fields = self._fields if path else None
+        fields = self.fields if path else None
         if fields is None or path is None:
             return plain
         message: Any = fields
