@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from headgate.errors import ConfigError
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.identity import whole_lines
 from headgate.pipeline.sources.pieces import pieces_of
@@ -298,3 +299,66 @@ def test_a_name_passes_for_no_field_of_an_old_line(
     assert found == wanted
     assert found["client_id"] == named.get("client", "c")
     assert found["principal"] == named.get("principal", "User:bob").removeprefix("User:")
+
+
+# The time is the wrapper's
+
+LATER = "2030-01-01 00:00:00"
+
+
+def flat(line: str) -> dict[str, Any]:
+    """Return the request of a line as search engines flatten it."""
+    request = json.loads(line[line.index("{") : line.rindex("}") + 1])
+    header = {f"requestHeader.{k}": v for k, v in request.pop("requestHeader").items()}
+    return header | request
+
+
+BESIDE: dict[str, dict[str, Any]] = {
+    "a client": {"client_id": LATER, "message": stock(client=LATER)[26:]},
+    "a principal": {"principal": LATER, "message": stock()[26:]},
+    "a topic": {"kafka": {"topic": LATER}, "message": stock()[26:]},
+    "the request's client": flat(stock(client=LATER)),
+    "the request's principal": flat(stock()) | {"principal": f"{LATER}"},
+    "a prefix": {f"kafka.{k}": v for k, v in flat(stock(principal=LATER)).items()},
+    "another request": {"a": {"message": stock()[26:]}, "b": json.loads(body()) | {"time": LATER}},
+}
+
+
+@pytest.mark.parametrize("case", BESIDE)
+@pytest.mark.parametrize("timed", [False, True])
+def test_no_time_is_taken_from_what_a_client_says(case: str, timed: bool, tmp_path: Path) -> None:
+    fields = ({"@timestamp": "2024-10-25T10:15:30.123Z"} if timed else {}) | BESIDE[case]
+    times = [row["record_ms"] for row in read(tmp_path, [json.dumps(fields)])]
+    other = [ms(datetime(2030, 1, 1, tzinfo=UTC))] if case == "another request" else []
+    assert sorted(times, key=str) == sorted([ms(BEGIN) if timed else None, *other], key=str)
+
+
+def test_no_time_is_taken_from_a_request_that_is_cut_off(tmp_path: Path) -> None:
+    cut = stock(client=LATER)[:230]
+    assert LATER in cut
+    found = read(tmp_path, [f"{cut} {stock()[26:]}"])
+    assert [row["record_ms"] for row in found if row["kind"] == "request"] in ([], [ms(BEGIN)])
+
+
+# Copies
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        old(),
+        json.dumps({"@timestamp": "2024-10-25T10:15:30.123Z"} | flat(stock())),
+        json.dumps(
+            {"@timestamp": "2024-10-25T10:15:30.123Z"}
+            | {f"kafka.{k}": v for k, v in flat(stock()).items()}
+        ),
+        json.dumps({"log": old() + "\n"}),
+    ],
+)
+def test_copies_are_found_whatever_a_request_looks_like(line: str, tmp_path: Path) -> None:
+    for name in ("a.log", "b.log"):
+        (tmp_path / name).write_text(f"a broker starts as {name}\n{line}\n{line}\n")
+    files = find_files([str(tmp_path)])
+    with pytest.raises(ConfigError, match="begins with what"):
+        pieces_of(files, copies="refuse")
+    assert [bool(piece.unread) for piece in pieces_of(files, copies="once")] == [False, True]

@@ -154,7 +154,7 @@ class _Finder:
             yield _Place(BadLine(reason), around, inner)
             if more < 0 or self._tries <= 0:
                 return
-            at, front = more, header
+            at, front = more, text.rfind('"', header, more) + 1  # no string of the request's own
 
     def in_value(
         self, value: Any, around: tuple[Any, ...], event: tuple[int, ...]
