@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from headgate.errors import ConfigError
+from headgate.pipeline.logs import find
+from headgate.pipeline.logs.bad_lines import BadLine
+from headgate.pipeline.logs.line_parser import LineParser
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.identity import whole_lines
 from headgate.pipeline.sources.pieces import pieces_of
@@ -362,3 +365,97 @@ def test_copies_are_found_whatever_a_request_looks_like(line: str, tmp_path: Pat
     with pytest.raises(ConfigError, match="begins with what"):
         pieces_of(files, copies="refuse")
     assert [bool(piece.unread) for piece in pieces_of(files, copies="once")] == [False, True]
+
+
+# Each event is a row or a refusal
+
+
+def broken(text: str) -> str:
+    """Return a request's text whose JSON is wrong in the middle."""
+    return text.replace('"request":{}', '"request":{,}')
+
+
+GOOD = {"@timestamp": "2024-10-25T10:15:30.123Z", "message": stock()[26:]}
+AS_OBJECT = {"@timestamp": "2024-10-25T10:15:30.123Z"} | json.loads(body())
+PARSED = json.dumps(AS_OBJECT, separators=(",", ":"))
+SEVERAL = {
+    "an event of another logger": (json.dumps([GOOD, {"message": "started"}, GOOD]), "rbr"),
+    "events of other loggers": (
+        json.dumps({"logEvents": [{"message": "x"}, GOOD, {"message": "y"}]}),
+        "brb",
+    ),
+    "a broken message": (json.dumps([GOOD, GOOD | {"message": broken(stock())}, GOOD]), "rbr"),
+    "a broken object": (
+        f"[{', '.join([PARSED, broken(PARSED)] * 2 + [PARSED])}]",
+        "rbrbr",
+    ),
+    "an object cut off": (f"[{PARSED}, {PARSED}, {PARSED[:300]}", "rrb"),
+    "a list cut off": (f'{{"events":[{json.dumps(GOOD)},{json.dumps(GOOD)[:-60]}', "rb"),
+    "texts": (" ".join([stock(), broken(stock()), stock(), broken(stock())]), "rbrb"),
+    "texts, all broken": (" ".join([broken(stock()), broken(stock())]), "bb"),
+    "no principal": (json.dumps([AS_OBJECT, AS_OBJECT | {"principal": "x"}, AS_OBJECT]), "rbr"),
+    "no time": (json.dumps([AS_OBJECT, json.loads(body()), AS_OBJECT]), "rbr"),
+}
+
+
+@pytest.mark.parametrize("case", SEVERAL)
+def test_each_event_of_a_line_is_a_row_or_refused(case: str, tmp_path: Path) -> None:
+    line, wanted = SEVERAL[case]
+    rows = read(tmp_path, ["nothing", line])
+    at = len("nothing\n")
+    found = sorted((row["seq"] or row["offset"] or 0, row["kind"][0]) for row in rows)
+    assert found == [(0, "b"), *((at + n, kind) for n, kind in enumerate(wanted))]
+
+
+INSIDE = json.dumps(body(client="victim"))[1:-1]
+
+
+@pytest.mark.parametrize("client", [INSIDE, f"Completed request:{INSIDE}", f"x [2] {INSIDE * 2}"])
+@pytest.mark.parametrize("cut", [None, 40, 200])
+def test_a_request_in_a_clients_name_is_no_request(
+    client: str, cut: int | None, tmp_path: Path
+) -> None:
+    """Nor where the request around it is cut off, and followed by another."""
+    line = stock(client=client)
+    lines = [line] if cut is None else [line[:-cut], f"{line[:-cut]} {stock()}"]
+    names = {row["client_id"] for row in read(tmp_path, lines)}
+    assert names <= {None, "c", json.loads(f'"{client}"')}
+
+
+def test_what_is_looked_at_grows_with_a_line_and_no_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked = 0
+    real = find._JSON.raw_decode
+
+    class Counting:
+        def raw_decode(self, text: str, at: int = 0) -> tuple[Any, int]:
+            nonlocal looked
+            try:
+                value, end = real(text, at)
+            except json.JSONDecodeError as error:
+                # It counts newlines from the text's beginning.
+                looked += len(text) if error.msg.startswith("Unterm") else 2 * error.pos - at
+                raise
+            looked += end - at
+            return value, end
+
+    monkeypatch.setattr(find, "_JSON", Counting())
+    texts = [
+        broken(PARSED) + ", ",
+        broken(stock()) + " ",
+        broken(stock()).replace('"', '\\"') + " ",
+        PARSED[:-30] + ", ",
+        PARSED[:-200] + '", ',
+        '{"requestHeader":"',
+        '"{\\"requestHeader\\":',
+        '{"a":[{"b":"requestHeader"',
+    ]
+    for text in texts:
+        each = []
+        for count in (40, 400):
+            looked = 0
+            line = (text * count).encode()
+            assert all(isinstance(row, BadLine) for row in LineParser().rows(line))
+            each.append(looked / len(line))
+        assert each[1] <= max(40, 1.5 * each[0]), text

@@ -166,7 +166,7 @@ class LineParser:
         if reason is not None and is_arrival(line):
             return [BadLine(ARRIVAL)]
         found = self._found(line)
-        if reason is not None and not any(isinstance(each, LogRow) for each in found):
+        if reason is not None and len(found) == 1 and isinstance(found[0], BadLine):
             return [reason]
         return found or [BadLine(not_a_request(line))]
 
