@@ -20,6 +20,7 @@ from headgate.pipeline.logs.time_stamps import sniff_nanos, zone_of
 from headgate.pipeline.logs.topics import TopicBytes, TopicParser, TopicRow
 from headgate.pipeline.schema import REQUESTS
 from headgate.pipeline.sources.files import find_files
+from headgate.pipeline.sources.heads import shifts_of
 from headgate.pipeline.sources.pieces import pieces_of
 from headgate.pipeline.workers.emit import EmitRequests
 from headgate.pipeline.workers.log_reader import ReadOptions
@@ -48,7 +49,7 @@ def parsed(path: Path) -> Iterator[tuple[LogRow, TopicRow]]:
     lines = lines_of(path)
     nanos = sniff_nanos(b"\n".join(lines[:200]))
     plain, with_topics = (
-        kind(UTC, nanos=nanos, file=str(path), wrapped=lines[0].startswith(b'{"log":'))
+        kind(UTC, nanos=nanos, file=str(path), shifts_ms=shifts_of(b"\n".join(lines[:200])))
         for kind in (LineParser, TopicParser)
     )
     for line in lines:

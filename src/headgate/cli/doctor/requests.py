@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -55,7 +54,7 @@ def look_at_requests(arguments: argparse.Namespace, report: Examined) -> None:
         if several[0].unread:
             report.found.append(f"{path} isn't read: {several[0].unread}")
             continue
-        found = look(several, partial(options.parser_of, watching=True))
+        found = look(several, options.parser_of)
         say(printable(path))
         for name, text in told(found, shape_of(head_of(path)[0]), zone):
             say(printable(f"  {name:<10}{text}"))

@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, TypedDict
@@ -178,7 +177,7 @@ def notes_of(pieces: Sequence[FilePiece], arguments: argparse.Namespace) -> list
         arguments.time_zone or "UTC",
         principal_pattern=arguments.principal_pattern,
     )
-    return look(pieces, partial(options.parser_of, watching=True)).notes()
+    return look(pieces, options.parser_of).notes()
 
 
 def check_time_zone(name: str) -> None:

@@ -299,7 +299,7 @@ def piece_of(row: Sequence[Any]) -> FilePiece:
     """Return a piece of an offset."""
     made = FilePiece(*row)
     starts = tuple((broker, (seq, ms)) for broker, (seq, ms) in made.starts)
-    return dataclasses.replace(made, starts=starts)
+    return dataclasses.replace(made, starts=starts, shifts_ms=tuple(made.shifts_ms or ()))
 
 
 def only(pieces: Sequence[FilePiece], kinds: tuple[str, ...], source: str) -> None:

@@ -28,13 +28,27 @@ _LEFT_OUT: Final = re.compile(rb'"MESSAGE"\s*:\s*null')
 # docker's hold a newline unless more follows.
 _PART: Final = re.compile(
     rb"[^{}]{0,256}?\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) std(?:out|err) P(?::\S*)? "
-    rb'|\{"log": ?".*(?<!\\n)", ?"stream":'
 )
+_DOCKERS_END: Final = re.compile(rb'(\\n)?", ?')
+
+
+_UNENDED: Final = (b"{", b"[", b",", b".")
+_MOST_FRONT: Final = 384
+"""Bytes in front of a CRI line's text."""
+_TOLD: Final = (b'"logtag"', b"partial_message", b"PARTIAL_MESSAGE", b"_LINE_BREAK")
+# As a string ends that holds a whole request.
+_ENDED: Final = re.compile(rb'\}(?:\s|\([\w.$]+\)|\\[nrt])*"')
+_MOST_BEHIND: Final = 512
+"""Bytes behind it, in its layout."""
 
 
 def is_part(line: bytes) -> bool:
     """Say whether a container runtime has split a line, and this is a part with more behind it."""
-    return _PART.match(line) is not None
+    if not line.startswith(b'{"log":'):
+        return _PART.match(line) is not None
+    at = line.rfind(b'"stream":')
+    found = _DOCKERS_END.search(line, max(at - 5, 0), at) if at > 0 else None
+    return found is not None and found[1] is None
 
 
 # As JSON printed over several lines goes on.
@@ -46,6 +60,20 @@ _INNER: Final = re.compile(
 def goes_on(before: bytes, line: bytes) -> bool:
     """Say whether a line goes on with what the line before it has begun."""
     return is_part(before) or _INNER.match(line) is not None
+
+
+def may_go_on(line: bytes) -> bool:
+    """Say whether others may go on with a line, as far as a glance tells (``joining``)."""
+    text = line.strip()
+    if text[-1:] in _UNENDED:
+        return True
+    if text[:1] != b"{":
+        return b" P" in line[:_MOST_FRONT]
+    if is_part(line) or any(name in line for name in _TOLD):
+        return True
+    return (MARK in line or HEADER in line) and not _ENDED.search(
+        line, max(len(line) - _MOST_BEHIND, 0)
+    )
 
 
 def not_a_request(line: bytes) -> str:
@@ -85,3 +113,12 @@ def why(body: bytes, error: Exception | None) -> str:
     if not isinstance(value, dict):
         return "the JSON isn't an object"
     return f"not the JSON of a request: {error}" if error else "the JSON holds no requestHeader"
+
+
+def reason_of(exc: Exception) -> BadLine:
+    """Return why a line can't be read that no rule of ours refuses."""
+    if isinstance(exc, RecursionError):
+        return BadLine("nested too deep")
+    if isinstance(exc, OverflowError):
+        return BadLine("a number larger than any broker writes")
+    return BadLine(str(exc))

@@ -35,10 +35,17 @@ _OTHER, _NESTED, _LATER = len(KNOWN), len(KNOWN) + 1, len(KNOWN) + 2
 # When somebody else saw the line.
 _LATE: Final = re.compile(r"ingest|index|receive|observe|arriv|load|insert|stored|expire|updated")
 _TIMELY: Final = re.compile(r"time|date|stamp|epoch|instant|^_?@?ts?$|_ts$|_at$|sec", re.IGNORECASE)
+# Names of texts that are times, besides.
+_WHEN: Final = re.compile(r"when|created|logged|written|moment|clock|seen", re.IGNORECASE)
 # journald's others count from a start, and the scan takes none of them for a time.
 _SINCE_START: Final = "IMESTAMP"
-# What a request holds itself.
-_KAFKAS: Final = frozenset(("requestHeader", "request", "response", "clientInformation"))
+# What a request holds itself (RequestConvertToJson), at the end of a prefix where it is flattened.
+_KAFKAS: Final = re.compile(
+    r"(?:.*\.)?(?:requestHeader|request|response|clientInformation|isForwarded|connection|principal"
+    r"|(?:total|requestQueue|local|remote|throttle|responseQueue|send)TimeMs|securityProtocol"
+    r"|listener|temporaryMemoryBytes|messageConversionsTime)(?:\..*)?"
+)
+_HEADER: Final = re.compile(r"(?:.*\.)?requestHeader(?:\..*)?")
 _MOST_NESTED: Final = 3
 _MOST_LISTED: Final = 16
 _NUMBER: Final = re.compile(r"\d{10}(?:\.\d{1,9})?|\d{13}(?:\.\d{1,6})?|\d{16}|\d{19}")
@@ -74,14 +81,14 @@ def _times(
                     yield _OTHER, stamp
         return
     for key, each in value.items():
-        if each is chosen or key in _KAFKAS:
-            continue
         name = str(key)
+        if each is chosen or _KAFKAS.fullmatch(name):
+            continue
         stamp = _of_field(name, each, stamps)
         late = _LATE.search(name.lower())
         if stamp is not None:
             yield _RANK.get(name, _LATER if late else _OTHER), stamp
-        elif isinstance(each, dict) and nested:
+        elif isinstance(each, dict) and nested and not any(map(_HEADER.fullmatch, map(str, each))):
             for rank, inner in _times(each, stamps, chosen, nested - 1):
                 yield max(rank, _LATER if late else _NESTED), inner
 
@@ -110,7 +117,10 @@ def _of_text(name: str, text: str, stamps: StampReader) -> Stamp | None:
         return _of_number(float(text), text) if known else None
     raw = text.encode()
     whole = STAMP.fullmatch(raw)
-    if name in _RANK or (whole is not None and is_dated(whole)):
+    named = (
+        not name or name.isdigit() or _TIMELY.search(name) or _WHEN.search(name)
+    )  # elements of lists, cells of CSV
+    if name in _RANK or (named and whole is not None and is_dated(whole)):
         with contextlib.suppress(StampError):
             return stamps.stamps(raw)[0]
     return None

@@ -33,9 +33,13 @@ _FIRST_CELLS: Final = re.compile(r'(?:[^",;\t|{]*[,;\t|])*"(?!\s*:)')
 _BEHIND: Final = re.compile(r'[^"]"([,;\t|])')
 _MOST_BRACES: Final = 8
 """Braces in front of a request (a thread's name, say) that are looked past."""
-_MOST_TRIES: Final = 256
-"""Texts of a line that are decoded in vain; what is found in one isn't counted."""
-_SHORT: Final = 64
+_MOST_LOOKED: Final = 16
+"""Characters that are decoded in vain, for each of a line."""
+_NEAR: Final = 512
+_WINDOW: Final = 4096
+_EDGE: Final = 16
+"""Characters before a part's end where an error may come from its end: an escape, say."""
+_KEY: Final = re.compile(r'(?<=")requestHeader(?=\\*"|\.requestApiKey)')
 _MOST_DEPTH: Final = 64
 _FLAT: Final = re.compile(r"(.*\.)?requestHeader\.requestApiKey")
 csv.field_size_limit(1 << 30)
@@ -72,7 +76,7 @@ def find(line: bytes, stamps: StampReader) -> Iterator[Found | BadLine | StampEr
         RecursionError: the line is nested too deep.
     """
     text = line.decode("utf-8", "surrogateescape")
-    places = list(_Finder().in_text(text, (), (0,)))
+    places = list(_Finder(len(text)).in_text(text, (), (0,)))
     by_event = itertools.groupby(places, key=lambda place: place.event)
     for _, several in by_event:
         group = list(several)
@@ -85,7 +89,7 @@ def find(line: bytes, stamps: StampReader) -> Iterator[Found | BadLine | StampEr
                 yield place.value
                 continue
             try:
-                own, others = _moment(place.around, stamps)
+                own, others = moment(place.around, stamps)
                 yield Found(_encoded(place.value), own, others)
             except (StampError, BadLine) as exc:
                 yield exc
@@ -108,10 +112,15 @@ def find_one(line: bytes, stamps: StampReader) -> Found:
 
 
 class _Finder:
-    """Finds the requests of one line; remembers how often it has tried, so that it ends."""
+    """
+    Finds the requests of one line.
 
-    def __init__(self) -> None:
-        self._tries = _MOST_TRIES
+    Args:
+        size: of the line; what is decoded in vain grows with it, and no faster.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._room = _MOST_LOOKED * size
 
     def in_text(
         self, text: str, around: tuple[Any, ...], event: tuple[int, ...]
@@ -122,7 +131,6 @@ class _Finder:
         at = front = number = 0  # front: where the text begins in front of what is next
         whole = self._decoded(text, 0) if text[:1] in ("{", "[", '"', " ", "\t") else None
         if whole is not None and whole[1] > text.find(_HEADER):
-            self._tries += 1
             yield from self.in_value(whole[0], around, (*event, 0))
             at, number = whole[1], 1
             front = at
@@ -134,27 +142,23 @@ class _Finder:
             number += 1
             here = self._object_around(text, at, header)
             if here is not None:
-                self._tries += 1
                 begin, (value, end) = here
                 yield from self.in_value(value, (*around, text[front:begin]), inner)
                 at = front = end
                 continue
             escaped = self._string_around(text, at, header)
             if escaped is not None:
-                self._tries += 1
                 begin, (plain, end) = escaped
                 yield from self.in_text(plain, (*around, text[front:begin]), inner)
                 at = front = end
                 continue
-            more = text.find(_MARK, header)
-            cut = text[text.find("{", at) : more if more >= 0 else len(text)]
-            reason = why(_raw(cut), None)
-            if self._tries <= 0:
-                reason = f"no JSON around requestHeader in {_MOST_TRIES} tries; the rest isn't read"
+            after = _next_request(text, header)
+            reason = why(_raw(text[max(text.find("{", at), 0) : after]), None)
+            if self._room <= 0:
+                reason = "too much of this line is broken JSON; what follows isn't read"
             yield _Place(BadLine(reason), around, inner)
-            if more < 0 or self._tries <= 0:
-                return
-            at, front = more, header
+            # No string of the broken request's own is in front of the next.
+            at, front = after, max(text.rfind('"', header, after) + 1, header)
 
     def in_value(
         self, value: Any, around: tuple[Any, ...], event: tuple[int, ...]
@@ -177,9 +181,15 @@ class _Finder:
                 return
             # A list is of events, unless it is one: a time, and a line.
             is_one = sum(isinstance(each, str | int) for each in value) == len(value) <= 4
+            events = []
             for number, each in enumerate(value):
                 inner = event if is_one else (*event, number)
-                yield from self.in_value(each, (*around, (value, each)), inner)
+                events.append(list(self.in_value(each, (*around, (value, each)), inner)))
+            like = [each for each, found in zip(value, events, strict=True) if found]
+            for number, (each, found) in enumerate(zip(value, events, strict=True)):
+                yield from found
+                if not found and not is_one and any(_is_alike(each, other) for other in like[:1]):
+                    yield _Place(BadLine("not a request line"), around, (*event, number))
 
     def _object_around(self, text: str, at: int, header: int) -> tuple[int, tuple[Any, int]] | None:
         """Return (where it begins, (value, end)) of the JSON around a place in a text."""
@@ -206,7 +216,10 @@ class _Finder:
             decoded = self._decoded(text, quote)
             if decoded is not None and decoded[1] > header:
                 return quote, decoded
-        end = text.rfind("}") + 1
+        end = text.rfind("}", begin, _next_request(text, header)) + 1
+        self._room -= max(end - begin, 0)
+        if self._room <= 0:
+            return None
         try:  # without its quotes
             plain = json.loads(f'"{text[begin:end]}"', strict=False)
         except ValueError:
@@ -215,20 +228,63 @@ class _Finder:
 
     def _decoded(self, text: str, begin: int) -> tuple[Any, int] | None:
         """Return the JSON value that begins at a place, and its end."""
-        self._tries -= 1
-        if self._tries < 0:
-            return None
         while text[begin : begin + 1] in (" ", "\t"):
             begin += 1
-        try:
-            value: tuple[Any, int] = _JSON.raw_decode(text, begin)
-        except json.JSONDecodeError as exc:
-            if exc.pos - begin < _SHORT and not exc.msg.startswith("Unterminated"):
-                self._tries += 1  # a stamp in brackets, say: it cost next to nothing
-            return None
-        except ValueError:
-            return None
-        return value
+        # An error counts newlines from the text's beginning: far behind it, a part is decoded.
+        size = _WINDOW if begin > _NEAR else len(text)
+        while self._room > 0:
+            part, at = (text, begin) if begin <= _NEAR else (text[begin : begin + size], 0)
+            try:
+                value, end = _JSON.raw_decode(part, at)
+            except json.JSONDecodeError as exc:
+                is_open = exc.msg.startswith("Unterminated")
+                self._room -= (len(part) if is_open else exc.pos) - at + 1
+                if begin + size >= len(text) or not (is_open or exc.pos + _EDGE >= len(part)):
+                    return None
+                size *= 4
+            except ValueError:
+                self._room -= len(part) - at
+                return None
+            else:
+                return value, begin - at + end
+        return None
+
+
+def _is_alike(value: Any, other: Any) -> bool:
+    """Say whether two elements of a list are events of one kind: they have a key in common."""
+    if isinstance(value, dict) and isinstance(other, dict):
+        return not value.keys().isdisjoint(other)
+    return isinstance(value, list) and isinstance(other, list)
+
+
+def _next_request(text: str, header: int) -> int:
+    """
+    Return where the next request may begin behind a broken one; the text's end: nowhere.
+
+    It is as deep in strings as the broken one: what is deeper is in one of that one's own.
+    """
+    depth = _depth(text, header)
+    found = _KEY.finditer(text, header + len(_HEADER))
+    key = next((m.start() for m in found if _depth(text, m.start()) == depth), -1)
+    mark = text.find(_MARK, header, key) if key >= 0 else -1
+    if key < 0 or mark >= 0:
+        return text.rfind(_MARK, header, key) if key >= 0 else len(text)
+    closed = 0  # objects between the key and the one that has it
+    at = key
+    while at > header:
+        at = max(text.rfind("{", header, at), text.rfind("}", header, at))
+        if at < 0 or (text[at] == "{" and not closed):
+            break
+        closed += 1 if text[at] == "}" else -1
+    return at if at >= 0 else key
+
+
+def _depth(text: str, header: int) -> int:
+    """Return how many backslashes are in front of the quote of a key: how deep in strings it is."""
+    at = header - 1
+    while at > 0 and text[at - 1] == "\\":
+        at -= 1
+    return header - 1 - at
 
 
 def _request_in(value: dict[Any, Any]) -> dict[str, Any] | None:
@@ -306,7 +362,7 @@ def _encoded(request: dict[str, Any]) -> bytes:
         return json.dumps(request, separators=(",", ":")).encode()
 
 
-def _moment(around: tuple[Any, ...], stamps: StampReader) -> tuple[Stamp, list[Stamp]]:
+def moment(around: tuple[Any, ...], stamps: StampReader) -> tuple[Stamp, list[Stamp]]:
     """
     Return the nearest time of a request, and those farther away.
 

@@ -9,29 +9,25 @@ is as many bad lines.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final
 
 from headgate.pipeline.logs.bad_lines import HEADER, MARK, BadLine
 from headgate.pipeline.logs.find import is_csv
 from headgate.pipeline.logs.line_parser import LineParser, LogRow
+from headgate.pipeline.logs.parts import Part, WrappedLine
 
 MOST_BYTES: Final = 8 << 20
 """Bytes of lines that are kept for one request; its fetch may name thousands of partitions."""
-_MOST_OPEN: Final = 8
+_MOST_OPEN: Final = 32
 """Requests under way at once: streams and pods whose lines are mixed in one file."""
+_MOST_BETWEEN: Final = 1 << 20
+"""Bytes of other lines between two parts."""
 _HEADER: Final = HEADER.decode()
 _MARK: Final = MARK.decode()
 _DOTS: Final = "..."
-_MOST_FRONT: Final = 128
-_CRI: Final = re.compile(
-    r"(?P<front>[^{}]{0,256}?)\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) (?P<stream>stdout|stderr) "
-    r"(?P<tag>[PF])(?::\S*)? (?P<text>.*)",
-    re.DOTALL,
-)
-_DIGITS: Final = re.compile(r"\d+")
+_TIME: Final = re.compile(r"\d?\d:\d\d:\d\d(?:[.,]\d+)?")
 _BEGIN: Final = re.compile(r'[{\[](?=\s*(?:["{\[}\]]|$))')
 _TOKEN: Final = re.compile(r'["{}\[\]]')
 _IN_STRING: Final = re.compile(r'["\\]')
@@ -40,36 +36,21 @@ _BEGINS: Final = re.compile(r'Completed request:|\{\\*"isForwarded')
 _BEHIND: Final = re.compile(rb"\s+\([\w.$]+\)\s*")
 _MEMBER: Final = re.compile(r'\s*"')
 _NAMES: Final = re.compile(r'"?[@\w .-]{1,64}"?(?:[,;\t|]"?[@\w .-]{1,64}"?)*\s*')
-_VARIES: Final = re.compile(
-    r"time|date|stamp|partial|ordinal|offset|seq|cursor|_?id$", re.IGNORECASE
-)
-
 Read = tuple[int, LogRow | BadLine, bytes]
 """The offset of a line; what it holds, or why not; the line."""
-
-
-class _Part(NamedTuple):
-    """
-    A line, as what wraps it has it.
-
-    ``key`` tells its stream, ``text`` is its message; ``more``: the rest follows, None where that
-    isn't told; ``rebuilt`` makes a line of another message.
-    """
-
-    key: tuple[Any, ...]
-    text: str
-    more: bool | None
-    rebuilt: Callable[[str], str]
 
 
 class _Open:
     """Lines that are kept because the JSON in them isn't at its end."""
 
-    def __init__(self, part: _Part) -> None:
+    def __init__(self, part: Part) -> None:
         self.part = part
+        self.front = (
+            ""  # of a text with dots at its end, without times: syslog's, and so its source
+        )
         self.texts: list[str] = []
         self.kept: list[tuple[int, bytes]] = []
-        self.size = 0
+        self.size = self.last = 0
         self.more: bool | None = None
         self.dotted = False
         self._closers: list[tuple[str, int, int]] = []  # what is open, the text and place of it
@@ -81,13 +62,20 @@ class _Open:
         """How many objects and lists are open; a string counts as one."""
         return len(self._closers) + self._in_string
 
-    def take(self, offset: int, line: bytes, part: _Part) -> list[str]:
+    def is_of_one_source(self, other: _Open) -> bool:
+        """Say whether two are of one source; where nothing tells it, all are."""
+        return (self.part.source, self.front) == (other.part.source, other.front)
+
+    def take(self, offset: int, line: bytes, part: Part) -> list[str]:
         """Add a line; return the elements of lists that have become whole and hold a request."""
         self.kept.append((offset, line))
+        self.last = offset
         self.size += len(line)
         self.more = part.more
         text = part.text
-        self.dotted = part.more is None and not part.key and text.endswith(_DOTS)
+        self.dotted = part.more is None and not part.source and text.endswith(_DOTS)
+        if self.dotted and not self.texts:
+            self.front = _TIME.sub("", text[: max(text.find(_MARK), 0)])
         text = text[: -len(_DOTS)] if self.dotted else text
         at = 0
         if not self._begun:
@@ -165,6 +153,8 @@ class Joiner:
         A request of several lines has the offset of its last.
         """
         if self._open:
+            for opened in [each for each in self._open if offset - each.last > _MOST_BETWEEN]:
+                yield from self._bad(opened)
             goes_on = self._continued(line)
             if goes_on is not None:
                 yield from self._add(offset, line, *goes_on)
@@ -199,7 +189,7 @@ class Joiner:
         given = list(self._elements(opened, opened.take(offset, line, part), line, offset))
         if not opened.depth:
             return None
-        for other in [each for each in self._open if each.part.key == part.key]:
+        for other in [each for each in self._open if each.is_of_one_source(opened)]:
             given += self._bad(other)
         self._open.append(opened)
         if len(self._open) > _MOST_OPEN:
@@ -213,6 +203,16 @@ class Joiner:
             return False
         self._in_cell = line.count(b'"') % 2 == 0
         return True
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether lines are kept that others may go on with."""
+        return bool(self._open)
+
+    @property
+    def awaiting(self) -> list[int]:
+        """Where requests begin of which a runtime says that more follows."""
+        return [each.kept[0][0] for each in self._open if each.more and each.kept]
 
     def end(self) -> Iterator[Read]:
         """Yield what the lines hold that are still kept."""
@@ -240,39 +240,41 @@ class Joiner:
         for row in self._parser.rows(first):
             yield offset, row, first
 
-    def _begun(self, line: bytes) -> _Part | None:
+    def _begun(self, line: bytes) -> Part | None:
         """Return a line in whose message the JSON of a request, or of several, begins."""
-        part = _part_of(line, None)
+        part = WrappedLine(line).begins()
         text = part.text.rstrip()
         marked = _MARK in text or _HEADER in text
         if part.more or text.endswith(_DOTS):
             return part if marked else None
         if text.endswith(("{", "[", ",")) and (marked or text.lstrip().startswith(("{", "["))):
             return part
-        if part.more is None and part.key and marked:
+        if part.more is None and part.source and marked:
             return part  # a shipper's field, split without a word
         if self._is_csv and marked and text.count('"') % 2:
             return part
         return None
 
-    def _continued(self, line: bytes) -> tuple[_Open, _Part] | None:
+    def _continued(self, line: bytes) -> tuple[_Open, Part] | None:
         """Return what a line goes on with, and its part of it; None where it stands alone."""
+        wrapped = WrappedLine(line)
         for opened in reversed(self._open):
-            part = _part_of(line, opened)
-            if part.key != opened.part.key or (_MARK in part.text and not _MEMBER.match(part.text)):
+            part = wrapped.goes_on(opened.part)
+            if part.source != opened.part.source:
                 continue
-            if opened.more or (opened.more is None and part.key and not opened.dotted):
+            if _MARK in part.text and not _MEMBER.match(part.text):
+                continue
+            if opened.more or (opened.more is None and part.source and not opened.dotted):
                 return opened, part
             if opened.dotted:
                 front, dots, rest = part.text.partition(_DOTS)
-                begin = _DIGITS.sub("0", opened.texts[0][:_MOST_FRONT])
-                if dots and front and begin.startswith(_DIGITS.sub("0", front)):
+                if dots and front and opened.front.startswith(_TIME.sub("", front)):
                     return opened, part._replace(text=rest)
             elif _PRETTY.match(part.text) or (self._is_csv and _HEADER not in part.text):
                 return opened, part._replace(text="\n" + part.text)
         return None
 
-    def _add(self, offset: int, line: bytes, opened: _Open, part: _Part) -> Iterator[Read]:
+    def _add(self, offset: int, line: bytes, opened: _Open, part: Part) -> Iterator[Read]:
         """Add a line to those it goes on with; yield what has become whole."""
         yield from self._elements(opened, opened.take(offset, line, part), line, offset)
         if opened.depth and opened.size <= MOST_BYTES:
@@ -285,7 +287,7 @@ class Joiner:
         found = self._parser.rows(whole.encode("utf-8", "surrogateescape"))
         good = [row for row in found if isinstance(row, LogRow)]
         if good:
-            self._ended = not opened.part.key
+            self._ended = not opened.part.source
             for number, row in enumerate(good):
                 yield offset + number, row, line
         elif not (self._is_document and self._has_read):
@@ -326,67 +328,3 @@ class Joiner:
                 found = [BadLine(why)]
             for place, row in enumerate(found):
                 yield offset + place, row, line
-
-
-def _part_of(line: bytes, opened: _Open | None) -> _Part:
-    """
-    Return a line as what wraps it has it.
-
-    Args:
-        line: the line.
-        opened: what it may go on with: its message is in the same field.
-    """
-    text = line.decode("utf-8", "surrogateescape")
-    runtime = _CRI.fullmatch(text)
-    if runtime is not None:
-        front = text[: runtime.start("text")]
-        key = ("CRI", runtime["front"], runtime["stream"])
-        return _Part(key, runtime["text"], runtime["tag"] == "P", lambda whole: front + whole)
-    plain = _Part((), text, None, str)
-    if not text.lstrip().startswith("{") or (opened is not None and not opened.part.key):
-        return plain
-    try:
-        fields = json.loads(text)
-    except (ValueError, RecursionError):
-        return plain
-    path = _path_of(fields, 3) if opened is None else opened.part.key[1]
-    message: Any = fields
-    for name in path or ():
-        message = message.get(name) if isinstance(message, dict) else None
-    if not path or not isinstance(message, str):
-        return plain
-    own = {k: v for k, v in fields.items() if k != path[0] and not _VARIES.search(k)}
-    same = sorted((k, v) for k, v in own.items() if isinstance(v, str))
-
-    def rebuilt(whole: str) -> str:
-        inner = fields
-        for name in path[:-1]:
-            inner = inner[name]
-        inner[path[-1]] = whole
-        return json.dumps(fields)
-
-    return _Part(("JSON", path, tuple(same)), message, _has_more(fields, path, message), rebuilt)
-
-
-def _path_of(fields: dict[str, Any], deepest: int) -> tuple[str, ...] | None:
-    """Return in which field, of which field, the text stands in which a request begins."""
-    for name, value in fields.items():
-        if isinstance(value, str) and (_MARK in value or _HEADER in value):
-            return (name,)
-        if isinstance(value, dict) and deepest and (inner := _path_of(value, deepest - 1)):
-            return (name, *inner)
-    return None
-
-
-def _has_more(fields: dict[str, Any], path: tuple[str, ...], message: str) -> bool | None:
-    """Say whether a runtime or a shipper says that it has split a message here."""
-    if "partial_message" in fields or "CONTAINER_PARTIAL_MESSAGE" in fields:
-        last = fields.get("partial_last", fields.get("CONTAINER_PARTIAL_LAST"))
-        return str(last).lower() != "true"
-    if fields.get("logtag") in ("P", "F"):
-        return bool(fields["logtag"] == "P")
-    if "_LINE_BREAK" in fields:
-        return fields["_LINE_BREAK"] == "line-max"
-    if path == ("log",) and "stream" in fields:  # docker's
-        return not message.endswith("\n")
-    return None

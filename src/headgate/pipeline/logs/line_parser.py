@@ -26,6 +26,7 @@ from headgate.pipeline.logs.bad_lines import (
     is_arrival,
     is_field,
     not_a_request,
+    reason_of,
 )
 from headgate.pipeline.logs.find import Found, find
 from headgate.pipeline.logs.line_json import (
@@ -43,7 +44,7 @@ from headgate.pipeline.logs.line_json import (
     ShareLine,
     decoded,
 )
-from headgate.pipeline.logs.old_text import OLD, read_old
+from headgate.pipeline.logs.old_text import OLD, old_text_of, read_old
 from headgate.pipeline.logs.principals import Principals
 from headgate.pipeline.logs.time_stamps import StampError, StampReader
 
@@ -104,7 +105,7 @@ class LineParser:
         nanos: see ``time_stamps.sniff_nanos``.
         file: the file's name; gives the date where stamps have none.
         default_partitions: the cluster's ``num.partitions``.
-        wrapped, watching: see ``time_stamps.StampReader``.
+        shifts_ms, watching: see ``time_stamps.StampReader``.
         principal_pattern: see ``principals.Principals``.
 
     Attributes:
@@ -118,11 +119,13 @@ class LineParser:
         nanos: bool = False,
         file: str = "",
         default_partitions: int = 1,
-        wrapped: bool = False,
+        shifts_ms: tuple[float, ...] = (),
         watching: bool = False,
         principal_pattern: str = "",
     ) -> None:
-        self.stamps = StampReader(zone, nanos=nanos, file=file, wrapped=wrapped, watching=watching)
+        self.stamps = StampReader(
+            zone, nanos=nanos, file=file, shifts_ms=shifts_ms, watching=watching
+        )
         self._default_partitions = default_partitions
         self._principals = Principals(principal_pattern)
 
@@ -143,6 +146,9 @@ class LineParser:
 
     def rows(self, line: bytes) -> list[LogRow | BadLine]:
         """Return what the requests in ``line`` hold, or why not; nothing for an empty line."""
+        mark = line.find(MARK)
+        if mark >= 0 and line.startswith(OLD, mark):
+            return self._old_rows(line)
         start = line.find(START)
         reason: BadLine | None = None
         before = line[: max(start, 0)]
@@ -152,32 +158,33 @@ class LineParser:
             except BadLine as exc:
                 reason = exc
             except _UNREADABLE as exc:
-                reason = _reason(exc)
+                reason = reason_of(exc)
         elif start < 0 and HEADER not in line and not _BYTES.search(line):
             if not line.strip():
                 return []
-            if OLD in line:
-                return [self._old_row(line)]
             return [BadLine(not_a_request(line))]
         if reason is not None and is_arrival(line):
             return [BadLine(ARRIVAL)]
         found = self._found(line)
-        if reason is not None and not any(isinstance(each, LogRow) for each in found):
+        if reason is not None and len(found) == 1 and isinstance(found[0], BadLine):
             return [reason]
         return found or [BadLine(not_a_request(line))]
 
+    def _old_rows(self, line: bytes) -> list[LogRow | BadLine]:
+        """Return what a free text line of Kafka before 2.8 holds; nothing counts if it is two."""
+        row = self._old_row(line)
+        return [row] if isinstance(row, LogRow) else [row] * line.count(MARK)
+
     def _old_row(self, line: bytes) -> LogRow | BadLine:
-        """Return what a free text line of Kafka before 2.8 holds: no sizes."""
-        at = line.find(OLD)
+        """Return what such a line holds: no sizes."""
         try:
-            log_ms = self.stamps.read(line[:at])
-            text = line[at + len(MARK) :].decode("utf-8", "replace")
+            text, log_ms = old_text_of(line, self.stamps)
             request, bytes_, is_brokers = read_old(text)
             row = self._row(msgspec.json.encode(request), log_ms)
         except BadLine as exc:
             return exc
         except _UNREADABLE as exc:
-            return _reason(exc)
+            return reason_of(exc)
         quota_type = _OLD_TYPES.get(row.api_name)
         if quota_type is None:
             return row
@@ -202,7 +209,7 @@ class LineParser:
                 else:
                     rows.append(each if isinstance(each, BadLine) else BadLine(str(each)))
         except RecursionError as exc:
-            rows.append(_reason(exc))
+            rows.append(reason_of(exc))
         return rows
 
     def _found_row(self, found: Found) -> LogRow | BadLine:
@@ -211,7 +218,7 @@ class LineParser:
         except BadLine as exc:
             return exc
         except _UNREADABLE as exc:
-            return _reason(exc)
+            return reason_of(exc)
 
     def _row(self, body: bytes, log_ms: float) -> LogRow:
         line, decoder = decoded(body)
@@ -276,15 +283,6 @@ class LineParser:
                 "--principal-pattern says where its name is"
             )
         return name
-
-
-def _reason(exc: Exception) -> BadLine:
-    """Return why a line can't be read that no rule of ours refuses."""
-    if isinstance(exc, RecursionError):
-        return BadLine("nested too deep")
-    if isinstance(exc, OverflowError):
-        return BadLine("a number larger than any broker writes")
-    return BadLine(str(exc))
 
 
 def _produce(line: ProduceLine, version: int, client: str) -> tuple[int, bool]:

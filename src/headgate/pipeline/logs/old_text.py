@@ -3,6 +3,8 @@ Read the request lines of Kafka 1.0 to 2.7, which are free text: all they hold b
 
 ``Completed request:RequestHeader(apiKey=…) -- {…},response:{…} from connection …;totalTime:…``
 (kafka.network.RequestChannel). A produce request's records are in it at TRACE (``partitionSizes``).
+Nothing in such a line is escaped, so a client's name may look like what Kafka prints behind it. A
+line in which more than one place looks like that is refused: none says which is Kafka's.
 """
 
 from __future__ import annotations
@@ -10,19 +12,47 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from headgate.pipeline.logs.bad_lines import BadLine
+from headgate.pipeline.logs.bad_lines import MARK, BadLine
+from headgate.pipeline.logs.find import moment
+from headgate.pipeline.logs.parts import WrappedLine
+from headgate.pipeline.logs.time_stamps import StampReader
 
 OLD: Final = b"Completed request:RequestHeader(apiKey="
+_MARK: Final = MARK.decode()
 _HEADER: Final = re.compile(
     r"RequestHeader\(apiKey=(?P<requestApiKeyName>\w+), apiVersion=(?P<requestApiVersion>\d+), "
-    r"clientId=(?P<clientId>.*?), correlationId=-?\d+(?:, headerVersion=\d+)?\) -- "
+    r"clientId="
 )
-_FROM: Final = " from connection "
-_TIME: Final = re.compile(r"(\w+):(-?\d+(?:\.\d+)?(?:E-?\d+)?)(?=,)")
-_WHO: Final = re.compile(r"principal:(.*),listener:([^,\s]+)")
-_SIZES: Final = re.compile(r"partitionSizes=\[([^\]]*)\]")
-_REPLICA: Final = re.compile(r"replica_?[iI]d=(-?\d+)")
+_HEADER_END: Final = re.compile(r", correlationId=-?\d+(?:, headerVersion=\d+)?\) -- ")
+_NUMBER: Final = r"-?\d+(?:\.\d+)?(?:E-?\d+)?"
+_TAIL: Final = re.compile(
+    r" from connection (?P<connection>[^;\s]+);"
+    rf"totalTime:{_NUMBER},requestQueueTime:{_NUMBER},localTime:(?P<localTime>{_NUMBER}),"
+    rf"remoteTime:{_NUMBER},throttleTime:(?P<throttleTime>{_NUMBER}),"
+    rf"responseQueueTime:(?P<responseQueueTime>{_NUMBER}),sendTime:(?P<sendTime>{_NUMBER}),"
+    r"securityProtocol:\w+,principal:"
+)
+_LISTENER: Final = re.compile(r",listener:([\w.-]+)")
+_SIZES: Final = re.compile(r"\{acks=-?\d+,timeout=-?\d+,partitionSizes=\[([^\]]*)\]")
+_REPLICA: Final = re.compile(r"(?:\{|\w*\()(?:type=\w+, |clusterId=null, )?replica_?[iI]d=(-?\d+)")
 _TIMES: Final = ("localTime", "throttleTime", "responseQueueTime", "sendTime")
+
+
+def old_text_of(line: bytes, stamps: StampReader) -> tuple[str, float]:
+    """
+    Return (the text from ``RequestHeader(`` on, epoch ms) of a line, also of a JSON layout's field.
+
+    Raises:
+        StampError: it has no time.
+    """
+    wrapped = WrappedLine(line)
+    part = wrapped.begins()
+    fields = wrapped.fields
+    if not part.path or fields is None:
+        at = line.find(MARK)
+        return line[at + len(MARK) :].decode("utf-8", "replace"), stamps.read(line[:at])
+    front, _, text = part.text.partition(_MARK)
+    return text, stamps.agreed(*moment(((fields, fields[part.path[0]]), front), stamps))
 
 
 def read_old(text: str) -> tuple[dict[str, Any], int, bool]:
@@ -34,19 +64,23 @@ def read_old(text: str) -> tuple[dict[str, Any], int, bool]:
         whether another broker sent it).
 
     Raises:
-        BadLine: the line isn't whole.
+        BadLine: the line isn't whole, or names in it look like fields.
     """
     header = _HEADER.match(text)
-    at = text.rfind(_FROM)
-    connection, _, rest = text[at + len(_FROM) :].partition(";")
-    times = dict(_TIME.findall(rest))
-    who = _WHO.search(rest)
-    if header is None or at < 0 or who is None or not all(name in times for name in _TIMES):
+    ends, tails = list(_HEADER_END.finditer(text)), list(_TAIL.finditer(text))
+    listeners = list(_LISTENER.finditer(text, tails[0].end())) if tails else []
+    if header is None or not (ends and tails and listeners):
         raise BadLine("free text of Kafka before 2.8, cut off, or of Kafka before 1.0")
-    sizes = _SIZES.search(text, header.end(), at)
+    if len(ends) > 1 or len(tails) > 1 or len(listeners) > 1 or _MARK in text:
+        raise BadLine("free text of Kafka before 2.8 in which a name looks like a field")
+    (end,), (tail,), (listener,) = ends, tails, listeners
+    if end.start() < header.end() or end.end() > tail.start():
+        raise BadLine("free text of Kafka before 2.8, cut off, or of Kafka before 1.0")
+    sizes = _SIZES.match(text, end.end(), tail.start())
     sized = [part.rpartition("=")[2] for part in sizes[1].split(",")] if sizes else []
-    replica = _REPLICA.search(text, header.end(), at)
-    client = header["clientId"]
+    is_fetch = header["requestApiKeyName"] == "FETCH"
+    replica = _REPLICA.match(text, end.end(), tail.start()) if is_fetch else None
+    client = text[header.end() : end.start()]
     request = {
         "requestHeader": {
             "requestApiKey": -1,
@@ -54,10 +88,10 @@ def read_old(text: str) -> tuple[dict[str, Any], int, bool]:
             "requestApiVersion": int(header["requestApiVersion"]),
             "clientId": "" if client == "null" else client,
         },
-        "connection": connection,
-        "principal": who[1],
-        "listener": who[2],
-    } | {f"{name}Ms": float(times[name]) for name in _TIMES}
-    request["throttleTimeMs"] = int(float(times["throttleTime"]))
+        "connection": tail["connection"],
+        "principal": text[tail.end() : listener.start()],
+        "listener": listener[1],
+    } | {f"{name}Ms": float(tail[name]) for name in _TIMES}
+    request["throttleTimeMs"] = int(float(tail["throttleTime"]))
     is_brokers = replica is not None and int(replica[1]) >= 0
     return request, sum(int(size) for size in sized if size.isdigit()), is_brokers

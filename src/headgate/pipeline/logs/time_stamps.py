@@ -13,7 +13,7 @@ the logger's own, of those before the level (``DEBUG``), where there are any, an
 stand alone: a number in a word (``trace=20201015123456789``) or behind words in brackets is none.
 Where the logger's is coarse (whole seconds), another of the same second is taken for it. Where it
 prints no zone and a wrapper's differs by whole quarters of an hour, the wrapper's zone counts, if
-the head of the file says so (``wrapped``).
+the file says so (``shifts_ms``): what one line tells is no zone, for a wrapper may lag.
 """
 
 from __future__ import annotations
@@ -96,13 +96,15 @@ class StampReader:
         zone: the broker's time zone, used where the stamp prints none.
         nanos: fractions are log4j2's unpadded nanoseconds (see ``sniff_nanos``).
         file: the file's name, which gives the date where the pattern has none.
-        wrapped: a wrapper's zone counts where the logger prints none.
+        shifts_ms: a wrapper's zone counts: by which quarters of an hour stamps that print no zone
+            are before UTC, in order; several in a file in which clocks change. Of these a line has
+            the largest that leaves its wrapper's stamp behind its own.
         watching: keep ``shifts``.
 
     Attributes:
-        nanos, wrapped: as given.
+        nanos, shifts_ms: as given.
+        zone: of stamps that print none, before they are shifted.
         file_date: (year, month, day) in the file's name, if it has them.
-        shift_ms: what the last wrapper's zone has added, ms.
         grain_ms: what the last moment read is rounded down to, ms.
         zoned: whether its stamp prints a zone.
         unread: how many stamps couldn't be read.
@@ -118,13 +120,12 @@ class StampReader:
         *,
         nanos: bool = False,
         file: str = "",
-        wrapped: bool = False,
+        shifts_ms: tuple[float, ...] = (),
         watching: bool = False,
     ) -> None:
-        self._zone = zone
+        self.zone = UTC if shifts_ms else zone
         self.nanos = nanos
-        self.wrapped = wrapped
-        self.shift_ms = 0.0
+        self.shifts_ms = shifts_ms
         self.watching = watching
         self.grain_ms = 1.0
         self.zoned = False
@@ -145,7 +146,7 @@ class StampReader:
         second = self._seconds.get(prefix[1:20])
         end = prefix.find(b"]", 21, 31)
         # Where it may not be the only stamp, all are looked at: no answer depends on lines before.
-        alone = prefix.count(b":") <= _COLONS
+        alone = prefix.count(b":") <= _COLONS and not self.shifts_ms
         if second is not None and prefix[20:21] in (b",", b".") and end > 0 and alone:
             fraction = prefix[21:end]
             if fraction.isdigit():
@@ -185,7 +186,7 @@ class StampReader:
 
     def asks_others(self, own: Stamp) -> bool:
         """Say whether a wrapper's stamp can tell more than the logger's."""
-        return own.grain_ms > 1.0 or (not own.zoned and (self.wrapped or self.watching))
+        return own.grain_ms > 1.0 or (not own.zoned and (bool(self.shifts_ms) or self.watching))
 
     def agreed(self, own: Stamp, others: Iterable[Stamp]) -> float:
         """
@@ -200,12 +201,12 @@ class StampReader:
         ms, self.grain_ms, self.zoned = own.ms, own.grain_ms, own.zoned
         others = list(others)
         zoned = next((other for other in others if other.zoned), None)
-        if zoned is not None and not own.zoned:
-            shift = shift_ms(own, zoned)
-            self.shifts[shift] += 1
-            if self.wrapped:
-                self.shift_ms = self.shift_ms if shift is None else shift
-                ms += self.shift_ms
+        if zoned is not None and not own.zoned and self.watching:
+            self.shifts[shift_ms(own, zoned)] += 1
+        if self.shifts_ms and not own.zoned:
+            apart = -math.inf if zoned is None else zoned.ms - own.ms
+            fitting = [each for each in self.shifts_ms if apart - each >= OFF_MS[0]]
+            ms += max(fitting, default=self.shifts_ms[0])
         if self.grain_ms > 1.0:
             for other in sorted(others, key=lambda other: other.grain_ms):
                 late = other.ms - ms
@@ -294,7 +295,7 @@ class StampReader:
         if date[0] < 1970:
             raise ValueError
         leap = s == 60
-        moment = self._in_zone(datetime(*date, h, mi, 59 if leap else s, tzinfo=self._zone), found)
+        moment = self._in_zone(datetime(*date, h, mi, 59 if leap else s, tzinfo=self.zone), found)
         ms = moment.timestamp() * 1000.0 + (1000.0 if leap else 0.0)
         plain = not any(found[name] for name in ("z", "short", "gmt", "id", "zone", "half"))
         if found.start() == 1 and found.end("s") == 20 and found["y"] and plain and not leap:
@@ -356,18 +357,18 @@ class StampReader:
         if JAVAS_NAME.fullmatch(found["zone"]) and own[:1] in "+-":
             return moment  # tzdata has only a number for the given zone, Java a name
         raise StampError(
-            f"the time stamp's zone is {name}, which the given zone ({self._zone}) doesn't use "
+            f"the time stamp's zone is {name}, which the given zone ({self.zone}) doesn't use "
             "then; give the brokers' with --time-zone"
         )
 
     def _existing(self, moment: datetime) -> datetime:
         """Return a moment of the given zone, unless its clocks skipped it."""
-        if moment.astimezone(UTC).astimezone(self._zone).replace(tzinfo=None) != moment.replace(
+        if moment.astimezone(UTC).astimezone(self.zone).replace(tzinfo=None) != moment.replace(
             tzinfo=None
         ):
             msg = (
                 f"{moment:%Y-%m-%d %H:%M} was skipped by the clocks of the given zone "
-                f"({self._zone}); is --time-zone the brokers'?"
+                f"({self.zone}); is --time-zone the brokers'?"
             )
             raise StampError(msg)
         return moment

@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from headgate.pipeline.logs.bad_lines import goes_on
+from headgate.pipeline.logs.bad_lines import goes_on, may_go_on
+from headgate.pipeline.logs.joining import Joiner
+from headgate.pipeline.logs.line_parser import LineParser
 from headgate.pipeline.logs.scan.names import PADDING
 from headgate.pipeline.sources.compressed import Damaged, decompressed, reading
 from headgate.pipeline.sources.files import filesystem
@@ -78,26 +80,34 @@ def _read_chunks(piece: FilePiece) -> Iterator[tuple[int, Any, int]]:
 
 
 def _first_owned(file: Any, at: int, stop: int) -> int:
-    """Return where the first line begins, of those at or behind ``at``, that stands alone."""
+    """
+    Return where the first line begins, at or behind ``at``, before which no request is under way.
+
+    So the piece in which a request of several lines begins has all of them, and what other sources
+    wrote in between. Some text before ``at`` tells what is under way there.
+    """
     begin = max(at - _LOOK_BYTES, 0)
     file.seek(begin)
-    data: bytes = file.read(at - begin)
-    newline = data.rfind(b"\n", 0, max(len(data) - 1, 0))
-    before = data[newline + 1 : -1] if newline >= 0 or not begin else b""
-    owned, rest = at, b""
+    joiner = Joiner(LineParser())
+    rest: bytes = file.read(at - begin)
+    owned = begin + (rest.find(b"\n") + 1 if begin else 0)  # behind what ends a line under way
+    rest, before, start = rest[owned - begin :], b"", 0
     while owned < min(stop, at + _MOST_JOINED_BYTES):
-        newline = rest.find(b"\n")
+        newline = rest.find(b"\n", start)
         if newline < 0:
             more = file.read(_LOOK_BYTES)
             if more:
-                rest += more
+                rest, start = rest[start:] + more, 0
                 continue
             newline = len(rest)
-        line = rest[:newline]
-        if not goes_on(before, line):
+        line = rest[start:newline]
+        if owned >= at and not joiner.is_under_way and not goes_on(before, line):
             return owned
-        owned += newline + 1
-        before, rest = line, rest[newline + 1 :]
+        if joiner.is_under_way or may_go_on(line):
+            for _ in joiner.take(owned, line):
+                pass  # only what it keeps is asked for
+        owned += len(line) + 1
+        before, start = line, newline + 1
     return min(owned, stop)
 
 

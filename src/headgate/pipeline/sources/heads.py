@@ -4,11 +4,12 @@ Look at the head of a file: what it is compressed with, and its first request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from headgate.pipeline.logs.line_parser import LineParser
-from headgate.pipeline.sources.compressed import Damaged, decompressed
+from headgate.pipeline.sources.compressed import Damaged, decompressed, reading
 from headgate.pipeline.sources.files import filesystem
 
 _COMPRESSION: Final = (
@@ -38,7 +39,10 @@ HEAD_BYTES: Final = 65536
 MOST_HEAD_BYTES: Final = 16 << 20
 """How far the first request is looked for: a broker logs its settings before it serves anybody."""
 _MOST_LINES: Final = 50
-_REQUEST: Final = b'"requestHeader'
+_HOUR_MS: Final = 3_600_000.0
+_REQUEST: Final = re.compile(rb'requestHeader(?:[\\"]|\.requestApiKey)|RequestHeader\(apiKey=')
+_LONGEST: Final = 32
+"""Bytes of what a request is found by, at most."""
 
 
 def first_request(head: bytes) -> bytes:
@@ -51,27 +55,62 @@ def first_request(head: bytes) -> bytes:
     Returns:
         Nothing, if there's no request yet and the file isn't long enough to tell.
     """
-    at = head.find(_REQUEST)
+    at = _place_of(head)
     if at < 0 and len(head) >= MOST_HEAD_BYTES:
         return head[:HEAD_BYTES]
     end = head.find(b"\n", at)
     return head[head.rfind(b"\n", 0, at) + 1 : end] if 0 <= at < end else b""
 
 
-def is_wrapped(head: bytes) -> bool:
+def shifts_of(head: bytes, tail: bytes = b"") -> tuple[float, ...]:
     """
-    Say whether a wrapper tells the zone of the stamps that a logger printed without one.
+    Return by what a wrapper's zone shifts the stamps that a logger printed without one, ms.
 
-    It does if in all lines looked at its stamp differs from the logger's by whole quarters of an
-    hour, or by none: a wrapper that lags by some other time tells nothing.
+    The wrapper tells a zone if in all lines looked at its stamp differs from the logger's by whole
+    quarters of an hour, or by none: one that lags by some other time tells nothing. It is the least
+    of these shifts, as a lag only adds to it.
+
+    Args:
+        head: of a log.
+        tail: its end. Where the shift is another one there, and by no more than an hour, clocks
+            have changed in between.
+
+    Returns:
+        Nothing: a wrapper's zone doesn't count. Else one shift, or two in order.
     """
-    at = head.rfind(b"\n", 0, max(head.find(_REQUEST), 0)) + 1
+    at = head.rfind(b"\n", 0, max(_place_of(head), 0)) + 1
+    first = _shift_of(head[at : head.rfind(b"\n") + 1].split(b"\n", _MOST_LINES)[:_MOST_LINES])
+    if first is None:
+        return ()
+    last = _shift_of(tail.split(b"\n")[1:-1][-_MOST_LINES:])
+    if last is None or not 0.0 < abs(last - first) <= _HOUR_MS:
+        return (first,)
+    return tuple(sorted((first, last)))
+
+
+def _shift_of(lines: Iterable[bytes]) -> float | None:
+    """Return by what a wrapper's zone shifts the stamps of lines, ms; None: that isn't told."""
     parser = LineParser(watching=True)
-    lines = head[at : head.rfind(b"\n") + 1].split(b"\n", _MOST_LINES)[:_MOST_LINES]
     for line in lines:
-        if _REQUEST in line:
+        if _REQUEST.search(line):
             parser.rows(line)
-    return bool(parser.stamps.shifts) and None not in parser.stamps.shifts
+    shifts = [shift for shift in parser.stamps.shifts if shift is not None]
+    return min(shifts) if shifts and len(shifts) == len(parser.stamps.shifts) else None
+
+
+def tail_of(path: str) -> bytes:
+    """
+    Return the last bytes of a plain file.
+
+    Raises:
+        ReadError: it can't be read.
+    """
+    with reading(path):
+        system, inner = filesystem(path)
+        with system.open_input_file(inner) as file:
+            file.seek(max(file.size() - HEAD_BYTES, 0))
+            text: bytes = file.read(HEAD_BYTES)
+    return text
 
 
 def is_document(head: bytes) -> bool:
@@ -112,6 +151,12 @@ def _utf_16(head: bytes) -> str:
     return "utf-16-be" if zeros[0] > zeros[1] else "utf-16-le"
 
 
+def _place_of(text: bytes | bytearray, begin: int = 0) -> int:
+    """Return where the first request is named; -1: nowhere."""
+    found = _REQUEST.search(text, begin)
+    return -1 if found is None else found.start()
+
+
 def _next(pieces: Iterator[bytes]) -> bytes:
     """Return more text; nothing at the end, and where the rest is damaged."""
     try:
@@ -123,12 +168,12 @@ def _next(pieces: Iterator[bytes]) -> bytes:
 def _to_request(head: bytes, read: Callable[[], bytes]) -> bytes:
     """Read on to the first request, and a little behind it."""
     text = bytearray(head)
-    at = text.find(_REQUEST)
+    at = _place_of(text)
     while len(text) < (MOST_HEAD_BYTES if at < 0 else at + HEAD_BYTES):
         more = read()
         if not more:
             break
-        begin = max(len(text) - len(_REQUEST), 0)
+        begin = max(len(text) - _LONGEST, 0)
         text += more
-        at = text.find(_REQUEST, begin) if at < 0 else at
+        at = _place_of(text, begin) if at < 0 else at
     return bytes(text[:MOST_HEAD_BYTES] if at < 0 else text[: at + HEAD_BYTES])

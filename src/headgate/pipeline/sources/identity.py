@@ -12,9 +12,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from headgate.pipeline.logs.bad_lines import is_part
+from headgate.pipeline.logs.bad_lines import is_part, may_go_on
+from headgate.pipeline.logs.joining import Joiner
+from headgate.pipeline.logs.line_parser import LineParser
 from headgate.pipeline.sources.compressed import Damaged, decompressed, reading
 from headgate.pipeline.sources.files import filesystem
 from headgate.pipeline.sources.heads import first_request, head_of
@@ -114,7 +116,22 @@ def whole_lines(path: str, begin: int, end: int) -> int:
                 end = start + newline + 1
                 before = data.rfind(b"\n", 0, newline)
                 if start + before + 1 < begin or not is_part(data[before + 1 : newline]):
-                    return end
+                    return _before_parts(file, begin, end)
                 newline = before  # the rest of it is still to come
             end = start + max(newline + 1, 0)
     return begin
+
+
+def _before_parts(file: Any, begin: int, end: int) -> int:
+    """Return where a request begins before ``end`` whose last part is still to come; else that."""
+    start = max(begin, end - _HEAD_BYTES)
+    file.seek(start)
+    data: bytes = file.read(end - start)
+    at = start + (data.find(b"\n") + 1 if start > begin else 0)
+    joiner = Joiner(LineParser())
+    for line in data[at - start :].split(b"\n"):
+        if joiner.is_under_way or may_go_on(line):
+            for _ in joiner.take(at, line):
+                pass  # only what it keeps is asked for
+        at += len(line) + 1
+    return min(joiner.awaiting, default=end)

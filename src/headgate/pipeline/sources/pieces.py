@@ -21,7 +21,7 @@ from headgate.pipeline.logs.time_stamps import sniff_nanos
 from headgate.pipeline.sources.compressed import ReadError, reading
 from headgate.pipeline.sources.copies import Beginning, unread_copies
 from headgate.pipeline.sources.files import filesystem
-from headgate.pipeline.sources.heads import first_request, head_of, is_document, is_wrapped
+from headgate.pipeline.sources.heads import first_request, head_of, is_document, shifts_of, tail_of
 from headgate.pipeline.sources.journal_files import first_event, journal_file, starts_of
 from headgate.usage.files import SUFFIXES
 
@@ -39,8 +39,8 @@ class FilePiece:
     its row groups); ``end`` is -1 for "to the end"; ``broker_id`` is -1 where
     unknown; ``nanos`` as ``time_stamps.sniff_nanos`` found at the head of the file; ``starts`` the
     (broker, (seq, ms)) of the start events of a journal's worker before the file; ``unread`` says
-    why nothing of it is read; ``wrapped`` says that a wrapper's zone counts
-    (``heads.is_wrapped``); ``is_document`` that the file is JSON over several lines, and one piece.
+    why nothing of it is read; ``shifts_ms`` says by how much a wrapper's zone shifts stamps
+    (``heads.shifts_of``); ``is_document`` that the file is JSON over several lines, and one piece.
     Lines that go on with a request (``bad_lines.goes_on``) belong to the piece in which it begins;
     ``begin`` and ``stop`` are the bounds of all pieces of a file, at which no others are looked at.
     Of a compressed file ``start`` and ``end`` count bytes of text.
@@ -55,7 +55,7 @@ class FilePiece:
     nanos: bool = False
     starts: tuple[tuple[int, tuple[int, int]], ...] = ()
     unread: str = ""
-    wrapped: bool = False
+    shifts_ms: tuple[float, ...] = ()
     is_document: bool = False
     begin: int = 0
     stop: int = -1
@@ -129,10 +129,16 @@ def pieces_of(
         folder = path.rsplit("/", 1)[0]
         # A rolled file too short to tell is read like its neighbours.
         sniffed[folder] = nanos = sniff_nanos(head) or sniffed.get(folder, False)
-        wrapped = not unread and is_wrapped(head)
+        shifts = () if unread else shifts_of(head)
+        if shifts and not compression:
+            try:
+                shifts = shifts_of(head, tail_of(path))
+            except ReadError as exc:
+                unreadable.append(f"--requests {exc}")
+                continue
         document = is_document(head)
         piece = FilePiece(
-            path, 0, -1, "log", compression, broker, nanos, (), unread, wrapped, document
+            path, 0, -1, "log", compression, broker, nanos, (), unread, shifts, document
         )
         logs.append((piece, Beginning(path, b"" if unread else first_request(head), size)))
     if unreadable:

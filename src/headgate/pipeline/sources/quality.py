@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from headgate.pipeline.logs.joining import Joiner
+from headgate.pipeline.logs.joining import Joiner, Read
 from headgate.pipeline.logs.line_parser import FETCH, PRODUCE, LineParser, LogRow
 from headgate.pipeline.sources.chunks import read_lines
 from headgate.pipeline.sources.compressed import Damaged, ReadError
@@ -209,7 +209,7 @@ def look(pieces: Iterable[FilePiece], parser_of: Parsers, most: int = MOST_BYTES
 
     Args:
         pieces: what is read; journals and tables are passed over.
-        parser_of: gives the parser of a piece, which keeps the shifts that it sees.
+        parser_of: gives the parser of a piece.
         most: bytes of the sample.
     """
     logs = [piece for piece in pieces if piece.kind == "log" and not piece.unread]
@@ -230,9 +230,8 @@ def look(pieces: Iterable[FilePiece], parser_of: Parsers, most: int = MOST_BYTES
                 found.coarse += 1
                 found.grain_ms = max(found.grain_ms, parser.stamps.grain_ms)
             _take(found, row, number, hosts[piece.path], ids)
-        shifts = Counter({ms: n for ms, n in parser.stamps.shifts.items() if ms})
-        if piece.wrapped and shifts:
-            found.shifts.setdefault(piece.path, shifts.most_common(1)[0][0] or 0.0)
+        if piece.shifts_ms:
+            found.shifts[piece.path] = piece.shifts_ms[0]
         _add_ids(found, ids)
     for path, listeners in hosts.items():
         most_hosts = max(listeners.values(), key=len, default=set())
@@ -253,19 +252,27 @@ def _rows(
         for _, lines in read_lines(replace(piece, end=end)):
             for line in lines:
                 size += len(line) + 1
-                read = [*joiner.take(size, line)] if line else []
-                numbers = [int(n) for n in _CORRELATION.findall(line)] if read else []
-                told = numbers if len(numbers) == len(read) else [None] * len(read)
-                for number, (_, row, _) in zip(told, read, strict=True):
-                    if isinstance(row, LogRow):
-                        yield number, row
-                    else:
-                        found.bad[str(row)] += 1
+                yield from _told(joiner.take(size, line) if line else (), line, found)
             if size >= room:
                 found.is_sample |= bool(piece.compression)
-                return
+                break
     except (Damaged, ReadError):
-        return  # the run itself says so
+        pass  # the run itself says so
+    yield from _told(joiner.end(), b"", found)
+
+
+def _told(
+    given: Iterable[Read], line: bytes, found: Quality
+) -> Iterator[tuple[int | None, LogRow]]:
+    """Yield the requests among what was read, and their correlation ids; count bad lines."""
+    read = list(given)
+    numbers = [int(n) for n in _CORRELATION.findall(line)] if read else []
+    told = numbers if len(numbers) == len(read) else [None] * len(read)
+    for number, (_, row, _) in zip(told, read, strict=True):
+        if isinstance(row, LogRow):
+            yield number, row
+        else:
+            found.bad[str(row)] += 1
 
 
 def _take(

@@ -59,15 +59,14 @@ class ReadOptions:
     principal_pattern: str = ""
     topics: bool = False
 
-    def parser_of(self, piece: FilePiece, *, watching: bool = False) -> LineParser:
+    def parser_of(self, piece: FilePiece) -> LineParser:
         """Return what parses the lines of a piece."""
         return (TopicParser if self.topics else LineParser)(
             zone_of(self.time_zone),
             nanos=piece.nanos,
             file=piece.path,
             default_partitions=self.default_partitions,
-            wrapped=piece.wrapped,
-            watching=watching,
+            shifts_ms=piece.shifts_ms,
             principal_pattern=self.principal_pattern,
         )
 
@@ -141,17 +140,9 @@ class LogReader:
                     for taken, given, n in scanner.scan(text, end, parser.stamps):
                         lines += n
                         rows: list[tuple[int, LogRow]] = []
-                        shift_ms, before = parser.stamps.shift_ms, 0
-                        shifted = scanner.shifted(taken)
                         for start, stop in given:
-                            here = int(np.searchsorted(shifted, start))
-                            if here > before:  # lines with this shift are in between
-                                parser.stamps.shift_ms = shift_ms
-                            before = here
                             line = text[start:stop].tobytes()
                             rows += self._rows_of(piece, base + start, [line], joiner)
-                        if len(shifted) > before:
-                            parser.stamps.shift_ms = shift_ms
                         yield base, taken if n else -1, rows
                 size += end
         except Damaged as exc:

@@ -18,9 +18,9 @@ SLOTS, ENTRIES, MOST, ARENA, ARENA_BYTES, STATE = range(13, 19)
 LINES, BROKER, GROUP_SLOTS, GROUP_SLOTS_LENGTH, KEYS = range(19, 24)
 SUMS, AMOUNTS, MOST_GROUPS, COUNT = range(24, 28)
 # Rooms for a line's frame and for text without its escapes; how many names there may be for a frame
-# to be a new one. settle: the wrapper's shift, ms.
-FRAME, TEXT_ROOM, FRAMES_BELOW, SHIFT_MS = range(28, 32)
-ALL = 32
+# to be a new one. settle: the wrapper's least shift and its largest, ms.
+FRAME, TEXT_ROOM, FRAMES_BELOW, LEAST_SHIFT_MS, MOST_SHIFT_MS = range(28, 33)
+ALL = 33
 
 # Steps.
 SCAN, SETTLE, ADD_UP = range(3)

@@ -23,15 +23,14 @@ INTS = 19
 FRACTION, LOCAL, QUEUE, SEND, OTHER_FRACTION, DOUBLES = range(6)
 # Kinds.
 OTHER, PRODUCE, FETCH, MUTATION = range(4)
-# What a call found: where it stopped, lines taken, lines given back, lines in all; of the lines
-# taken, how many have another shift of the wrapper's than was given, and how many have one at all.
-STOPPED, TAKEN, GIVEN, LINES, UNLIKE, SHIFTED, ALL_FOUND = range(7)
+# What a call found: where it stopped, lines taken, lines given back, lines in all.
+STOPPED, TAKEN, GIVEN, LINES, ALL_FOUND = range(5)
 # What went wrong with a line: it isn't understood; there's no more room for names.
 REFUSED: Final = -1
 FULL: Final = -2
 
 # What a frame means, as bits: the logger's stamp is the second; it has whole seconds, and the other
-# stamp is finer; it has no zone, and the other's counts. NaN: not to be taken.
+# stamp is finer; it has no zone, and a wrapper's counts. NaN: not to be taken.
 SECOND_IS_OWN, IS_COARSE, IS_SHIFTED = 1, 2, 4
 
 # What an API's name means: who sends it.

@@ -86,7 +86,8 @@ def enter(address):
     found = _ints(given[a.FOUND], columns.ALL_FOUND, 0)
     if given[a.STEP] == a.SETTLE:
         values = _doubles(given[a.VALUES], MOST_NAMES, 0)
-        settle(given[a.TEXT], ints, doubles, values, given[a.SHIFT_MS], back, found)
+        shifts_ms = (given[a.LEAST_SHIFT_MS], given[a.MOST_SHIFT_MS])
+        settle(given[a.TEXT], ints, doubles, values, shifts_ms, back, found)
         return 0
     names = (
         _shorts(given[a.SLOTS], SLOTS, 0),

@@ -68,10 +68,13 @@ def meaning(frame: bytes, stamps: StampReader, *, in_string: bool) -> float:
     is_second = texts.index(own)
     code = columns.SECOND_IS_OWN if is_second else 0
     coarse = own.grain_ms > 1.0
-    shifted = stamps.wrapped and not own.zoned and any(other.zoned for other in others)
+    shifted = bool(stamps.shifts_ms) and not own.zoned
+    if shifted and len(stamps.shifts_ms) > 1 and not any(other.zoned for other in others):
+        return REFUSED
     at_stock = any(each.start() == 1 for each in found)
     if at_stock and len(found) > 1:
         return REFUSED  # the parser remembers stamps at this place
+    code |= columns.IS_SHIFTED if shifted else 0
     if not others or not (coarse or shifted):
         return float(code)
     if len(texts) < 2 or others != [texts[1 - is_second]]:
@@ -80,7 +83,7 @@ def meaning(frame: bytes, stamps: StampReader, *, in_string: bool) -> float:
         if own.grain_ms != _SECOND_MS:
             return REFUSED
         code |= columns.IS_COARSE if others[0].grain_ms < _SECOND_MS else 0
-    return float(code | (columns.IS_SHIFTED if shifted else 0))
+    return float(code)
 
 
 def _in_string(frame: bytes, stamps: StampReader) -> tuple[Stamp, list[Stamp]]:

@@ -44,7 +44,7 @@ class LineScanner:
     Scans buffers of whole lines.
 
     Args:
-        zone: as ``LineParser``.
+        zone: as ``LineParser``, of the first lines.
         connections: also number connections.
 
     Attributes:
@@ -130,8 +130,7 @@ class LineScanner:
         Args:
             text: uint8 array with PADDING readable bytes beyond ``end``.
             end: where the lines end, behind a newline.
-            stamps: the parser's of lines given back, in the scanner's zone. Where a wrapper's zone
-                counts, that parser must have read them before the next are scanned.
+            stamps: the parser's of lines given back.
 
         Yields:
             (lines taken, their columns are in ``ints`` and ``doubles``; (start, end) of lines
@@ -142,12 +141,18 @@ class LineScanner:
         arguments[to.TEXT] = text.ctypes.data
         arguments[to.END] = end
         arguments[to.NANOS] = stamps.nanos
+        if stamps.zone != self._stamps.zone:
+            yield 0, [], 0
+            self._stamps = StampReader(stamps.zone)
+            self._minutes.clear()
+        shifts_ms = stamps.shifts_ms or (0.0,)
+        arguments[to.LEAST_SHIFT_MS] = int(shifts_ms[0])
+        arguments[to.MOST_SHIFT_MS] = int(shifts_ms[-1])
         self._begin(stamps)
         begin = 0
         stuck = False
         while begin < end:
             arguments[to.BEGIN] = begin
-            arguments[to.SHIFT_MS] = int(stamps.shift_ms)
             arguments[to.FRAMES_BELOW] = role.MOST_NAMES if self._reads_frames else 0
             self.do(to.SCAN)
             if found[at.STOPPED] == begin:  # no room for this line's names
@@ -160,21 +165,16 @@ class LineScanner:
                 stuck = not stuck
                 continue
             stuck = False
-            first, begin = begin, int(found[at.STOPPED])
+            begin = int(found[at.STOPPED])
             lines = int(found[at.LINES])
             self._understand(stamps, lines)
             self.do(to.SETTLE)
             given = [(a, b) for a, b in self._given[: found[at.GIVEN]].tolist()]
-            # Lines given back between others are read under the shift of those before them.
-            mixed = 0 < found[at.SHIFTED] < found[at.TAKEN] and given
-            if found[at.UNLIKE] or mixed:
-                yield 0, _lines_of(text, first, begin), lines
-            else:
-                yield int(found[at.TAKEN]), sorted(given), lines
+            yield int(found[at.TAKEN]), sorted(given), lines
 
     def _begin(self, stamps: StampReader) -> None:
         """Forget what frames meant in another file, if stamps are read differently there."""
-        file = (stamps.nanos, stamps.wrapped, stamps.file_date)
+        file = (stamps.nanos, len(stamps.shifts_ms), stamps.file_date)
         if stamps is self._file_stamps:
             return
         self._file_stamps = stamps
@@ -239,10 +239,6 @@ class LineScanner:
         self._minutes[minute] = ms - 1000.0 * int(text[17:19])
         return ms
 
-    def shifted(self, n: int) -> Any:
-        """Return the places of the ``n`` lines just taken, if a wrapper's zone counts for them."""
-        return self.ints[at.OFFSET, : n if self._found[at.SHIFTED] else 0]
-
     def columns(self, n: int, base: int) -> dict[str, Any]:
         """Return the lines just taken as columns of ``requests``; offsets count from ``base``."""
         ints, doubles = self.ints[:, :n], self.doubles[:, :n]
@@ -298,13 +294,6 @@ class LineScanner:
         names = [self.names.text(n).decode("ascii") for n in distinct.tolist()]
         users = [self.principals.name_of(f"User:{name}") for name in names]
         return pa.array(users, pa.string()).take(pa.array(places))
-
-
-def _lines_of(text: Any, begin: int, end: int) -> list[tuple[int, int]]:
-    """Return (start, end) of the lines between two places that aren't empty."""
-    stops = (begin + np.flatnonzero(text[begin:end] == ord("\n"))).tolist()
-    starts = [begin, *(stop + 1 for stop in stops)]
-    return [(a, b) for a, b in zip(starts, stops, strict=False) if a < b]
 
 
 def _sender(api: str) -> float:

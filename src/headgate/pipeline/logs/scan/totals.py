@@ -24,40 +24,39 @@ def _stamp(name, fraction_ms, values):
 
 
 @compiled
-def _agreed(first_ms, meaning, ints, doubles, values, shift_ms, i):
+def _agreed(first_ms, meaning, ints, doubles, values, shifts_ms, i):
     """
     Return what a line's two stamps give together, as ``StampReader.agreed``.
 
     Returns:
-        (epoch ms, NaN where the line must be given back; whether the wrapper's zone adds something
-        else than ``shift_ms``, -1 where it doesn't count).
+        Epoch ms; NaN where the line must be given back.
     """
     other = ints[columns.OTHER_STAMP_NAME, i]
-    if not meaning >= 0.0 or other == columns.NO_NAME:
-        return np.nan, -1
+    if not meaning >= 0.0:
+        return np.nan
     code = np.int64(meaning)
+    if other == columns.NO_NAME:
+        return first_ms + shifts_ms[0] if code == columns.IS_SHIFTED else np.nan
     other_ms = _stamp(other, doubles[columns.OTHER_FRACTION, i], values)
     own_ms = first_ms
     if code & columns.SECOND_IS_OWN:
         own_ms, other_ms = other_ms, first_ms
     if code < columns.IS_COARSE:
-        return own_ms, -1
+        return own_ms
     if other_ms != other_ms:
-        return np.nan, -1
-    shift = -1
+        return np.nan
     if code & columns.IS_SHIFTED:
-        apart = other_ms - own_ms - shift_ms
-        shift = 0 if OFF_MS[0] <= apart <= OFF_MS[1] else 1
-        own_ms += shift_ms
+        least_ms, most_ms = shifts_ms
+        own_ms += most_ms if other_ms - own_ms - most_ms >= OFF_MS[0] else least_ms
     if code & columns.IS_COARSE:
         late = other_ms - own_ms
         if 0.0 <= late < 1000.0 + LATE_MS:
             own_ms += min(late, 999.0)
-    return own_ms, shift
+    return own_ms
 
 
 @compiled
-def settle(base, ints, doubles, values, shift_ms, given, found):
+def settle(base, ints, doubles, values, shifts_ms, given, found):
     """
     Finish lines taken by ``scan``: when they were charged, and whether to a client's quota.
 
@@ -67,23 +66,17 @@ def settle(base, ints, doubles, values, shift_ms, given, found):
         doubles: columns of doubles, likewise.
         values: by name's number: a stamp's epoch ms; what a frame means (``columns``); NaN for
             either if the line must be given back; an API's CLIENTS, BROKERS or BROKERS_FROM_4.
-        shift_ms: what the wrapper's zone adds, where it counts.
+        shifts_ms: what the wrapper's zone adds, where it counts: the least and the most.
         given: lines given back; gets those with a NaN.
-        found: TAKEN and GIVEN are corrected; SHIFTED says how many lines the wrapper's zone adds
-            something to; UNLIKE, to how many of them something else than ``shift_ms``, so that none
-            should be taken.
+        found: TAKEN and GIVEN are corrected.
     """
     kept = 0
-    unlike = 0
-    shifted = 0
     back = found[columns.GIVEN]
     for i in range(found[columns.TAKEN]):
         meaning = values[ints[columns.FRAME_NAME, i]]
         logged_ms = _stamp(ints[columns.STAMP_NAME, i], doubles[columns.FRACTION, i], values)
-        shift = -1
         if meaning != 0.0:
-            logged_ms, shift = _agreed(logged_ms, meaning, ints, doubles, values, shift_ms, i)
-            unlike += 1 if shift > 0 else 0
+            logged_ms = _agreed(logged_ms, meaning, ints, doubles, values, shifts_ms, i)
         charged_ms = logged_ms - doubles[columns.SEND, i] - doubles[columns.QUEUE, i]
         if not 0.0 <= charged_ms < _END_MS:  # also where it's NaN
             start = ints[columns.OFFSET, i]
@@ -91,7 +84,6 @@ def settle(base, ints, doubles, values, shift_ms, given, found):
             given[back, 1] = find_newline(base, start)
             back += 1
             continue
-        shifted += 1 if shift >= 0 else 0
         if kept != i:
             for c in range(columns.INTS):
                 ints[c, kept] = ints[c, i]
@@ -109,8 +101,6 @@ def settle(base, ints, doubles, values, shift_ms, given, found):
         kept += 1
     found[columns.TAKEN] = kept
     found[columns.GIVEN] = back
-    found[columns.UNLIKE] = unlike
-    found[columns.SHIFTED] = shifted
 
 
 @compiled
