@@ -46,6 +46,7 @@ from headgate.store.zookeeper.layout import (
     OWN_ROOT,
     SKELETON,
     decode_notice,
+    home_of,
     node_name_error,
     noticed_entity,
     sequence,
@@ -282,8 +283,10 @@ class ZooKeeperStore(QuotaStore):
         for entity, changes in groupby(delta.changes, lambda change: change.entity):
             notice = entities[entity]
             if notice is not None and notice.home == KAFKA_HOME:
-                changed = [KeyChange(*change[1:]) for change in changes]
-                self._suspect(entity, changed, notice, nodes)
+                # The other root's are as of another moment, and only Headgate changes them.
+                changed = [KeyChange(*c[1:]) for c in changes if home_of(c.key) == KAFKA_HOME]
+                if changed:
+                    self._suspect(entity, changed, notice, nodes)
         return new, delta
 
     def _suspect(
