@@ -28,7 +28,7 @@ from headgate.store.zookeeper import client as zk_client
 
 
 class Stat(NamedTuple):
-    """What ZooKeeper tells of a znode beside its data."""
+    """What ZooKeeper says about a znode beside its data."""
 
     version: int
     numChildren: int

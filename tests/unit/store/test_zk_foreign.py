@@ -64,7 +64,7 @@ class Played(NamedTuple):
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Played]]:
-    """Begins anew: a ZooKeeper with two stores on it."""
+    """Begins again: a ZooKeeper with two stores on it."""
     opened: list[ZooKeeperStore] = []
 
     def begin() -> Played:

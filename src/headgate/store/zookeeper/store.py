@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from headgate.clock import now_ms
 from headgate.config.security import ZooKeeperSecurity
+from headgate.config.settings import Settings
 from headgate.errors import StoreError, StoreSilent, store_missing
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validated
 from headgate.quota.entity import QuotaEntity
@@ -342,14 +343,15 @@ class ZooKeeperStore(QuotaStore):
         self._check_open()
         return self._client
 
-    def older_nodes(self) -> list[tuple[QuotaEntity, str]]:
-        """Return the defaults that are still in KIP-55's older layout, each with its path."""
+    def oddities(self) -> list[str]:
+        """Return what is wrong with znodes that can't be read, or are of KIP-55's older layout."""
         nodes = self._client.nodes(OLDER.values())
-        return [(entity, path) for entity, path in OLDER.items() if config_at(path, nodes)]
-
-    def broken_nodes(self) -> list[str]:
-        """Tell what is wrong with each znode that isn't read."""
-        return broken(self._client)
+        return broken(self._client) + [
+            f"{path} holds quotas of {entity.path} in an older layout, which brokers don't read; "
+            "set them again and delete them there"
+            for entity, path in OLDER.items()
+            if config_at(path, nodes)
+        ]
 
     # --- changing
 
@@ -441,3 +443,9 @@ class ZooKeeperStore(QuotaStore):
 
     def _release(self) -> None:
         self._client.close()
+
+
+def open_home(place: str, settings: Settings | None, *, create: bool) -> ZooKeeperStore:
+    """Open the store at a place of this kind (``config/store_kinds.py``)."""
+    security = settings.zookeeper if settings else None
+    return ZooKeeperStore(place.removeprefix("//").rstrip("/"), create=create, security=security)
