@@ -10,6 +10,7 @@ What tests, benchmarks and fuzzing share. None of it is part of the package.
 - ``logins``: what a client sends to log in, and to get a delegation token.
 - ``console``: a console over real quotas and a picture of a busy broker.
 - ``claims``: what is claimed of quotas for requests in flight.
+- ``played_zookeeper``: a ZooKeeper in memory, for the whole store of that kind.
 - ``schemas``: the JSON Schema of what each command prints.
 - ``settings_page``, ``metrics_page``: write reference pages from the tables they are about.
 """

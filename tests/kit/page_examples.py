@@ -64,6 +64,7 @@ def follow(edit: Edit, package: Path) -> None:
     path = package / edit.file
     if edit.where == "new":
         assert not path.exists(), path
+        path.parent.mkdir(exist_ok=True)
         path.write_text(edit.lines, encoding="utf-8")
         return
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -74,7 +75,11 @@ def follow(edit: Edit, package: Path) -> None:
 
 
 def follow_all(example: Example, folder: Path) -> None:
-    """Follow an example in a copy of the package, made in ``folder``; its check must hold."""
+    """
+    Follow an example in a copy of the package, made in ``folder``; its check must hold.
+
+    The check is run in ``folder``, by a process of its own.
+    """
     package = folder / "headgate"
     shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
     for edit in example.edits:

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from headgate.cli.extras import EXTRAS
+from headgate.config.store_kinds import KINDS
 from kit.source import imports, modules, nodes, tree
 
 CORE = {"msgspec", "yaml", "rich", "shtab"}
@@ -59,6 +60,8 @@ def reached(starts: tuple[str, ...]) -> set[str]:
         if module not in seen:
             seen.add(module)
             waiting += imports(module)
+            if module == "headgate.store.opening":  # it imports what the table names
+                waiting += [kind.opener.partition(":")[0] for kind in KINDS.values()]
     return seen
 
 

@@ -5,10 +5,10 @@ The address of a target, and how a target is opened: a store, a Kafka or a gatew
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.admin.client_settings import kafka_names
+from headgate.config import store_kinds
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Address(NamedTuple):
         who: the principal in a store's history; "": who runs the process.
         tool: the program in a store's history.
         create: make a store that is missing at the first call, even at one that only reads.
-        planned: take a SQLite file that is missing for an empty store, until the first change.
+        planned: take a store's file that is missing for an empty store, until the first change.
     """
 
     bootstrap: str = ""
@@ -53,9 +53,8 @@ class Address(NamedTuple):
 
     @property
     def is_missing(self) -> bool:
-        """Whether it is a SQLite file that isn't there."""
-        scheme, _, path = self.name.partition(":")
-        return self.store is not None and scheme == "sqlite" and not Path(path).exists()
+        """Whether it is a store's file that isn't there."""
+        return self.store is not None and store_kinds.is_missing(self.name)
 
     def checked(self) -> Address:
         """
@@ -77,7 +76,7 @@ class Address(NamedTuple):
         if bool(bootstrap) == (self.store is not None):
             raise ConfigError(
                 "an admin client needs bootstrap servers (host:port) or a store "
-                "(sqlite:PATH, zookeeper://…, kafka://…), one of them"
+                f"({store_kinds.forms()}), one of them"
             )
         return self._replace(bootstrap=bootstrap, config=config)
 
@@ -152,7 +151,7 @@ def store_settings(config: Mapping[str, str]) -> Settings | None:
 
     Args:
         config: ``zookeeper.*`` and ``headgate.*`` as in ``headgate.properties``; Kafka's client
-            settings (``security.protocol``, ``sasl.*``, ``ssl.*``) for ``kafka://``.
+            settings (``security.protocol``, ``sasl.*``, ``ssl.*``) for a Kafka store.
 
     Raises:
         ConfigError: every mistake at once.

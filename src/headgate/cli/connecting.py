@@ -12,6 +12,7 @@ from headgate.admin.open_target import OpenTarget
 from headgate.admin.opening import Address
 from headgate.cli.joptsimple import Option, OptionSet
 from headgate.cli.output import complain, printable
+from headgate.config import store_kinds
 from headgate.errors import ConfigError
 
 
@@ -42,8 +43,7 @@ def load_properties(path: str) -> dict[str, str]:
 
 STORE: Final = Option(
     "store",
-    "A Headgate store instead of a server: sqlite:PATH, zookeeper://HOST:PORT/CHROOT or "
-    "kafka://HOST:PORT.",
+    f"A Headgate store instead of a server: {store_kinds.forms(' or ')}.",
     "String: URL",
 )
 """The flag of the two tools that read theirs as Kafka's do."""

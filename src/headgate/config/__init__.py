@@ -8,6 +8,7 @@ One settings file, `headgate.properties`, read into frozen `Settings`.
 - ``security``: the rows of TLS and of credentials, which several parts have alike.
 - ``console``: the rows of the console.
 - ``load``: reads a file by the table; every mistake at once, with its line.
+- ``store_kinds``: the kinds of stores, by the scheme of their URLs.
 - ``ports``: plans which broker is found at which port.
 - ``settings``: every setting with its row; `Settings`, the parsed file.
 - ``reloading``: which settings a running gateway takes over on SIGHUP.

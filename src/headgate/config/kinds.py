@@ -6,9 +6,10 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from headgate.config.listeners import Endpoint, HostPort, SecurityProtocol
+from headgate.config.store_kinds import checked, forms
 from headgate.errors import BAD_PATTERN
 
 INT_MAX = 2**31 - 1
@@ -225,35 +226,9 @@ def _upstream(text: str) -> tuple[HostPort, ...] | None:
     return found
 
 
-_STORE_PLACES: Final = {
-    "sqlite": "PATH",
-}
-"""Stores whose URL is SCHEME:PLACE: what stands for the place in messages, by scheme."""
-_STORE_FORMS: Final = ", ".join(
-    (
-        *(f"{scheme}:{place}" for scheme, place in _STORE_PLACES.items()),
-        "zookeeper://HOST:PORT/CHROOT",
-        "kafka://HOST:PORT",
-    )
-)
-
-
 def _store(text: str) -> str:
-    scheme, _, place = text.partition(":")
-    if scheme in _STORE_PLACES and place:
-        return text
-    if "@" in text:  # what stands before it may be a password, so it isn't quoted
-        raise ValueError(
-            "credentials don't belong in a store's URL; use headgate.store.zookeeper.sasl.username "
-            "and .password, or headgate.store.kafka.sasl.*"
-        )
-    for scheme in ("zookeeper://", "kafka://"):
-        if text.startswith(scheme):
-            hosts = text.removeprefix(scheme).partition("/")[0]
-            for part in items(hosts) or [""]:
-                HostPort.parse(part)
-            return text
-    raise ValueError(f"{text!r} isn't {' or '.join(_STORE_FORMS.rsplit(', ', 1))}")
+    checked(text)
+    return text
 
 
 def _usage(text: str) -> UsageTarget:
@@ -308,7 +283,7 @@ COUNTS = ValueKind("list", _counts, "host:count,…")
 BROKER_PORTS = ValueKind("list", _broker_ports, "broker-id:port,…")
 PRINCIPALS = ValueKind("list", _principals, "User:name;User:name;…")
 UPSTREAM = ValueKind("list", _upstream, "embedded, or host:port,…")
-STORE = ValueKind("string", _store, _STORE_FORMS)
+STORE = ValueKind("string", _store, forms())
 USAGE = ValueKind("string", _usage, "files:DIR, kafka:TOPIC, none")
 CLASS = ValueKind("class", _python_class, "module:Class")
 RULES = ValueKind("list", _mapping_rules, "DEFAULT, RULE:pattern/replacement/[LU],…")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from headgate.config import store_kinds
 from headgate.config.kinds import LONG_MAX, PRINCIPALS, UsageTarget
 from headgate.config.listeners import WILDCARDS, Endpoint, HostPort, Listener
 from headgate.config.ports import PortPlan, overlaps
@@ -438,7 +439,8 @@ class _Reading:
 
 def _store_is_upstream(values: dict[str, Any]) -> bool:
     store, upstream = values["headgate.store"], values["headgate.upstream"]
-    if not store or not store.startswith("kafka://") or not upstream:
+    kind = store_kinds.kind_of(store or "")
+    if kind is None or not kind.is_cluster or not upstream:
         return False
-    hosts = store.removeprefix("kafka://").partition("/")[0].split(",")
-    return bool({str(HostPort.parse(host)) for host in hosts} & {str(host) for host in upstream})
+    hosts = store_kinds.addresses(store.partition(":")[2])
+    return bool({str(host) for host in hosts} & {str(host) for host in upstream})

@@ -44,7 +44,7 @@ MOST_UNTIL_MS: Final = 253_402_300_799_000
 
 class QuotaStore(abc.ABC):
     """
-    What keeps quotas: SQLite, ZooKeeper or a KRaft cluster.
+    What keeps quotas.
 
     It keeps the last known table, and calls back when ``_refresh`` finds another. It may be used
     from several threads, but not across a fork. ``tests/contract`` checks every home.
@@ -192,6 +192,10 @@ class QuotaStore(abc.ABC):
     def refuses(self) -> str | None:
         """Return why the home refuses what Kafka knows, broker settings too; as last looked at."""
         return None
+
+    def oddities(self) -> list[str]:
+        """Return a sentence for each thing in the home that isn't read as it should be."""
+        return []
 
     def silent(self) -> str | None:
         """Return what the thread that watches found: the home doesn't answer. None: it does."""

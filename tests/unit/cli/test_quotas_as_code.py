@@ -652,8 +652,8 @@ def test_doctor_is_content_with_plain_quotas(
     assert capsys.readouterr().out == "1 entity looked at; nothing found.\n"
 
 
-class OlderZooKeeper:
-    """Opens as a ZooKeeper store with a znode of the older layout; keeps how it was opened."""
+class BrokenZooKeeper:
+    """Opens as a ZooKeeper store with a broken znode; keeps how it was opened."""
 
     opened: ClassVar[list[ZooKeeperSecurity | None]] = []
 
@@ -668,11 +668,8 @@ class OlderZooKeeper:
     def refuses(self) -> str | None:
         return "a KRaft controller has taken over"
 
-    def broken_nodes(self) -> list[str]:
+    def oddities(self) -> list[str]:
         return ["/config/users/alice is not of the form: '?'"]
-
-    def older_nodes(self) -> list[tuple[QuotaEntity, str]]:
-        return [(QuotaEntity.of(user=DEFAULT), "/config/users")]
 
     def close(self) -> None:
         pass
@@ -688,8 +685,8 @@ class OlderZooKeeper:
 def test_doctor_opens_zookeeper_as_its_settings_say(
     flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.store.zookeeper.store.ZooKeeperStore", OlderZooKeeper)
-    monkeypatch.setattr(OlderZooKeeper, "opened", [])
+    monkeypatch.setattr("headgate.store.zookeeper.store.ZooKeeperStore", BrokenZooKeeper)
+    monkeypatch.setattr(BrokenZooKeeper, "opened", [])
     settings = tmp_path / "its.properties"
     lines = ["headgate.store.zookeeper.sasl.username=alice"]
     lines += ["headgate.store.zookeeper.sasl.password=secret"]
@@ -701,10 +698,9 @@ def test_doctor_opens_zookeeper_as_its_settings_say(
     settings.write_text("\n".join(lines), encoding="utf-8")
     assert main_doctor([*words, flag, str(settings)]) == 3
     told = capsys.readouterr().out
-    assert "/config/users holds quotas of users/<default> in an older" in told
     assert "a KRaft controller has taken over" in told
     assert "/config/users/alice is not of the form" in told
-    assert [security and security.sasl_username for security in OlderZooKeeper.opened] == ["alice"]
+    assert [security and security.sasl_username for security in BrokenZooKeeper.opened] == ["alice"]
 
 
 def test_a_plan_as_json_says_what_would_be_refused(

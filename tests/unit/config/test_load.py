@@ -136,7 +136,12 @@ def test_a_listeners_prefix_overrides_for_that_listener_alone() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("headgate.store", "redis://x", "isn't sqlite:PATH, zookeeper://"),
+        ("headgate.store", "redis://x", "names no store; use sqlite:PATH, zookeeper://"),
+        (
+            "headgate.store",
+            "kafka://h:1/path",
+            "a Kafka cluster has no path, so /path",
+        ),
         ("headgate.store", "kafka://nohost", "isn't host:port"),
         ("headgate.usage", "s3:x", "isn't files:DIR, kafka:TOPIC or none"),
         ("headgate.usage", "kafka:a b", "can't be a topic's name"),

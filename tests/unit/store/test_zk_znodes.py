@@ -12,7 +12,9 @@ from headgate.errors import StoreError
 from headgate.store.zookeeper import brokers, read, scram
 from headgate.store.zookeeper import identity as zk_identity
 from headgate.store.zookeeper.layout import BROKERS, IDENTITY, KAFKA_HOME, OWN_HOME
+from headgate.store.zookeeper.store import ZooKeeperStore
 from headgate.store.zookeeper.znodes import Conflict, TransactionStep, Znode
+from kit.played_zookeeper import PlayedZooKeeper
 
 
 class Zk:
@@ -98,6 +100,24 @@ def test_each_broken_znode_is_named() -> None:
     )
     assert alice.startswith(f"{KAFKA_HOME}/users/alice is not of the form")
     assert carol.startswith(f"{OWN_HOME}/users/carol is not of the form")
+
+
+def test_znodes_of_the_older_layout_and_broken_ones_are_a_stores_oddities(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = PlayedZooKeeper()
+    server.play(monkeypatch)
+    with ZooKeeperStore("played") as store:
+        assert store.oddities() == []
+        older = b'{"version":1,"config":{"producer_byte_rate":"9"}}'
+        server.transact([("set", f"{KAFKA_HOME}/users", older, -1)])
+        server.transact([("create", f"{KAFKA_HOME}/users/alice", b"?", -1)])
+        broken, old = store.oddities()
+    assert broken.startswith(f"{KAFKA_HOME}/users/alice is not of the form")
+    assert old == (
+        f"{KAFKA_HOME}/users holds quotas of users/<default> in an older layout, which brokers "
+        "don't read; set them again and delete them there"
+    )
 
 
 def test_a_znode_that_is_no_configuration_is_named() -> None:

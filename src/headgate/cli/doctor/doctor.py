@@ -86,7 +86,8 @@ def look_at_quotas(
     """Look for quotas that don't do what they seem to; see ``findings``."""
     if store is not None and (refuses := store.refuses()) is not None:
         report.found.append(refuses)
-    report.found += [*odd_znodes(store), *findings(table, idle)]
+    odd = [] if store is None else store.oddities()
+    report.found += [*odd, *findings(table, idle)]
     report.seen.append(f"{len(table)} {entities(len(table))}")
 
 
@@ -182,19 +183,4 @@ def _not_reached_without_client_id(table: QuotaTable) -> Iterator[str]:
         yield (
             f"clients/<default> ({keys}) doesn't reach clients that send no client-id; use "
             "users/<default> for those"
-        )
-
-
-def odd_znodes(store: QuotaStore | None) -> Iterator[str]:
-    """Yield a sentence for each znode that can't be read, or is of the layout before KIP-55's."""
-    if store is None or not store.url.startswith("zookeeper"):
-        return
-    from headgate.store.zookeeper.store import ZooKeeperStore
-
-    assert isinstance(store, ZooKeeperStore)
-    yield from store.broken_nodes()
-    for entity, path in store.older_nodes():
-        yield (
-            f"{path} holds quotas of {entity_path(entity)} in an older layout, which brokers don't "
-            "read; set them again and delete them there"
         )

@@ -47,6 +47,7 @@ from headgate.cli.kafka_configs.values import (
 )
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.quota_output import say_notes
+from headgate.config import store_kinds
 from headgate.errors import ApiError, HeadgateError, InvalidQuota
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
@@ -143,8 +144,8 @@ class ConfigsAlteration(NamedTuple):
 
 def alter(place: OpenTarget, options: ConfigsOptions) -> None:
     """Set and remove configs of one entity."""
-    kafka3 = (options.value("store") or "").startswith("zookeeper")
-    add = configs_to_add(options, kafka3=kafka3)
+    home = store_kinds.kind_of(options.value("store") or "")
+    add = configs_to_add(options, kafka3=home is not None and home.is_kafka_3)
     asked = ConfigsAlteration(
         options.entity_types, options.entity_names, add, configs_to_delete(options)
     )

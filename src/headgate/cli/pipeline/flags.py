@@ -11,6 +11,7 @@ from typing import Any
 from headgate.cli.contract import Parser
 from headgate.cli.pipeline.command import run_on_spark
 from headgate.cli.quotas.flags import add_broker_id, add_connection
+from headgate.config import store_kinds
 from headgate.pipeline.table import DAY
 from headgate.pipeline.tables.by_day import MODES
 from headgate.pipeline.tables.lake import FORMATS
@@ -104,7 +105,7 @@ def _add_quotas(made: argparse.ArgumentParser, source: Any, *, required: bool) -
         help="quotas file (YAML or JSON), or an export of `headgate history`",
     )
     limits.add_argument(
-        "--store", metavar="URL", help="take the quotas from a store: sqlite:PATH, kafka://..., ..."
+        "--store", metavar="URL", help=f"take the quotas from a store: {store_kinds.forms()}"
     )
     add_connection(source, " to --store or --bootstrap-server")
 

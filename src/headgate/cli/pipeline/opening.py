@@ -24,6 +24,7 @@ from headgate.cli.pipeline.places import too_small, unwritable
 from headgate.cli.pipeline.print import progress_console
 from headgate.cli.quotas.quota_output import say_notes
 from headgate.cli.quotas.quota_target import open_quota_store
+from headgate.config import store_kinds
 from headgate.embedded.java import spark_env
 from headgate.errors import ConfigError, HeadgateError
 from headgate.pipeline import session
@@ -366,8 +367,7 @@ def table_of_store(url: str, config_file: str | None = None) -> QuotaTable:
     Raises:
         ConfigError: it is a file that isn't there.
     """
-    scheme, _, path = url.partition(":")
-    if scheme == "sqlite" and path.strip("/") and not Path(path).is_file():
+    if store_kinds.is_missing(url):
         raise ConfigError(
             f"--store {url}: there is no such file; give the gateway's headgate.store"
         )

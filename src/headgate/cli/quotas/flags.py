@@ -11,6 +11,7 @@ from pathlib import Path
 
 from headgate.cli.contract import Action, BadUsage, Parser
 from headgate.cli.quotas.plan_file import checked_message
+from headgate.config import store_kinds
 from headgate.errors import InvalidQuota
 from headgate.quota.entity import (
     DEFAULT,
@@ -40,7 +41,7 @@ def add_place_flags(place: argparse._ActionsContainer) -> None:
     place.add_argument(
         "--store",
         metavar="URL",
-        help="a Headgate store: sqlite:PATH, zookeeper://HOST:PORT/CHROOT, kafka://HOST:PORT",
+        help=f"a Headgate store: {store_kinds.forms()}",
     )
     place.add_argument(
         "--bootstrap-server", metavar="HOST:PORT", help="a gateway, or a Kafka 2.6 or later"

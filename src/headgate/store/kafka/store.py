@@ -18,6 +18,7 @@ from headgate.client.quota_messages import Values
 from headgate.client.security import librdkafka_config
 from headgate.clock import now_ms
 from headgate.config.security import ClientSecurity
+from headgate.config.settings import Settings
 from headgate.errors import ApiError, StoreError, StoreSilent
 from headgate.quota.alteration import AlterResult, QuotaAlteration, Validated
 from headgate.quota.entity import QuotaEntity
@@ -371,3 +372,13 @@ def _unknown(state: TopicState, table: QuotaTable, due: Iterable[_Suspect]) -> l
             change = (at[1], before, now)
             records.append(history_record(new_id(), (suspect.t_ms, FOREIGN), at[0], [change]))
     return [*records, *state.trimmed(len(records), 0)] if records else []
+
+
+def open_home(place: str, settings: Settings | None, *, create: bool) -> KafkaStore:
+    """Open the store at a place of this kind (``config/store_kinds.py``)."""
+    return KafkaStore(
+        place.strip("/"),
+        create=create,
+        security=settings.store_kafka if settings else None,
+        poll_ms=settings.store_poll_ms if settings else POLL_MS,
+    )

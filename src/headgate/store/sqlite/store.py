@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from headgate.clock import now_ms
+from headgate.config.settings import Settings
 from headgate.errors import StoreError, StoreMovedOn, StoreReplaced, StoreSilent, store_missing
 from headgate.quota.alteration import AlterResult, Validated
 from headgate.quota.entity import QuotaEntity
@@ -416,3 +417,8 @@ class SqliteStore(QuotaStore):
         if self._pid != os.getpid():
             # SQLite forbids carrying a connection across a fork.
             raise StoreError(f"the quota store {self.path} was opened before a fork; open it again")
+
+
+def open_home(place: str, _settings: Settings | None, *, create: bool) -> SqliteStore:
+    """Open the store at a place of this kind (``config/store_kinds.py``)."""
+    return SqliteStore(place, create=create)

@@ -126,10 +126,11 @@ def settings_in(path: str, node: Znode | None) -> dict[str, str]:
 
 def gone_by(client: ZkClient, home: str, path: str) -> int:
     """
-    Return a transaction by which a znode that was found missing had been deleted.
+    Return a transaction as of which a znode that was found missing is missing.
 
     A notification may be older than the deletion, so it doesn't tell. The parent does: it knows the
-    last transaction that made or deleted one of its children.
+    last transaction that made or deleted one of its children. It is read before the znode and once
+    more after it: if that was the same, then nothing was made or deleted in between.
 
     Args:
         client: a connection.
@@ -137,11 +138,17 @@ def gone_by(client: ZkClient, home: str, path: str) -> int:
         path: the entity's.
     """
     *above, own = [f"{home}/{path.partition('/')[0]}", *chain(home, path)]
-    nodes = client.nodes([*above, own])
-    again = nodes[own]
-    if again is not None:
-        return again.czxid - 1
-    return next(parent.pzxid for link in reversed(above) if (parent := nodes[link]) is not None)
+    last = -1
+    for _ in range(MOST_PASSES):
+        nodes = client.nodes([*above, own])
+        again = nodes[own]
+        if again is not None:
+            return again.czxid - 1
+        parent = next(node for link in reversed(above) if (node := nodes[link]) is not None)
+        if parent.pzxid == last:
+            break
+        last = parent.pzxid
+    return last
 
 
 def values_of(entity: QuotaEntity, nodes: Mapping[str, Znode | None]) -> dict[QuotaKey, float]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from headgate.clock import now_ms
 from headgate.config.security import ZooKeeperSecurity
+from headgate.config.settings import Settings
 from headgate.errors import StoreError, StoreSilent, store_missing
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validated
 from headgate.quota.entity import QuotaEntity
@@ -46,6 +47,7 @@ from headgate.store.zookeeper.layout import (
     OWN_ROOT,
     SKELETON,
     decode_notice,
+    home_of,
     node_name_error,
     noticed_entity,
     sequence,
@@ -282,8 +284,10 @@ class ZooKeeperStore(QuotaStore):
         for entity, changes in groupby(delta.changes, lambda change: change.entity):
             notice = entities[entity]
             if notice is not None and notice.home == KAFKA_HOME:
-                changed = [KeyChange(*change[1:]) for change in changes]
-                self._suspect(entity, changed, notice, nodes)
+                # The other root's are as of another moment, and only Headgate changes them.
+                changed = [KeyChange(*c[1:]) for c in changes if home_of(c.key) == KAFKA_HOME]
+                if changed:
+                    self._suspect(entity, changed, notice, nodes)
         return new, delta
 
     def _suspect(
@@ -339,14 +343,15 @@ class ZooKeeperStore(QuotaStore):
         self._check_open()
         return self._client
 
-    def older_nodes(self) -> list[tuple[QuotaEntity, str]]:
-        """Return the defaults that are still in KIP-55's older layout, each with its path."""
+    def oddities(self) -> list[str]:
+        """Return what is wrong with znodes that can't be read, or are of KIP-55's older layout."""
         nodes = self._client.nodes(OLDER.values())
-        return [(entity, path) for entity, path in OLDER.items() if config_at(path, nodes)]
-
-    def broken_nodes(self) -> list[str]:
-        """Tell what is wrong with each znode that isn't read."""
-        return broken(self._client)
+        return broken(self._client) + [
+            f"{path} holds quotas of {entity.path} in an older layout, which brokers don't read; "
+            "set them again and delete them there"
+            for entity, path in OLDER.items()
+            if config_at(path, nodes)
+        ]
 
     # --- changing
 
@@ -438,3 +443,9 @@ class ZooKeeperStore(QuotaStore):
 
     def _release(self) -> None:
         self._client.close()
+
+
+def open_home(place: str, settings: Settings | None, *, create: bool) -> ZooKeeperStore:
+    """Open the store at a place of this kind (``config/store_kinds.py``)."""
+    security = settings.zookeeper if settings else None
+    return ZooKeeperStore(place.removeprefix("//").rstrip("/"), create=create, security=security)
