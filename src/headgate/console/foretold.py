@@ -7,6 +7,7 @@ hour of a journal. What can't be known is an interval, with its reason.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from math import inf
@@ -24,12 +25,16 @@ if TYPE_CHECKING:
     from headgate.pipeline.answers.demand import Inferred
 
 MOST_FORETOLD: Final = 8
-MOST_CHARGES: Final = 150_000
-"""Quota-ids that are played, the busiest first, while they have this many charges in all."""
+"""Quota-ids that are played, the busiest first."""
+MOST_CHARGES: Final = 40_000
+"""Charges that they have in all; of one with more its latest. A play takes a second or two."""
 LEAST_MS: Final = 1000.0 * Advice().min_history_s
 """From the first charge to the last; of less nothing is said, as `headgate recommend` does."""
 _TRIED: Final = (1.0, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0)
 """What is tried as enough, by what is wanted on average: who sends in bursts needs more."""
+
+_NEAR: Final = 1.5
+"""What is wanted may be this many times the least of it, for the most to be proposed."""
 
 
 class Between(NamedTuple):
@@ -136,8 +141,9 @@ class _Asked:
         charged = pa.Table.from_batches(taken, schema=CHARGED.arrow)
         charged = charged.filter(pc.is_valid(charged["quota_type"]))
         at = charged.column_names.index("end_ms")
-        until = [ends.get(broker) for broker in charged["broker_id"].to_pylist()]
-        charged = charged.set_column(at, CHARGED.arrow.field(at), pa.array(until, pa.float64()))
+        place = pc.index_in(charged["broker_id"], pa.array(list(ends), pa.int32()))
+        until = pa.array(list(ends.values()), pa.float64()).take(place)
+        charged = charged.set_column(at, CHARGED.arrow.field(at), until)
         sides = [Quotas.of(table) for table in (plan.current, plan.desired)]
         self._before, self._after = (side.resolver() for side in sides)
         batches = list(Assign((sides[1],))(iter(charged.to_batches())))
@@ -172,16 +178,20 @@ class _Asked:
         }
 
     def inferred(self, chosen: Collection[_Group]) -> Iterator[Inferred]:
-        """Yield what the clients of some groups want."""
+        """Yield what the clients of some groups want, by their latest charges."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         from headgate.pipeline.answers.demand import in_groups, inferred
 
         assert self._table is not None
-        names = [*_ID, "broker_id"]
-        keys = zip(*(self._table[name].to_pylist() for name in names), strict=True)
-        wanted = pa.array([key in chosen for key in keys], pa.bool_())
-        yield from inferred(in_groups(self._table.filter(wanted)))
+        most = MOST_CHARGES // len(chosen)
+        for group in chosen:
+            mine = self._table
+            for name, value in zip((*_ID, "broker_id"), group, strict=True):
+                mine = mine.filter(pc.equal(mine[name], value))
+            ordered = pa.Table.from_batches(in_groups(mine))
+            yield from inferred(ordered.slice(max(len(ordered) - most, 0)).to_batches())
 
     def under(self, of: Inferred, limit: float | None) -> Forecast:
         """Play a group under a limit."""
@@ -207,17 +217,6 @@ def _windows_of(requests: Any) -> dict[str, int]:
     return found
 
 
-def _busiest(groups: Counter[_Group]) -> list[_Group]:
-    chosen: list[_Group] = []
-    charges = 0
-    for group, count in groups.most_common(MOST_FORETOLD):
-        charges += count
-        if chosen and charges > MOST_CHARGES:
-            break
-        chosen.append(group)
-    return chosen
-
-
 def foretell(
     requests: Any, ends: Mapping[int, float], plan: Plan, keys: Collection[QuotaKey]
 ) -> tuple[tuple[Foretold, ...], int]:
@@ -238,7 +237,7 @@ def foretell(
         return (), 0
     asked = _Asked(requests, ends, plan)
     groups = asked.groups(wanted)
-    chosen = _busiest(groups)
+    chosen = [group for group, _ in groups.most_common(MOST_FORETOLD)]
     if not chosen:
         return (), 0
     changed = asked.changed()
@@ -315,7 +314,7 @@ def enough(
     }
     groups = asked.groups({key.name})
     groups = Counter({group: n for group, n in groups.items() if group[:3] in counted})
-    chosen = _busiest(groups)
+    chosen = [group for group, _ in groups.most_common(MOST_FORETOLD)]
     if not chosen:
         return none
     wants = list(asked.inferred(chosen))
@@ -336,11 +335,17 @@ def _enough_for(asked: _Asked, of: Inferred) -> tuple[float | None, str]:
     if span_ms < LEAST_MS:
         return None, _too_little(span_ms)
     usual = wanted.most if wanted.figure is None else wanted.figure
-    if usual == inf:
-        return None, of.demand.reason
-    for times in _TRIED:
-        value = round_up(usual * times)
-        said = asked.under(of, value)
-        if not said.throttle_ms.most > MARGINS["throttle"][1]:
-            return value, "" if wanted.figure is not None else of.demand.reason
+    if wanted.figure is None and usual > _NEAR * wanted.least:
+        bounds = _rate(Between.of(wanted))
+        return None, f"they want {bounds}, not known better, because {of.demand.reason}"
+
+    def is_enough(times: float) -> bool:
+        told = asked.under(of, round_up(usual * times)).throttle_ms
+        return told.most <= MARGINS["throttle"][1]
+
+    at = bisect_left(_TRIED, True, key=is_enough)
+    if at < len(_TRIED):
+        known = wanted.figure is not None
+        return round_up(usual * _TRIED[at]), "" if known else of.demand.reason
+    value = round_up(usual * _TRIED[-1])
     return None, f"it sends in bursts, for which {amount(value, 'B/s')} would be too little"

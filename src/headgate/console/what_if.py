@@ -179,12 +179,14 @@ def what_if(
     events = hour.events.filter(pa.array(concerned(hour.events, plan, tried, principals)))
     # An answer charges nothing: it tells what is left of a charge's throttle.
     table = events.filter(pc.not_equal(events["kind"].cast(pa.string()), "told"))
-    found = _replayed(table, plan) if table.num_rows else []
+    requests = requests_of_events(events)
+    charges = requests.filter(pc.not_equal(requests["event"], "told"))
+    found = _replayed(charges, plan) if charges.num_rows else []
     held, waited = _held(table), _waited(table)
     rows = [_seen(row, held, waited, plan) for row in found if row.key in tried]
     rows.sort(key=lambda r: (-abs(r.after.ms - r.before.ms), -r.amount, r.principal, r.client_id))
     shown, rest = rows[:MOST_ROWS], rows[MOST_ROWS:]
-    foretold = foretell(requests_of_events(events), hour.ends, plan, tried)
+    foretold = foretell(requests, hour.ends, plan, tried)
     return WhatIf(hour.since_ms, table.num_rows, tuple(shown), len(rest), tuple(notes), *foretold)
 
 
@@ -302,8 +304,8 @@ def _held(events: Any) -> dict[_Client, float]:
     return found
 
 
-def _replayed(events: Any, plan: Plan) -> list[ClientTrial]:
-    """Replay events under both tables, as the pipeline's workers do."""
+def _replayed(requests: Any, plan: Plan) -> list[ClientTrial]:
+    """Replay requests under both tables, as the pipeline's workers do."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -314,7 +316,6 @@ def _replayed(events: Any, plan: Plan) -> list[ClientTrial]:
     from headgate.pipeline.replaying.replay import ReplayPacked
 
     options = options_of([Quotas.of(plan.current, "before"), Quotas.of(plan.desired, "after")])
-    requests = requests_of_events(events)
     packed = pa.Table.from_batches(PackRequests(options)(iter(requests.to_batches())))
     order = pc.sort_indices(packed, [(name, "ascending") for name in ORDER])
     packed = packed.take(order).combine_chunks()

@@ -92,6 +92,8 @@ def test_a_client_that_was_always_muted_has_an_interval_and_its_reason(tmp_path:
     (row,) = what_if(tmp_path, plan(PRESENT, ETL, 2e6), NOW).foretold
     assert row.rate_per_s is not None and row.rate_per_s.figure is None
     assert "it isn't known better, because" in row.sentence
+    found = what_is_enough(tmp_path, PRESENT, ETL, PRODUCER, NOW)
+    assert found.value is None and "they want 3" in found.reason
 
 
 def test_what_is_no_rate_of_bytes_or_has_no_request_is_said(throttled: Path) -> None:
