@@ -10,6 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import QuotaType
+from headgate.throttle.manager import ClientQuotaManager
 from headgate.usage import topic
 from headgate.usage.files import WRITE_OPTIONS, file_name
 from headgate.usage.format import SCHEMA, Event, Origin
@@ -43,6 +46,47 @@ def traffic(
         Event(origins[who, client], float(t), float(size), 9_000.0, 3, 3, 0, size)
         for t, who, client, size in sent
     ]
+
+
+def application(
+    user: str, client_id: str, rate: float, limit: float, begin_ms: int, seconds: int,
+    tags: tuple[str, str] | None = None, manager: ClientQuotaManager | None = None,
+) -> list[Event]:  # fmt: skip
+    """
+    Return the charges of an application that makes bytes at a rate and sends them when it may.
+
+    Args:
+        user: its principal.
+        client_id: its client-id.
+        rate: bytes that it makes in a second.
+        limit: of its quota-id, bytes per second.
+        begin_ms: when it begins, epoch ms.
+        seconds: how long it is watched.
+        tags: of its quota-id; by default user and client-id.
+        manager: decides; by default one of its own, with this limit.
+    """
+    whose = tags or (user, client_id)
+    if manager is None:
+        manager = ClientQuotaManager(QuotaType.PRODUCER_BYTE_RATE)
+        of = {"user": whose[0]} | ({"client-id": whose[1]} if whose[1] else {})
+        manager.load({QuotaEntity(of): limit}, begin_ms)
+    origin = Origin(
+        "record", "producer_byte_rate", 1, "L", *whose, None, user, client_id, "10.0.0.9",
+        client_id, 0, 11, 11, 1000,
+    )  # fmt: skip
+    found: list[Event] = []
+    at, sent = float(begin_ms), 0.0
+    while at < begin_ms + seconds * 1000:
+        made = rate * (at - begin_ms) / 1000 - sent
+        if made < rate / 20:  # it sends twenty times a second, if it may
+            at += (rate / 20 - made) / rate * 1000
+            continue
+        size = min(made, 100_000.0)
+        sent += size
+        wait = max(manager.record(user, client_id, size, round(at)).throttle_time_ms, 0)
+        found.append(Event(origin, at, size, limit, wait, wait, 0, round(size)))
+        at += wait + 4.0
+    return found
 
 
 def write_journal(folder: Path, events: list[Event], first: int = 1) -> None:

@@ -33,6 +33,7 @@ from headgate.cli.results import (
     Tables,
     Written,
 )
+from headgate.cli.top.top import TopShown
 from headgate.cli.why import Explained
 
 RESULTS: Final[dict[str, tuple[type[Result], ...]]] = {
@@ -46,6 +47,7 @@ RESULTS: Final[dict[str, tuple[type[Result], ...]]] = {
     "history": (History,),
     "quotas": (QuotasListed,),
     "undo": (Applied, Planned),
+    "top": (TopShown,),
     "why": (Explained,),
     "store": (StoreShown, StoreAccepted, StoreCopied),
     "doctor": (Examined,),

@@ -19,10 +19,8 @@ from headgate.quota.key import KEYS, QuotaKey, format_value
 from headgate.quota.precedence import select_limit
 from headgate.quota.table import QuotaTable
 from headgate.store.base import EndingQuota, HistoryEntry
-from headgate.words import figures, moment, unit_of, what_of
+from headgate.words import moment, unit_of, what_of
 
-LIMIT_AT: Final = 70.0
-"""Where a bar marks the limit, if its width is 100; the rest shows use beyond the limit."""
 KINDS: Final = ("user", "client-id", "user+client-id", "ip")
 """What ``QuotaQuery.kind`` may be, beside "" and ``default``: the shapes of entities."""
 ONLY: Final = ("throttled", "unmatched")
@@ -55,11 +53,6 @@ class QuotaNow(NamedTuple):
     def utilisation(self) -> float | None:
         """Rate by limit, of the fullest quota-id; None: none is charged, or it has no limit."""
         return None if self.use is None else self.use.utilisation
-
-    @property
-    def fill(self) -> str:
-        """How long its bar is, of 100."""
-        return figures(min(100.0, (self.utilisation or 0.0) * LIMIT_AT))
 
 
 class QuotaRow(NamedTuple):

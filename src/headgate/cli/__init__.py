@@ -13,10 +13,12 @@ The commands: `headgate …`, `kafka-configs`, `kafka-quotas`.
 - ``connecting``: from flags and a file of properties to an admin client.
 - ``console``: the web page.
 - ``why``: why a client waits, or waited.
+- ``watching``: asks again and again, and tells what changes.
 - ``monitoring``: dashboards and alerts.
 - ``quotas``: a package: `kafka-quotas`, and quotas as code.
 - ``kafka_configs``: a package: Kafka's own tool.
 - ``serve``: a package: the gateway as a process.
+- ``top``: a package: who waits and who uses most, live.
 - ``doctor``: a package: looks for what is wrong with quotas or a set-up.
 - ``pipeline``: a package: the commands that run on Spark.
 """

@@ -71,6 +71,7 @@ JOBS: Final[dict[str, dict[str, Command]]] = {
         ),
     },
     "Ask": {
+        "top": Command("cli.top.top:parser", "show who waits and who uses most, live"),
         "why": Command(
             "cli.why:parser", "say why a client waits, by which quota, what would free it"
         ),

@@ -18,14 +18,17 @@ class _Outlet(io.FileIO):
 
     Attributes:
         failed: it couldn't be written, for another reason than that its reader has gone.
+        dropping: it couldn't be written, for whichever reason.
     """
 
     failed = False
+    dropping = False
 
     def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except OSError as error:
+            self.dropping = True
             if not isinstance(error, BrokenPipeError) and not self.failed:
                 self.failed = True
                 if self.fileno() == 1:
@@ -60,9 +63,20 @@ def outlive_reader() -> None:
 
 def output_failed() -> bool:
     """Write out what is buffered; return whether stdout couldn't be written."""
+    outlet = _written()
+    return outlet is not None and outlet.failed
+
+
+def reader_gone() -> bool:
+    """Write out what is buffered; return whether nobody gets what is printed any more."""
+    outlet = _written()
+    return outlet is not None and outlet.dropping
+
+
+def _written() -> _Outlet | None:
     sys.stdout.flush()
     outlet = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    return isinstance(outlet, _Outlet) and outlet.failed
+    return outlet if isinstance(outlet, _Outlet) else None
 
 
 def say(text: str = "", *, file: TextIO | None = None) -> None:

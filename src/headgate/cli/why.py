@@ -20,6 +20,7 @@ from headgate.cli.quotas.history import table_before, when
 from headgate.cli.quotas.quota_output import say_notes
 from headgate.cli.quotas.quota_target import open_quota_store
 from headgate.cli.results import Result
+from headgate.cli.watching import add_every, every_s, watch
 from headgate.errors import ApiError, ConfigError, StoreError
 from headgate.live.known import unknown_name
 from headgate.live.picture import Picture
@@ -91,6 +92,13 @@ def parser() -> Parser:
     made.add_argument("--user", metavar="NAME", required=True, help="the principal, without User:")
     made.add_argument("--client-id", metavar="NAME", help="its client-id; by default all of them")
     made.add_argument("--key", metavar="KEY", help="only this quota, such as consumer_byte_rate")
+    made.add_argument(
+        "--watch",
+        action="store_true",
+        help="with --bootstrap-server: say the sentence again whenever the answer changes, until "
+        "Ctrl-C",
+    )
+    add_every(made, "with --watch: ")
     return made
 
 
@@ -99,29 +107,58 @@ def _why(arguments: argparse.Namespace) -> Explained:
     if key is not None and QuotaKey.parse(key) not in KEYS:
         names = ", ".join(known.name for known in KEYS)
         raise BadUsage(f"--key {key}: the keys are {names}")
-    found = why(_picture(arguments), user, client_id, key and QuotaKey.parse(key).name)
+    key = key and QuotaKey.parse(key).name
+    if arguments.watch:
+        return _explained(_watched(arguments, key))
+    found = why(_picture(arguments), user, client_id, key)
     if arguments.requests:
         say(f"At {when(found.at_ms)}:")
     for line in lines(found):
         say(printable(line))
-    rungs = ladder(found.quotas[0], user, client_id) if found.quotas else ()
+    return _explained(found)
+
+
+def _explained(found: Why) -> Explained:
+    rungs = ladder(found.quotas[0], found.user, found.client_id) if found.quotas else ()
     return Explained(why=found, levels=list(rungs))
+
+
+def _watched(arguments: argparse.Namespace, key: str | None) -> Why:
+    """Tell the answer until Ctrl-C; return the last one."""
+    pause_s = every_s(arguments)
+    if arguments.requests or arguments.json:
+        raise BadUsage("--watch goes with --bootstrap-server, and without --json")
+    user, client_id = arguments.user, arguments.client_id
+    with _gateway(arguments) as place:
+        return watch(lambda: why(_now(place, arguments), user, client_id, key), pause_s)
 
 
 def _picture(arguments: argparse.Namespace) -> Picture:
     if arguments.requests:
         return _past(arguments)
+    with _gateway(arguments) as place:
+        return _now(place, arguments)
+
+
+def _gateway(arguments: argparse.Namespace) -> OpenTarget:
+    """
+    Return the gateway that is asked about now.
+
+    Raises:
+        BadUsage: flags of a past moment are given.
+    """
     logs_only = ("time-zone", "broker-id", "broker-id-pattern", "principal-pattern")
     for flag in ("at", "quotas", "store", *logs_only):
         if getattr(arguments, flag.replace("-", "_")) not in (None, ""):
             raise BadUsage(f"--{flag} goes with --requests; a gateway is asked about now")
-    with open_servers(
-        arguments.bootstrap_server, arguments.command_config, "headgate why"
-    ) as place:
-        found = place.picture(arguments.user, arguments.client_id)
-        if any(broker.connections for broker in found.brokers):
-            return found
-        return structs.replace(found, note=f"{found.note} {_unknown(place, arguments)}".strip())
+    return open_servers(arguments.bootstrap_server, arguments.command_config, "headgate why")
+
+
+def _now(place: OpenTarget, arguments: argparse.Namespace) -> Picture:
+    found = place.picture(arguments.user, arguments.client_id)
+    if any(broker.connections for broker in found.brokers):
+        return found
+    return structs.replace(found, note=f"{found.note} {_unknown(place, arguments)}".strip())
 
 
 def _unknown(place: OpenTarget, arguments: argparse.Namespace) -> str:

@@ -21,6 +21,8 @@ inline, so the content policy can forbid inline ones. In the order in which a re
 - ``proposal``: a change, shown before it is made.
 - ``preview``: who is affected by a change.
 - ``what_if``: what other quotas would have done to the last hour's requests.
+- ``foretold``: how clients would go under other quotas, in a closed loop; what is enough.
+- ``hour``: the last hour of a journal: charges of clients that a plan concerns.
 - ``raises``: tenants' asks for a raise, and the answers.
 - ``uploads``: quotas files that were uploaded, and the last one applied.
 - ``database``: the console's own state: users, sessions, asks for a raise.

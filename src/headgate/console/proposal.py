@@ -14,13 +14,16 @@ from typing import Final, NamedTuple
 from anyio import CapacityLimiter, to_thread
 
 from headgate.admin.target import ChangeRequest, Refused
+from headgate.console.foretold import Enough
 from headgate.console.parts import ConsoleParts
 from headgate.console.preview import Preview, preview
-from headgate.console.what_if import WhatIf, what_if
+from headgate.console.what_if import WhatIf, what_if, what_is_enough
 from headgate.errors import ConfigError, HeadgateError, StoreError, StoreMovedOn
 from headgate.live.effective import no_capacity
 from headgate.live.picture import Picture
+from headgate.quota.entity import QuotaEntity
 from headgate.quota.file import digest_of
+from headgate.quota.key import QuotaKey
 from headgate.quota.plan import Plan
 from headgate.quota.table import QuotaTable
 from headgate.store.base import AuditEvent, HistoryEntry
@@ -122,6 +125,35 @@ async def try_out(
         return await to_thread.run_sync(replay, limiter=_TRYING), ""
     except (OSError, ImportError) as error:
         return None, f"The last hour's requests can't be tried: {error}"
+
+
+async def find_enough(
+    parts: ConsoleParts,
+    entity: QuotaEntity,
+    key: QuotaKey,
+    principals: Collection[str] | None = None,
+) -> Enough:
+    """
+    Say which value of a quota would be enough, by the last hour's requests.
+
+    Args:
+        parts: which journal, and the clock.
+        entity: whose quota.
+        key: of the quota.
+        principals: only their requests count; None: everybody's.
+    """
+    journal = parts.journal
+    if journal is None:
+        return Enough(key, None, "the console reads no usage journal")
+    table = await parts.table()
+
+    def find() -> Enough:
+        return what_is_enough(journal, table, entity, key, parts.clock_ms(), principals=principals)
+
+    try:
+        return await to_thread.run_sync(find, limiter=_TRYING)
+    except (OSError, ImportError) as error:
+        return Enough(key, None, f"the last hour's requests can't be read: {error}")
 
 
 async def make(

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from headgate.console.database import Database
+from headgate.console.foretold import Foretold
 from headgate.console.what_if import Throttled, WhatIf
 from headgate.live.picture import Picture
 from headgate.quota.entity import QuotaEntity, entity_from_path
@@ -66,6 +67,8 @@ class Evidence(NamedTuple):
             client was told to wait most of its time, so what it would have sent isn't known.
         requests: how many it sent in the last hour.
         notes: what isn't known, and why.
+        foretold: how its quota-ids would go under the value asked for, in a closed loop; asks of
+            before this was kept have none.
     """
 
     uses: tuple[BrokerUse, ...]
@@ -73,6 +76,7 @@ class Evidence(NamedTuple):
     tried: Throttled | None
     requests: int
     notes: tuple[str, ...]
+    foretold: tuple[Foretold, ...] = ()
 
 
 class Raise(NamedTuple):
@@ -145,7 +149,7 @@ def evidence_of(
     if found.more:
         notes = (*notes, f"{found.more} more clients aren't in the sums.")
     notes = (*notes, *(f"{note}." for note in found.notes))
-    return Evidence(tuple(uses), told, tried, sum(r.requests for r in rows), notes)
+    return Evidence(tuple(uses), told, tried, sum(r.requests for r in rows), notes, found.foretold)
 
 
 def _together(parts: Collection[Throttled]) -> Throttled:

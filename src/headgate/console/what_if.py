@@ -9,22 +9,21 @@ that share a quota-id with them.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from threading import Thread
 from typing import Any, Final, NamedTuple
 
+from headgate.console.foretold import Enough, Foretold, enough, foretell
+from headgate.console.hour import MOST_EVENTS, coded, concerned, read_hour, requests_of_events
 from headgate.pipeline.answers.advice import WAITING_SHARE
+from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONNECTION, CONSUMER_SHARES, PRODUCER_SHARES, QuotaKey
-from headgate.quota.plan import Plan
+from headgate.quota.plan import Plan, plan_of
 from headgate.quota.precedence import resolve
-from headgate.quota.table import QuotaTable
+from headgate.quota.table import QuotaTable, TableChange
 
-PERIOD_MS: Final = 3_600_000
-MOST_EVENTS: Final = 1_000_000
-"""Some 200 MB while they are read. Files are read whole, newest first, until there are as many."""
 MOST_ROWS: Final = 50
 """Clients that a page shows; the rest is in the sums."""
 _UNTRIED: Final = {
@@ -32,12 +31,6 @@ _UNTRIED: Final = {
     CONSUMER_SHARES: "it depends on each broker's capacity",
     CONNECTION: "what opens connections isn't charged to clients",
 }
-_WANTED: Final = (
-    "seq", "worker_id", "broker_id", "kind", "quota_type", "t_ms", "amount", "quota_user",
-    "quota_client_id", "bound", "principal", "client_id", "api_key", "throttle_time_ms",
-    "told_throttle_time_ms", "bytes", "num_samples", "window_ms", "value", "rule",
-    "max_throttle_ms",
-)  # fmt: skip
 
 
 class Throttled(NamedTuple):
@@ -122,6 +115,8 @@ class WhatIf(NamedTuple):
         rows: by client, those first whose waits differ most; bounded.
         more: how many clients aren't among them.
         notes: what was left out and why, a sentence each.
+        foretold: how quota-ids would go under the changed quotas, in a closed loop; bounded.
+        not_foretold: how many quota-ids aren't among them.
     """
 
     since_ms: int
@@ -129,6 +124,8 @@ class WhatIf(NamedTuple):
     rows: tuple[ClientTrial, ...]
     more: int
     notes: tuple[str, ...]
+    foretold: tuple[Foretold, ...] = ()
+    not_foretold: int = 0
 
     @property
     def longest_ms(self) -> int:
@@ -171,90 +168,60 @@ def what_if(
         ModuleNotFoundError: packages of the pipeline's extra are missing.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     keys = sorted({change.key for change in plan.changes})
     notes = [f"{key} isn't tried: {why}" for key, why in _UNTRIED.items() if key in keys]
     tried = [key for key in keys if key not in _UNTRIED]
-    events, since_ms, whole = _events(journal, {key.type for key in tried}, now_ms, most_events)
-    if not whole:
+    hour = read_hour(journal, {key.type for key in tried}, now_ms, most_events)
+    if not hour.is_whole:
         notes.append("the journal is large: its latest part alone was read")
-    concerned = _concerned(events, plan, tried, principals)
-    table = events.filter(pa.array(concerned))
-    found = _replayed(table, plan) if table.num_rows else []
+    events = hour.events.filter(pa.array(concerned(hour.events, plan, tried, principals)))
+    # An answer charges nothing: it tells what is left of a charge's throttle.
+    table = events.filter(pc.not_equal(events["kind"].cast(pa.string()), "told"))
+    requests = requests_of_events(events)
+    charges = requests.filter(pc.not_equal(requests["event"], "told"))
+    found = _replayed(charges, plan) if charges.num_rows else []
     held, waited = _held(table), _waited(table)
     rows = [_seen(row, held, waited, plan) for row in found if row.key in tried]
     rows.sort(key=lambda r: (-abs(r.after.ms - r.before.ms), -r.amount, r.principal, r.client_id))
     shown, rest = rows[:MOST_ROWS], rows[MOST_ROWS:]
-    return WhatIf(since_ms, table.num_rows, tuple(shown), len(rest), tuple(notes))
+    foretold = foretell(requests, hour.ends, plan, tried)
+    return WhatIf(hour.since_ms, table.num_rows, tuple(shown), len(rest), tuple(notes), *foretold)
 
 
-def _events(journal: Path, types: Collection[str], now_ms: int, most: int) -> tuple[Any, int, bool]:
-    """Return charges of some quota types, since when, and whether that is the whole period."""
+def what_is_enough(
+    journal: Path,
+    table: QuotaTable,
+    entity: QuotaEntity,
+    key: QuotaKey,
+    now_ms: int,
+    *,
+    principals: Collection[str] | None = None,
+) -> Enough:
+    """
+    Say which value of a quota would be enough, by the last hour's requests of those it counts.
+
+    Args:
+        journal: a gateway's directory of usage journals.
+        table: the present quotas.
+        entity: whose quota.
+        key: of the quota.
+        now_ms: the wall clock, epoch ms.
+        principals: only requests of these count; None: everybody's.
+
+    Raises:
+        OSError: the journal can't be read.
+        ModuleNotFoundError: packages of the pipeline's extra are missing.
+    """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    from headgate.usage.format import SCHEMA
-    from headgate.usage.reader import latest_files, read_file
-
-    since = now_ms - PERIOD_MS
-    schema = pa.schema([SCHEMA.field(name) for name in _WANTED])
-    wanted, kept, count = pa.array(sorted(types), pa.string()), [], 0
-    whole, first_ms = True, math.inf
-    for written_ms, file in latest_files(journal, since):
-        if count >= most:
-            # What is in the files left was written before this one was.
-            since, whole = int(written_ms) + 1, False
-            break
-        for batch in read_file(file):
-            part = batch.select(_WANTED)
-            if part.num_rows:
-                first_ms = min(first_ms, pc.min(part["t_ms"]).as_py())
-            of_type = pc.is_in(part["quota_type"].cast(pa.string()), wanted)
-            part = part.filter(pc.and_(of_type, pc.greater_equal(part["t_ms"], float(since))))
-            # An answer charges nothing: it tells what is left of a charge's throttle.
-            part = part.filter(pc.not_equal(part["kind"].cast(pa.string()), "told"))
-            kept.append(part)
-            count += part.num_rows
-    table = pa.Table.from_batches(kept, schema=schema)
-    if not whole:
-        table = table.filter(pc.greater_equal(table["t_ms"], float(since)))
-    if whole and first_ms < math.inf:
-        since = max(since, int(first_ms))
-    return table, since, whole
-
-
-def _concerned(
-    events: Any, plan: Plan, keys: Collection[QuotaKey], principals: Collection[str] | None
-) -> Any:
-    """
-    Say which events are replayed: those of clients whose quota-id or limit would change.
-
-    Events of clients that share one of their quota-ids, before or after, are replayed too, because
-    they are charged there.
-    """
-    import numpy as np
-
-    from headgate.pipeline.quotas import Quotas
-
-    if not events.num_rows:
-        return np.zeros(0, np.bool_)
-    users, clients = (_coded(events[name]) for name in ("principal", "client_id"))
-    both = users[0].astype(np.int64) * len(clients[1]) + clients[0]
-    distinct, pair = np.unique(both, return_inverse=True)
-    names = [(users[1][c // len(clients[1])], clients[1][c % len(clients[1])]) for c in distinct]
-    sides = [Quotas.of(table).resolver() for table in (plan.current, plan.desired)]
-    chosen = np.zeros(len(names), np.bool_)
-    for key in keys:
-        found = [[side.sensor(*name, key.name, 0.0) for name in names] for side in sides]
-        # If neither side has a limit, another quota-id changes nothing.
-        moved = [a != b and not a[1] is b[1] is None for a, b in zip(*found, strict=True)]
-        for side in found:
-            shared = {s for s, other in zip(side, moved, strict=True) if other and s[1] is not None}
-            chosen |= np.fromiter((sensor in shared for sensor in side), np.bool_, len(names))
-        chosen |= np.array(moved, np.bool_)
-    if principals is not None:
-        chosen &= np.fromiter((user in principals for user, _ in names), np.bool_, len(names))
-    return chosen[pair.reshape(-1)]
+    old = table.get(entity, key)
+    other = 1.0 if old is None else old + 1.0  # another value shows the clients that it counts
+    plan = plan_of(table, [TableChange(entity, key, old, other)])
+    hour = read_hour(journal, {key.type}, now_ms, MOST_EVENTS)
+    events = hour.events.filter(pa.array(concerned(hour.events, plan, [key], principals)))
+    return enough(requests_of_events(events), hour.ends, plan, entity, key)
 
 
 def _seen(
@@ -317,7 +284,7 @@ def _held(events: Any) -> dict[_Client, float]:
     if not events.num_rows:
         return {}
     names = ("quota_type", "principal", "client_id", "broker_id")
-    who = [_coded(events[name].cast("string")) for name in names]
+    who = [coded(events[name].cast("string")) for name in names]
     whose = np.ravel_multi_index([codes for codes, _ in who], [len(words) for _, words in who])
     begin, waits = (
         pc.fill_null(events[name], 0).to_numpy() for name in ("t_ms", "throttle_time_ms")
@@ -337,16 +304,8 @@ def _held(events: Any) -> dict[_Client, float]:
     return found
 
 
-def _coded(column: Any) -> tuple[Any, list[str]]:
-    """Return a column's codes, and what each means."""
-    import pyarrow.compute as pc
-
-    found = pc.fill_null(column, "").combine_chunks().dictionary_encode()
-    return found.indices.to_numpy(), found.dictionary.to_pylist()
-
-
-def _replayed(events: Any, plan: Plan) -> list[ClientTrial]:
-    """Replay events under both tables, as the pipeline's workers do."""
+def _replayed(requests: Any, plan: Plan) -> list[ClientTrial]:
+    """Replay requests under both tables, as the pipeline's workers do."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -355,14 +314,8 @@ def _replayed(events: Any, plan: Plan) -> list[ClientTrial]:
     from headgate.pipeline.replaying.packed_format import ORDER
     from headgate.pipeline.replaying.packer import PackRequests
     from headgate.pipeline.replaying.replay import ReplayPacked
-    from headgate.pipeline.sources.journal import requests_of
-    from headgate.usage.format import SCHEMA
 
     options = options_of([Quotas.of(plan.current, "before"), Quotas.of(plan.desired, "after")])
-    for field in SCHEMA:
-        if field.name not in _WANTED:
-            events = events.append_column(field, pa.nulls(events.num_rows, field.type))
-    requests = requests_of(events, "", {})
     packed = pa.Table.from_batches(PackRequests(options)(iter(requests.to_batches())))
     order = pc.sort_indices(packed, [(name, "ascending") for name in ORDER])
     packed = packed.take(order).combine_chunks()

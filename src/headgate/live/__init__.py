@@ -10,6 +10,7 @@ read pictures.
 - ``why``: why a client waits, or what room it has, in words.
 - ``saying``: the words of its sentences.
 - ``past``: a picture of a past moment, from the events of usage journals.
+- ``quota_ids``: the quota-ids of a picture over all brokers; those that wait come first.
 - ``known``: whether a name is in use, and which names come near.
 - ``seen``: what a tenant may see of a picture.
 """

@@ -14,11 +14,12 @@ from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 
 from headgate.console import events, rendering
-from headgate.console.drawing import chart, rows
+from headgate.console.drawing import chart
 from headgate.console.events import EventStream, LiveQuery, Watches
 from headgate.console.recent import POINTS, Point, Recent
 from headgate.errors import StoreError
 from headgate.live.picture import BrokerPicture, ClientUse, Picture, QuotaUse
+from headgate.live.quota_ids import rows
 from headgate.quota.key import PRODUCER
 from kit.console import HOSTILE, Console, make_console, text_of
 

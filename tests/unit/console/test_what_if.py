@@ -99,7 +99,7 @@ def test_answers_are_no_further_charges(tmp_path: Path) -> None:
         write_journal(tmp_path / name, rows)
     tried = plan((EVERYONE, 3_000.0))
     alone, found = (what_if(tmp_path / name, tried, NOW) for name in ("charges", "both"))
-    assert found == alone
+    assert found._replace(foretold=()) == alone._replace(foretold=())
     assert found.rows[0].told.requests == found.rows[0].requests > 0
 
 

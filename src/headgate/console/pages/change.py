@@ -14,14 +14,15 @@ from starlette.responses import RedirectResponse, Response
 from headgate.admin.undoing import undoing
 from headgate.console.access.viewer import OPERATORS
 from headgate.console.events import watches
+from headgate.console.foretold import Enough
 from headgate.console.parts import parts, viewer
-from headgate.console.proposal import Making, history, make, propose
+from headgate.console.proposal import Making, find_enough, history, make, propose
 from headgate.console.rendering import render, url
 from headgate.console.routing import Page, missing
 from headgate.errors import ConfigError, InvalidQuota, StoreMovedOn
 from headgate.live.known import unknown_name
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity, entity_from_path
-from headgate.quota.human import has_unit, read_value
+from headgate.quota.human import has_unit, human, read_value
 from headgate.quota.key import KEYS, QuotaKey, format_value
 from headgate.quota.plan import Plan, nothing_removed, plan_of
 from headgate.quota.table import QuotaTable, TableChange
@@ -162,8 +163,9 @@ async def show(request: Request) -> Response:
 
 
 async def _form(
-    request: Request, given: Mapping[str, Any], problem: str = "", status: int = 200
-) -> Response:
+    request: Request, given: Mapping[str, Any], problem: str = "", status: int = 200,
+    enough: Enough | None = None,
+) -> Response:  # fmt: skip
     entity, current = None, None
     ends: dict[QuotaKey, EndingQuota] = {}
     if given.get("entity"):
@@ -177,8 +179,27 @@ async def _form(
     return render(
         request, "change.html.j2", status, given=given, problem=problem, entity=entity,
         current=current, ends=ends, keys=list(KEYS), changes=await _changes(request),
-        done=request.query_params.get("done", ""),
+        done=request.query_params.get("done", ""), enough=enough,
+        has_journal=parts(request).journal is not None,
     )  # fmt: skip
+
+
+async def enough(request: Request) -> Response:
+    """Return the form with the value that would be enough, or why that can't be known."""
+    form = dict(await request.form())
+    try:
+        entity, key = read_entity(form), QuotaKey.parse(str(form.get("key", "")))
+        if key not in KEYS:
+            raise InvalidQuota(f"{key} isn't a quota that can be set")
+    except ValueError as error:
+        return await _form(request, form, str(error), 422)
+    found = await find_enough(parts(request), entity, key)
+    return await _form(request, form | filled(found), enough=found)
+
+
+def filled(found: Enough) -> dict[str, str]:
+    """Return what is enough as the field of a form; empty where it isn't known."""
+    return {} if found.value is None else {"value": human(found.key, found.value), "remove": ""}
 
 
 async def _changes(request: Request) -> list[PastChange]:
@@ -313,6 +334,7 @@ async def undo_now(request: Request) -> Response:
 
 ROUTES: Final = (
     Page("/change", show, OPERATORS, nav="Change"),
+    Page("/change/enough", enough, OPERATORS, ("POST",)),
     Page("/change/preview", preview, OPERATORS, ("POST",)),
     Page("/change/apply", apply, OPERATORS, ("POST",)),
     Page("/change/undo", undo, OPERATORS),

@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.console.access.viewer import SEEING_ALL
-from headgate.console.drawing import QuotaIdRow, matching, rows
 from headgate.console.events import EventStream, Moment, wants_events, watches
 from headgate.console.parts import viewer
 from headgate.console.rendering import draw, render
 from headgate.console.routing import Page
+from headgate.live.quota_ids import QuotaIdRow, matching, rows
 
 MOST_THROTTLED: Final = 50
 MOST_OTHERS: Final = 25

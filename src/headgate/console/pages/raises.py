@@ -7,6 +7,7 @@ changed by operators alone. The evidence is what the tenant itself may see.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from anyio import Lock, to_thread
@@ -14,9 +15,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from headgate.console.access.viewer import EVERYBODY, OPERATORS, TENANTS
-from headgate.console.pages.change import Wanted, ending, quota_of, reason_problem, until_of
+from headgate.console.foretold import Enough
+from headgate.console.pages.change import Wanted, ending, filled, quota_of, reason_problem, until_of
 from headgate.console.parts import parts, viewer
-from headgate.console.proposal import audit, make, propose, try_out
+from headgate.console.proposal import audit, find_enough, make, propose, try_out
 from headgate.console.raises import MOST_OPEN, Raise, Raises, State, evidence_of
 from headgate.console.rendering import render, url
 from headgate.console.routing import Page, missing
@@ -50,8 +52,9 @@ async def show(request: Request) -> Response:
 
 
 async def _list(
-    request: Request, given: dict[str, Any], problem: str = "", status: int = 200
-) -> Response:
+    request: Request, given: dict[str, Any], problem: str = "", status: int = 200,
+    enough: Enough | None = None,
+) -> Response:  # fmt: skip
     who = viewer(request)
     listed: list[Raise] = []
     if parts(request).database is not None:
@@ -60,21 +63,46 @@ async def _list(
     return render(
         request, "raises.html.j2", status, raises=listed, given=given, problem=problem,
         keys=_KEYS, principals=sorted(who.principals) if not who.sees_all else [], most=MOST_OPEN,
+        enough=enough, has_journal=parts(request).journal is not None,
     )  # fmt: skip
+
+
+def _wanted(request: Request, form: Mapping[str, Any]) -> tuple[QuotaEntity, QuotaKey]:
+    """
+    Return the quota that a tenant's form names.
+
+    Raises:
+        HTTPException: the principal isn't the tenant's, whether it exists or not.
+        ValueError: there is no such quota.
+    """
+    user, client_id = str(form.get("user", "")), str(form.get("client-id", "")).strip()
+    if user not in viewer(request).principals:
+        raise missing()
+    entity = QuotaEntity.of(user=user, **({"client_id": client_id} if client_id else {}))
+    key = QuotaKey.parse(str(form.get("key", "")))
+    if key not in _KEYS or entity.shape not in KEYS[key].shapes:
+        raise ValueError(f"{key} isn't a quota of {entity.shape}")
+    return entity, key
+
+
+async def enough(request: Request) -> Response:
+    """Return the tenant's form with the value that would be enough, or why that can't be known."""
+    form = dict(await request.form())
+    try:
+        entity, key = _wanted(request, form)
+    except ValueError as error:
+        return await _list(request, form, str(error), 422)
+    async with _ASKING:
+        found = await find_enough(parts(request), entity, key, viewer(request).principals)
+    return await _list(request, form | filled(found), enough=found)
 
 
 async def ask(request: Request) -> Response:
     """Take an ask, with the evidence of this moment."""
     form, who = await request.form(), viewer(request)
-    user, client_id = str(form.get("user", "")), str(form.get("client-id", "")).strip()
     reason = str(form.get("reason", "")).strip()
-    if user not in who.principals:
-        raise missing()
-    entity = QuotaEntity.of(user=user, **({"client_id": client_id} if client_id else {}))
     try:
-        key = QuotaKey.parse(str(form.get("key", "")))
-        if key not in _KEYS or entity.shape not in KEYS[key].shapes:
-            raise ValueError(f"{key} isn't a quota of {entity.shape}")
+        entity, key = _wanted(request, form)
         value = quota_of(str(form.get("value", "")), key)
         problem = reason_problem(reason)
         if not 0 < value < float("inf"):
@@ -269,6 +297,7 @@ async def withdraw(request: Request) -> Response:
 ROUTES: Final = (
     Page("/raises", show, EVERYBODY, nav="Raises"),
     Page("/raises", ask, TENANTS, ("POST",)),
+    Page("/raises/enough", enough, TENANTS, ("POST",)),
     Page("/raises/one", one, EVERYBODY),
     Page("/raises/preview", preview, OPERATORS, ("POST",)),
     Page("/raises/grant", grant, OPERATORS, ("POST",)),

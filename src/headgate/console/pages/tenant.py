@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from headgate.console.access.viewer import EVERYBODY, Viewer
 from headgate.console.asking import ClientQuery, asked, configured, seen, unknown
-from headgate.console.drawing import chart, connections, ladders, rows
+from headgate.console.drawing import chart, connections, ladders
 from headgate.console.events import EventStream, Moment, Watches, wants_events, watches
 from headgate.console.parts import ConsoleParts, parts, viewer
 from headgate.console.recent import Point, Recent
@@ -21,6 +21,7 @@ from headgate.console.rendering import draw, render
 from headgate.console.routing import Page
 from headgate.errors import StoreError
 from headgate.live.picture import Picture, QuotaUse
+from headgate.live.quota_ids import rows
 from headgate.live.seen import in_steps
 from headgate.live.why import why
 from headgate.quota.entity import QuotaEntity, entity_from_path

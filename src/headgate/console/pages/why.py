@@ -12,11 +12,12 @@ from starlette.responses import Response
 
 from headgate.console.access.viewer import EVERYBODY
 from headgate.console.asking import ClientQuery, asked, configured, seen, unknown
-from headgate.console.drawing import ladders, levels, rows
+from headgate.console.drawing import ladders, levels
 from headgate.console.events import EventStream, Moment, wants_events, watches
 from headgate.console.parts import viewer
 from headgate.console.rendering import draw, render
 from headgate.console.routing import Page
+from headgate.live.quota_ids import rows
 from headgate.live.why import why
 
 MOST_OTHERS: Final = 6

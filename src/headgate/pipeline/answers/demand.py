@@ -4,6 +4,9 @@ Say what throttled clients want, and how they'd fare under other quotas in a clo
 Charges are grouped by plan, quota-id and broker and ordered by Spark. A worker then reads one group
 after the other: it infers and plays each with ``headgate.demand``. Of a group it keeps the latest
 charges only, so its memory has a bound whatever the data.
+
+The console does the same to the last hour of a journal, in its own process: what workers do is
+imported without Spark.
 """
 
 from __future__ import annotations
@@ -13,24 +16,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from headgate.demand.forecast import Span, forecast, infer
+from headgate.demand.forecast import QuotaIdDemand, Span, forecast, infer
 from headgate.demand.rhythm import Answer, Charge, with_answers
 from headgate.pipeline import schema
 from headgate.pipeline.answers.advice import BYTES
-from headgate.pipeline.frames import sorted_by_key, spread
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.table import make_table
 from headgate.pipeline.workers.emit import EmitRequests, refuse_again
 from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.pipeline.workers.resolve import resolved
 from headgate.quota.entity import quota_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 MOST_CHARGES: Final = 100_000
 """Charges of a quota-id that are looked at, the latest: some 60 MB, and a few seconds of work."""
@@ -178,6 +181,67 @@ def _read(batches: Iterable[Any]) -> Iterator[_Seen]:
             yield _Seen(who, charge, *rest)
 
 
+class Inferred(NamedTuple):
+    """
+    What the clients of one quota-id on one broker want.
+
+    Attributes:
+        plan: the plan's number.
+        quota_type: of the quota.
+        user, client_id: the quota-id's tags under the plan.
+        broker_id: of the broker.
+        quota: the limit under the plan; None: none.
+        first_ms, last_ms: its first and last charge, epoch ms.
+        demand: what they want.
+    """
+
+    plan: int
+    quota_type: str
+    user: str
+    client_id: str
+    broker_id: int
+    quota: float | None
+    first_ms: float
+    last_ms: float
+    demand: QuotaIdDemand
+
+    @property
+    def gated(self) -> bool:
+        """Whether they fetch."""
+        return self.quota_type == "consumer_byte_rate"
+
+
+def inferred(batches: Iterable[Any]) -> Iterator[Inferred]:
+    """Infer one group after the other from ordered rows of ``Assign``."""
+    before: set[Any] = set()
+    for whose, group in groupby(_read(batches), key=lambda seen: seen.whose):
+        refuse_again(whose, before)
+        found = _inferred(whose, group)
+        if found is not None:
+            yield found
+
+
+def _inferred(whose: tuple[Any, ...], group: Iterable[_Seen]) -> Inferred | None:
+    """Return what a group wants; None: nothing was charged."""
+    kept = list(deque(group, MOST_CHARGES))
+    answers = [
+        Answer(seen.charge.t_ms, seen.charge.connection, after_ms)
+        for seen in kept
+        if (after_ms := seen.answer_ms) is not None
+    ]
+    kept = [seen for seen in kept if seen.charge.amount is not None]
+    charges = with_answers((s.charge for s in kept if s.charge.amount >= 0), answers)
+    if not charges:
+        return None
+    plan, quota_type, user, client_id, broker = whose
+    gated = quota_type == "consumer_byte_rate"
+    withheld = gated and any(seen.charge.amount < 0 or not seen.is_exact for seen in kept)
+    last = kept[-1]
+    wants = infer(charges, last.end_ms, gated=gated, withheld=withheld)
+    first_ms, last_ms = charges[0].t_ms, charges[-1].t_ms
+    return Inferred(plan, quota_type, user, client_id, broker, last.quota, first_ms, last_ms, wants)
+
+
 @dataclass(frozen=True)
 class Foretell:
     """
@@ -195,46 +259,25 @@ class Foretell:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield DEMAND rows."""
-        groups = groupby(_read(batches), key=lambda seen: seen.whose)
-        seen: set[Any] = set()
-        rows = (self._row(whose, group, seen) for whose, group in groups)
-        found = (row for row in rows if row is not None)
-        while made := list(islice(found, _ROWS)):
+        rows = map(self._row, inferred(batches))
+        while made := list(islice(rows, _ROWS)):
             yield from schema.DEMAND.from_rows(made).to_batches()
 
-    def _row(
-        self, whose: tuple[Any, ...], group: Iterable[_Seen], before: set[Any]
-    ) -> dict[str, Any] | None:
-        """Return the DEMAND row of a group; None: nothing was charged."""
-        refuse_again(whose, before)
-        kept = list(deque(group, MOST_CHARGES))
-        answers = [
-            Answer(seen.charge.t_ms, seen.charge.connection, after_ms)
-            for seen in kept
-            if (after_ms := seen.answer_ms) is not None
-        ]
-        kept = [seen for seen in kept if seen.charge.amount is not None]
-        charges = with_answers((s.charge for s in kept if s.charge.amount >= 0), answers)
-        if not charges:
-            return None
-        plan, quota_type, user, client_id, broker = whose
-        gated = quota_type == "consumer_byte_rate"
-        withheld = gated and any(seen.charge.amount < 0 or not seen.is_exact for seen in kept)
-        last = kept[-1]
+    def _row(self, of: Inferred) -> dict[str, Any]:
         windows = {"num_samples": self.num_samples, "window_ms": self.window_ms}
-        demand = infer(charges, last.end_ms, gated=gated, withheld=withheld)
-        said = forecast(demand, last.quota, gated=gated, **windows)
+        demand = of.demand
+        said = forecast(demand, of.quota, gated=of.gated, **windows)
         row: dict[str, Any] = {
-            "plan": self.names[plan],
-            "quota_type": quota_type,
-            "quota_id": quota_id(user, client_id),
-            "quota_user": user,
-            "quota_client_id": client_id,
-            "broker_id": broker,
-            "quota": last.quota,
+            "plan": self.names[of.plan],
+            "quota_type": of.quota_type,
+            "quota_id": quota_id(of.user, of.client_id),
+            "quota_user": of.user,
+            "quota_client_id": of.client_id,
+            "broker_id": of.broker_id,
+            "quota": of.quota,
             "connections": len(demand.clients),
             "kind": demand.kind,
-            "first_ms": int(charges[0].t_ms),
+            "first_ms": int(of.first_ms),
             "span_s": demand.end_ms / 1000.0,
             "seen_per_s": demand.seen,
             "seen_throttle_time_ms": round(demand.throttle_ms),
@@ -274,6 +317,8 @@ def demand(
         window_ms: quota.window.size.seconds x 1000.
         only: (type, user tag, client-id tag) of the quota-ids wanted; None: all.
     """
+    from headgate.pipeline.frames import sorted_by_key
+
     assign = Assign(tuple(plans), None if only is None else frozenset(only))
 
     def transform(requests: DataFrame) -> DataFrame:
@@ -285,6 +330,12 @@ def demand(
     return transform
 
 
+def in_groups(asked: Any) -> Iterator[Any]:
+    """Return rows of ``Assign``, an Arrow table, as ordered batches for ``inferred``."""
+    order = [(name, "ascending") for name in (*_WHOSE, "record_ms", "file", "seq")]
+    return iter(asked.sort_by(order).to_batches())
+
+
 def charged(requests: DataFrame) -> DataFrame:
     """Return what `demand` looks at of a frame of requests: REQUESTS, or CHARGED -> CHARGED."""
     if requests.columns == list(CHARGED.names):
@@ -294,11 +345,15 @@ def charged(requests: DataFrame) -> DataFrame:
 
 def charged_of(spark: SparkSession, options: ReadOptions) -> DataFrame:
     """Return the CHARGED rows of logs and journals, for `demand`."""
+    from headgate.pipeline.frames import spread
+
     return _ended(spread(spark, options.pieces).mapInArrow(TakeCharged(options), CHARGED.struct))
 
 
 def _ended(taken: DataFrame) -> DataFrame:
     """Give charges the time of their broker's last request: CHARGED, as it was taken -> CHARGED."""
+    from pyspark.sql import functions as F
+
     ends = taken.groupBy(F.col("broker_id").alias("of")).agg(F.max("end_ms").alias("last_ms"))
     of_broker = F.col("broker_id").eqNullSafe(F.col("of"))
     charges = taken.where("quota_type is not null").join(F.broadcast(ends), of_broker)
