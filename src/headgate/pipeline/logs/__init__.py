@@ -11,6 +11,7 @@ Read a line of a request log, and compute what was charged. No file is opened he
 - ``charged_bytes``: the bytes that Kafka charged, from the sizes that a line holds.
 - ``old_text``: request lines of Kafka before 2.8.
 - ``line_parser``: parses one line of any layout and any API into a row.
+- ``parts``: a line's message, the source that wraps it, and whether more of it follows.
 - ``joining``: lines that are parts of one request, put together.
 - ``topics``: the topics that a line's bytes belong to.
 - ``shapes``: the shapes that logs have, by name.

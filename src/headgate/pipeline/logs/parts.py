@@ -24,7 +24,7 @@ _CRI: Final = re.compile(
 )
 # What differs between parts of one message: when each was seen, which one it is, ids of documents.
 _VARIES: Final = re.compile(
-    r"time|date|stamp|instant|epoch|nano|^_?@?ts?$|_ts$|_at$|created|ingest|observ|receiv|arriv"
+    r"time|date|stamp|instant|epoch|nano|^_?@?ts?$|_ts$|_at$|created|ingest|observed|receive|arriv"
     r"|partial(?!_?id$)|logtag|^_p$|line_break|ordinal|offset|seq|cursor|^(?:_|event[._])?id$|uuid",
     re.IGNORECASE,
 )
@@ -123,7 +123,7 @@ class WrappedLine:
 
 
 def _own(value: dict[str, Any], message: str) -> dict[str, Any]:
-    """Return what of an object is the same in all parts of one source."""
+    """Return the fields of an object that all parts of one source share."""
     own: dict[str, Any] = {}
     for name, each in value.items():
         if _VARIES.search(name):

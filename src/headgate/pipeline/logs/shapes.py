@@ -58,7 +58,7 @@ SHAPES: Final = (
         "the request as an object",
         '{"timestamp":"2024-10-25T10:15:30.123Z","host":"k1",%K',
         r'^\{.*(?<!\\)"requestHeader"\s*:\s*\{',
-        "the time among its keys, or beside it, whatever it is called",
+        "the time among its keys, or beside it",
     ),
     Shape(
         "docker json-file",
