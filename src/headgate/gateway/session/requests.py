@@ -484,7 +484,7 @@ class RequestReader:
             return True
         if until_ms <= now_ms:
             return False
-        session.start_throttle(until_ms - now_ms, session.told, now_ms)
+        session.wait_until(until_ms, session.told)
         return True
 
     def _check_replay(self, session: Session, correlation_id: int) -> None:

@@ -120,7 +120,11 @@ class Session:
         holds: why the broker's next answer isn't (``waits.Holds``); 0: it is.
         budget: units of work that may still be done in this callback; a small request is one.
         gone: the client has hung up, and some of its charges aren't known yet.
-        throttled_until_ms: when the throttle in force ends, epoch ms; 0: there is none.
+        throttled_until_ms: when the throttle in force ends, or a wait for what others owe or left,
+            epoch ms; 0: there is none.
+        decided_until_ms: when that ends which was decided for its own requests, or told by the
+            broker; 0: none is in force.
+        nudge: has it look again soon; the shell sets it when the client first waits.
         places: where the next Produce waits for what throttles didn't tell, by quota key.
         hold: what the connection's fetches wait for; None before the first wait.
         fetch_session: of the client, where fetches are answered empty.
@@ -172,6 +176,8 @@ class Session:
     budget: int = BUDGET
     gone: bool = False
     throttled_until_ms: int = 0
+    decided_until_ms: int = 0
+    nudge: Callable[[], None] | None = None
     places: dict[str, Place] = field(default_factory=dict)
     hold: FetchHold | None = None
     fetch_session: FetchSession | None = None
@@ -299,27 +305,53 @@ class Session:
         """
         if self.closed is not None:
             return
-        early_ms = due_ms - now_ms
         if self.waits_turn:
             self._look_again(now_ms)
         until_ms = self.throttled_until_ms
-        if until_ms and self.closed is None and due_ms in (0, until_ms):
-            if until_ms - now_ms > 0 and early_ms <= SET_BACK_MS:  # timers may be early by one
-                self.commands.append(WakeAt(until_ms))
-            else:
-                self.throttled_until_ms = 0
+        if self.closed is None:
+            if self.decided_until_ms != until_ms and self._over(
+                self.decided_until_ms, now_ms, due_ms
+            ):
+                self.decided_until_ms = 0
+            if self._over(until_ms, now_ms, due_ms):
+                self.throttled_until_ms = self.decided_until_ms = 0
                 self.waits &= ~THROTTLE
                 if self.debts is not None:
                     self.debts.paid(until_ms)
                 self.requests.go_on(self, now_ms)
         self._charge_if_closed(now_ms)
 
+    def _over(self, until_ms: int, now_ms: int, due_ms: int) -> bool:
+        """Whether its timer ends a wait; timers may be early by one, and then it is set again."""
+        if not until_ms or due_ms not in (0, until_ms):
+            return False
+        if until_ms > now_ms and due_ms - now_ms <= SET_BACK_MS:
+            self.commands.append(WakeAt(until_ms))
+            return False
+        return True
+
     def nudged(self, now_ms: int) -> None:
-        """The turn of a held request has come, since the one before it is over."""
+        """
+        What it waits for may be gone, or its turn has come: look again, as when it looked first.
+        """
         if self.closed is None:
+            muted = self.throttled_until_ms > self.decided_until_ms
+            if muted:
+                self._withdraw(now_ms)
             if self.waits_turn:
                 self._look_again(now_ms)
+            if muted and self.closed is None:
+                self.requests.go_on(self, now_ms)
             self._charge_if_closed(now_ms)
+
+    def _withdraw(self, now_ms: int) -> None:
+        """Wait no more for what others owe or left; what was decided for this one stays."""
+        self.throttled_until_ms = self.decided_until_ms
+        if not self.decided_until_ms:
+            self.waits &= ~THROTTLE
+        self.debts_taken = 0
+        if self.debts is not None:
+            self.debts.withdraw(now_ms)
 
     def _look_again(self, now_ms: int) -> None:
         """Go on with a request that was held, or with its answer, if its turn has come."""
@@ -494,6 +526,11 @@ class Session:
         """Whether a fetch is held, or a newcomer waits for those that repay before it."""
         return bool(self.waits & TURN or self.holds & HOLDS_TURN)
 
+    @property
+    def waits_for_quota(self) -> bool:
+        """Whether it waits for what isn't its own throttle: it may be gone when quotas change."""
+        return self.waits_turn or self.throttled_until_ms > self.decided_until_ms
+
     # --- who is charged ---------------------------------------------------------------------
 
     def identified(self, principal_before: str) -> None:
@@ -511,6 +548,8 @@ class Session:
         """Ask the rules who is charged, by the principal and the client id as they are now."""
         self.debts_taken = 0
         self.context = self.rules.context(self.identity.principal, self.client_id)
+        if self.debts is not None and not self.context.limited:
+            self.debts.stand_aside()
         if self.places:
             names = {name for name, _ in self.context.overdue}
             for name in self.places.keys() - names:
@@ -545,14 +584,35 @@ class Session:
 
     def start_throttle(self, throttle_ms: int, why: Told | None, now_ms: int) -> None:
         """Mute the client for this long, unless it is muted for longer already."""
-        self.waits |= THROTTLE
         until_ms = now_ms + throttle_ms
-        if until_ms <= self.throttled_until_ms:
-            return
-        self.throttled_until_ms = until_ms
-        self.muted_by = why
-        if self.closed is None:
-            self.commands.append(WakeAt(until_ms))
+        if until_ms > self.decided_until_ms:
+            self.decided_until_ms = until_ms
+            self._mute_until(until_ms, why)
+            if self.closed is None:
+                self.commands.append(WakeAt(until_ms))
+
+    def wait_until(self, until_ms: int, why: Told | None) -> None:
+        """Take nothing before this time, or before it looks again (``nudged``)."""
+        self.look_again_at(until_ms)
+        self._mute_until(until_ms, why)
+
+    def _mute_until(self, until_ms: int, why: Told | None) -> None:
+        self.waits |= THROTTLE
+        if until_ms > self.throttled_until_ms:
+            self.throttled_until_ms = until_ms
+            self.muted_by = why
+
+    def look_again_at(self, until_ms: int) -> None:
+        """Look again when it is called, and at this time, epoch ms."""
+        if self.nudge is None:
+            self.commands.append(AwaitTurn(self))
+        self.rules.waiting.add(self)
+        self.commands.append(WakeAt(until_ms))
+
+    def call(self) -> None:
+        """Look again soon, since what this waits for may be gone."""
+        if self.nudge is not None:
+            self.nudge()
 
     def throttled(self, throttle_ms: int, now_ms: int) -> PendingThrottle:
         """Mute the client for what was decided just now; return what its answer will tell."""
@@ -623,9 +683,7 @@ class Session:
         elif debts.turned_away:
             self.end("too-many-waiting", f"{MOST_WAITING} wait where others repay a debt")
         elif debts.waits_at is not None:
-            if debts.nudge is None:
-                self.commands.append(AwaitTurn(debts))
-            self.commands.append(WakeAt(until_ms))
+            self.look_again_at(until_ms)
         if until_ms > now_ms and debts.waits_at is None:
             self.told = debts.waits_by
         return until_ms
@@ -641,7 +699,7 @@ class Session:
 
     def _own_debts(self) -> Debts:
         if self.debts is None:
-            self.debts = Debts(self.rules.lanes)
+            self.debts = Debts(self.rules.lanes, self.call)
         return self.debts
 
     # --- what is charged --------------------------------------------------------------------
@@ -699,3 +757,5 @@ class Session:
         if self.hold is not None:
             self.hold.leave()
         self._own_debts().leave(now_ms)
+        self.rules.waiting.discard(self)
+        self.nudge = None
