@@ -40,6 +40,7 @@ OWN: Final = frozenset({"sockets", "tasks"})
 """What it asks with; nothing else may be left when it is looked at again for the first time."""
 
 
+FETCH_KEYS: Final = frozenset({CONSUMED, f"{CONSUMED}:bps", f"{CONSUMED}:shares"})
 CAPS_NS: Final = {f"{PRODUCED}:bps": 10_000 * NS_PER_MS, f"{PRODUCED}:shares": 2_000 * NS_PER_MS}
 """Longest throttle by quotas whose bounds move: two of their periods."""
 
@@ -51,6 +52,7 @@ class Owed:
         self.tokens = self.bound = math.inf
         self.then_ns = now_ns
         self.over_ns = -1  # when more was owed for the last time than a throttle may tell
+        self.unsure_ns = -1  # when the clock was set, by which waits are counted
 
     def told(self, row: Row) -> None:
         """Take a charge, or another bound."""
@@ -98,9 +100,6 @@ class Waits(Law):
         if row.kind == "quota":
             self._known.clear()  # another level may apply now: everybody is a newcomer to it
             self._charged.clear()
-            for (_, quota_type, _), owed in self._owed.items():
-                if quota_type == row.quota_type:
-                    owed.over_ns = row.now_ns
         if row.quota_type in CAPS_NS and row.kind in ("record", "unrecord", "bound"):
             key = row.broker, row.quota_type, row.tags
             self._owed.setdefault(key, Owed(row.now_ns)).told(row)
@@ -122,6 +121,8 @@ class Waits(Law):
     def _owes_until(self, view: View, asked: Asked, since_ns: int) -> int:
         """Return until when a newcomer waits, who came at a time, at most."""
         life, principal = self.life, view_principal(view)
+        if not self._limits(principal, asked):
+            return min(life.requoted_ns, self._owed_ns.get(principal, 0))  # it is called then
         # What a newcomer waits for is decided when its request begins to come.
         if not life.story.plain or asked.head_ns < life.requoted_ns:
             return self._owed_ns.get(principal, 0)
@@ -144,6 +145,8 @@ class Waits(Law):
         plain = life.story.plain
         if plain and asked.key != say.PRODUCE:
             return 0
+        if not self._limits(who, asked):
+            return life.requoted_ns
         for other in life.watch.open.values():
             if other is view or life.principals.get(other.number) != who:
                 continue
@@ -177,13 +180,20 @@ class Waits(Law):
             cap_ns = CAPS_NS[quota_type]
             if owed.ns(ahead) > cap_ns - SLACK_NS:
                 owed.over_ns = now_ns
-            if owed.over_ns >= 0:
-                latest = max(latest, owed.over_ns + cap_ns)
+            if owed.unsure_ns >= 0:
+                latest = max(latest, owed.unsure_ns + cap_ns)
+            latest = max(latest, owed.over_ns)  # the first is called, and calls the next
         return latest
+
+    def _limits(self, user: str, asked: Asked) -> bool:
+        """Whether a quota limits what is charged for a request before it is answered."""
+        charged = (key for _, key in self.life.quotas if key not in FETCH_KEYS)
+        quotas, client = self.life.quotas, asked.client
+        return any(resolve(quotas, user, client, key)[1] < math.inf for key in set(charged))
 
     def clock_set(self, by_ms: int) -> None:
         for owed in self._owed.values():
-            owed.over_ns = self.life.loop.now_ns
+            owed.unsure_ns = self.life.loop.now_ns
         # What a closed connection owes follows the wall clock: set back, it lasts as much longer,
         # and for a newcomer at most as long as was told.
         by_ns = max(-by_ms, 0) * NS_PER_MS

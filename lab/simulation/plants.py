@@ -200,11 +200,12 @@ def mute_begins_when_the_answer_has_come(patch: Patch) -> None:
     due: dict[int, int] = {}
 
     def begin(own: Any, data: Any, pos: int, size: int, asked: Any, now_ms: int) -> Any:
-        waits, until_ms = own.waits, own.throttled_until_ms
+        until_ms = own.throttled_until_ms
+        before = own.waits, until_ms, own._throttle_ends_ms, own._decided_ends_ms
         found = answered(own, data, pos, size, asked, now_ms)
         if own.throttled_until_ms > until_ms and len(data) - pos < size + 4:
             due[id(own.answers)] = own.throttled_until_ms - now_ms
-            own.waits, own.throttled_until_ms = waits, until_ms
+            own.waits, own.throttled_until_ms, own._throttle_ends_ms, own._decided_ends_ms = before
         return found
 
     def go_on(self: Any, own: Any, data: Any, now_ms: int) -> Any:

@@ -14,9 +14,11 @@ from headgate.gateway.charging.contexts import Context
 from headgate.gateway.charging.fetch_hold import FetchHold
 from headgate.gateway.charging.lanes import Debts
 from headgate.gateway.charging.plans import RequestKind
+from headgate.gateway.charging.waiting import Waiting
 from headgate.gateway.session import fetch, produce, relay
 from headgate.gateway.session.session import Session
 from headgate.throttle import pacing
+from headgate.throttle.line import WaitingLine
 from simulation.brokers import ENDLESS
 from simulation.story import Action, Person, Story
 
@@ -149,6 +151,16 @@ def whole_answers_pipelined(patch: Patch) -> None:
     patch.setattr(Context, "__post_init__", post_init)
 
 
+def nobody_is_called_when_a_quota_goes(patch: Patch) -> None:
+    """As it was: who waits looks again when its time has come."""
+    patch.setattr(Waiting, "calling", lambda self, concerns=None: iter(()))
+
+
+def line_isnt_called_when_its_bound_rises(patch: Patch) -> None:
+    """As it was."""
+    patch.setattr(WaitingLine, "call", lambda self: None)
+
+
 def half_sent_request_holds_newcomers(patch: Patch) -> None:
     """As it was: for ten seconds, like one that waits in the broker."""
     patch.setattr(Debts, "reads", lambda self, half, now_ms: None)
@@ -265,6 +277,25 @@ GONE: Final = replace(
     people=tuple(Person(f"c{at}", "alice", "app", 1, (9, 12), obeys=False) for at in range(3)),
 )
 """Newcomers that wait for each other, and a broker that keeps a request and is gone."""
+GOES: Final = _story(
+    {PRODUCED: 20_000.0},
+    (
+        Action(1_500, "c0", "produce and leave", (400_000, -1, "close", 500.0)),
+        Action(2_500, "c1", "produce", (1_000, -1, 2, 1)),
+        Action(3_500, "c2", "produce", (1_000, -1, 2, 1)),
+        Action(5_000, "gate1", "quota", (ALICE, PRODUCED, None)),
+    ),
+)
+"""Who waits for what a closed connection left, and who waits behind it, when the quota goes."""
+RISES: Final = _story(
+    {f"{PRODUCED}:bps": 10_000.0},
+    (
+        Action(1_500, "c0", "produce", (400_000, -1, 2, 1)),
+        Action(2_500, "c1", "produce", (1_000, -1, 2, 1)),
+        Action(13_000, "gate1", "quota", (ALICE, f"{PRODUCED}:bps", 9e6)),
+    ),
+)
+"""A line, and a bound that rises."""
 HALF_REPAID: Final = _story(
     {PRODUCED: 36_000.0},
     (
@@ -288,6 +319,8 @@ PLANTS: Final[tuple[tuple[Plant, Story, frozenset[str]], ...]] = tuple(
         (told_in_full, PRODUCES, ("told",)),
         (mute_counted_from_the_answer, PRODUCES, ("waiting", "told")),
         (whole_answers_pipelined, TIMES, ("whole answers alone",)),
+        (nobody_is_called_when_a_quota_goes, GOES, ("waiting",)),
+        (line_isnt_called_when_its_bound_rises, RISES, ("waiting",)),
         (half_sent_request_holds_newcomers, HALF_REPAID, ("waiting", "silence")),
     )
 )
@@ -306,5 +339,7 @@ STORIES: Final = (
     HALF,
     ALIKE,
     GONE,
+    GOES,
+    RISES,
     HALF_REPAID,
 )

@@ -225,6 +225,11 @@ class Client:
         self.left = True
         self._hear()
 
+    def _called(self) -> None:
+        if not self.gone:
+            self.session.nudged(self.world.now_ms)
+            self._settle()
+
     def _wake(self) -> None:
         if not self.gone:
             self.session.wake(self.world.now_ms)
@@ -243,7 +248,7 @@ class Client:
                 if isinstance(order, commands.WakeAt):
                     world.at(max(order.t_ms, world.now_ms + 1), self._wake)
                 elif isinstance(order, commands.AwaitTurn):
-                    order.waits.nudge = lambda: world.at(world.now_ms, self._wake)
+                    order.waits.nudge = lambda: world.at(world.now_ms, self._called)
                 elif isinstance(order, commands.PauseClient):
                     self._paused = True
                 elif isinstance(order, commands.ResumeClient):

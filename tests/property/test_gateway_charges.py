@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from contextlib import nullcontext
+from math import inf
 from typing import Any, ClassVar
 
 import pytest
@@ -42,6 +43,7 @@ from headgate.quota.key import (
 )
 from headgate.quota.table import QuotaTable, table_delta
 from simulation import plants_passing
+from simulation.oracle import resolve
 
 START_MS = 1_700_000_000_000
 PLANS = build_plans()
@@ -149,10 +151,15 @@ class Client:
     def __init__(self, rules: Enforcement, principal: str) -> None:
         self.principal = principal
         self.session = Session(rules, Known(principal), PLANS, None)  # type: ignore[arg-type]
+        self.session.nudge = self._call
+        self.called = False
         self.upstream = Upstream()
         self.outgoing = b""
         self.muted: list[tuple[int, int]] = []  # after which request, until when
         self.heard = b""  # an answer that isn't all there
+
+    def _call(self) -> None:
+        self.called = True
 
     def hear(self, data: bytes) -> list[tuple[int, int]]:
         """Take what it is sent; return correlation ids and the throttle times told, ms."""
@@ -242,6 +249,15 @@ class Gateway(RuleBasedStateMachine):
         self.change(table)
 
     def drain(self) -> None:
+        """Hand on what sessions have said; those that are called look again."""
+        self._hand_on()
+        while called := [client for client in self.clients if client.called]:
+            for client in called:
+                client.called = False
+                client.session.nudged(self.now)
+            self._hand_on()
+
+    def _hand_on(self) -> None:
         """Hand on what sessions have said, and see that no muted one said more."""
         for client in self.clients:
             session = client.session
@@ -364,6 +380,7 @@ class Gateway(RuleBasedStateMachine):
             client.session.close("client-gone", "", self.now)
             self.clients.remove(client)
             self.gone.append(client)
+            self.drain()
 
     @rule(step=st.one_of(st.integers(0, 1_500), st.integers(-900, 0), st.integers(0, 30_000)))
     def go_on(self, step: int) -> None:
@@ -403,6 +420,36 @@ class Gateway(RuleBasedStateMachine):
             session = client.session
             if session.held_bytes and not (session.throttled_until_ms or session.waits_turn):
                 assert client.upstream.due, "held, and neither muted nor anything unanswered"
+
+    @invariant()
+    def who_waits_for_a_quota_waits_for_one_in_force(self) -> None:
+        """In a line, more is owed, or waits before it, than one throttle may tell."""
+        for client in self.clients:
+            session = client.session
+            if not session.waits_for_quota:
+                continue
+            assert not client.called, "called, and hasn't looked again"
+            user, client_id = client.principal, session.client_id
+            quotas = {
+                ((entity.user and str(entity.user), entity.client_id), str(key)): value
+                for entity, values in self.table.entities.items()
+                for key, value in values.items()
+            }
+            keys = {key for _, key in quotas}
+            assert any(resolve(quotas, user, client_id, key)[1] < inf for key in keys), "none is"
+            waits = [self.waits_ms(name, place, user, client_id)
+                     for name, place in session.places.items()]  # fmt: skip
+            assert not waits or max(waits) > 0, "nothing is overdue"
+
+    def waits_ms(self, name: str, place: Any, user: str, client_id: str) -> float:
+        """How long a Produce still waits for what is owed, by its place; 1: it is to be asked."""
+        manager = self.rules.managers._by_name[name]
+        sensor = manager.sensor(manager.tags(user, client_id))
+        if sensor is None or sensor.valid_until_ms < self.now or sensor.last_ms > self.now:
+            return 1.0  # its bound has lapsed, or the clock was set back
+        owed = place.ahead(sensor.line) - sensor.peek(self.now)
+        wait_ms: float = owed / sensor.bound * 1000.0 - manager.max_throttle_ms + 2.0
+        return wait_ms
 
     @invariant()
     def nobody_waits_longer_than_the_longest_throttle(self) -> None:
@@ -459,7 +506,7 @@ TestPacedGateway.settings = MANY
 
 
 FEW = hypothesis_settings(
-    MANY, max_examples=12, database=None, suppress_health_check=[HealthCheck.too_slow]
+    MANY, max_examples=60, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
@@ -467,6 +514,19 @@ def test_a_charge_that_waits_for_the_answer_is_found(monkeypatch: pytest.MonkeyP
     plants_passing.charged_when_answered(monkeypatch)
     with pytest.raises(AssertionError, match="passed uncharged"):
         run_state_machine_as_test(Gateway, settings=FEW)
+
+
+def test_a_quota_that_goes_and_calls_nobody_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    plants_passing.nobody_is_called_when_a_quota_goes(monkeypatch)
+    machine = Gateway()
+    machine.begin(TABLES[0])
+    machine.say(0, -1, "app", "", -1, 30_000, 0, beats=False, count=1)
+    machine.hang_up(0)
+    machine.say(0, -1, "app", "", -1, 100, 0, beats=False, count=1)
+    machine.who_waits_for_a_quota_waits_for_one_in_force()
+    machine.change({})
+    with pytest.raises(AssertionError, match="none is"):
+        machine.who_waits_for_a_quota_waits_for_one_in_force()
 
 
 @pytest.mark.parametrize("planted", [False, True])

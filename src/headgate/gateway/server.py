@@ -505,6 +505,8 @@ class Reloads:
                     settings, {name: self._security.parts(name) for name in broker.listeners}
                 )
             self._quotas.limit_connections()
+            for broker in list(self._brokers.values()):  # another may apply to those that wait
+                await self._slices.run(broker.rules.waiting.calling())
             log.info("settings reloaded")
             for lending in unused:
                 await self._slices.run(lending.freeing())

@@ -101,6 +101,7 @@ class PacedSensor:
         if bound == self.bound:
             return
         self.refill(now_ms)
+        rises = bound > self.bound
         self.bound = bound
         self.burst = bound * self.burst_s
         if self.tokens > self.burst:
@@ -112,6 +113,8 @@ class PacedSensor:
         self.within = Throttle(0, self.user_tag, self.client_tag, bound)
         if self.moved is not None:
             self.moved((self.user_tag, self.client_tag), bound, now_ms)
+        if rises:
+            self.line.call()
 
     def forgive(self, now_ms: int) -> None:
         """Owe nothing, as if there had been no limit until now; a replay is told so too."""

@@ -40,7 +40,7 @@ class Client:
         self.now_ms = START_MS
         self.armed = 0  # of clients whose time has come, who waits for longest is the first
         self.passed = 0
-        self.held = False
+        self.held = self.called = False
         self._connect()
 
     def _connect(self) -> None:
@@ -48,13 +48,17 @@ class Client:
         self.session.upstream_ready(self.now_ms)
 
     def nudge(self) -> None:
-        """Look again now: the one that it waited for is charged, or has left."""
+        """Look again now: what it waited for is over."""
+        self.called = True
         self.now_ms = min(self.now_ms, Client.time_ms + 1)
 
     def turn(self) -> None:
         session, now = self.session, self.now_ms
         Client.time_ms = now
         session.wake(now)
+        if self.called:
+            self.called = False
+            session.nudged(now)
         if not self.held:
             session.client_data(memoryview(bytearray(produce(SIZE, acks=self.acks))), now)
         self.held = not session.to_broker
@@ -130,13 +134,30 @@ def owing(rules: Enforcement) -> Client:
     return client
 
 
-def test_a_bound_that_rises_ends_the_wait_within_a_throttle(gateway: Make) -> None:
+def test_a_bound_that_rises_ends_the_wait(gateway: Make) -> None:
     rules = setup_of(gateway, PRODUCER_BPS)
     client = owing(rules)
     assert client.now_ms == START_MS + 20_000
+    Client.time_ms = START_MS + 10_001
     rules.managers.produce_bps.assign({("alice", ""): 9e6}, START_MS + 10_001, START_MS + 30_000)
+    assert client.now_ms == START_MS + 10_002
     client.turn()
     assert not client.held
+
+
+def test_a_bound_that_rises_calls_the_first_and_who_passes_the_next(gateway: Make) -> None:
+    rules = setup_of(gateway, PRODUCER_BPS)
+    clients = [owing(rules), *(Client(rules, stays=True, acks=-1) for _ in range(5))]
+    for client in clients[1:]:
+        client.now_ms = START_MS + 10_000
+        client.turn()
+        assert client.held
+    Client.time_ms = START_MS + 10_001
+    rules.managers.produce_bps.assign({("alice", ""): 9e6}, START_MS + 10_001, START_MS + 30_000)
+    for at, client in enumerate(clients):
+        assert [other.called for other in clients[at:]] == [True] + [False] * (5 - at)
+        client.turn()
+        assert not client.held
 
 
 def test_who_leaves_keeps_no_place(gateway: Make) -> None:

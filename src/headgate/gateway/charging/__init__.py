@@ -10,6 +10,7 @@ No clock, socket or log is used here: time is an argument. In the order a reques
 - ``lanes``: mutes left by closed connections, which new connections of the quota-id wait out.
 - ``fetch_gate``: when a quota-id may fetch again, and which of its connections is next.
 - ``fetch_hold``: how long a connection's fetch is held at the gates of its quota-ids.
+- ``waiting``: those that wait; they look again when another quota applies, or none.
 - ``managers``: the manager of each quota type.
 - ``charges``: charges of request time, topics and fetches; which throttle counts.
 - ``enforcement``: the charges of all kinds of requests; it holds the objects above.

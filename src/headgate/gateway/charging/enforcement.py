@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.charging.charges import (
     INT_MAX,
@@ -26,6 +26,7 @@ from headgate.gateway.charging.fetch_gate import GateKey, Gates
 from headgate.gateway.charging.journal import NO_JOURNAL, Journal
 from headgate.gateway.charging.lanes import LaneBook, LaneKey
 from headgate.gateway.charging.managers import Managers, sensors_of
+from headgate.gateway.charging.waiting import Change, Waiting
 from headgate.metrics.meters import Meters
 from headgate.quota.key import PRODUCER, PRODUCER_IDS, QuotaKey, QuotaType
 from headgate.steps import finish
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from headgate.config.settings import Settings
     from headgate.gateway.charging.clients import ClientConnection
     from headgate.gateway.charging.plans import RequestPlan
-    from headgate.quota.entity import QuotaEntity
     from headgate.quota.table import QuotaTable, TableDelta
     from headgate.steps import Work
     from headgate.throttle.controller_mutation import MutationQuota
@@ -49,7 +49,6 @@ _LOADED_AT_ONCE: Final = 16
 """Entities whose quotas a new broker takes in one step: a quarter of a millisecond."""
 _PRODUCE: Final = PRODUCER.name
 _PRODUCER_IDS: Final = PRODUCER_IDS.name
-Changes: TypeAlias = "list[tuple[QuotaEntity, QuotaKey, float | None]]"
 
 
 class Enforcement:
@@ -82,6 +81,7 @@ class Enforcement:
         mutations: the charges of topics.
         lanes: what connections that closed still owe.
         gates: of the quota-ids that fetched more than their quota.
+        waiting: connections that wait for any of these, or in a line.
         fetch, unfetch, held: the charges of fetches (``FetchCharges``).
         counts_requests: request time is charged.
         counts_mutations: controller mutations are.
@@ -115,6 +115,7 @@ class Enforcement:
         self._time = RequestTime(self.managers.request, journal, thread_ns, upstream=upstream)
         self._skew = skew
         self.lanes = LaneBook()
+        self.waiting = Waiting()
         self.gates = Gates(self.managers.owed_ms, skew)
         self.empties_fetches = settings.fetch == "kafka"
         fetches = FetchCharges(
@@ -152,27 +153,39 @@ class Enforcement:
         """Do as ``load``, in steps; ``clock`` returns epoch ms."""
         entities = iter(table.entities.items())
         while some := list(islice(entities, _LOADED_AT_ONCE)):
-            yield from self._steps([(e, k, v) for e, vs in some for k, v in vs.items()], clock)
+            made = [Change(e, k, None, v) for e, vs in some for k, v in vs.items()]
+            yield from self._steps(made, clock)
             yield
 
     def updating(self, delta: TableDelta, clock: Callable[[], int] | None = None) -> Work[None]:
         """Do as ``update``, in steps: a default entity may concern any number of live sensors."""
-        return self._steps([(c.entity, c.key, c.new) for c in delta.changes], clock or self.clock)
+        changes = [Change(c.entity, c.key, c.old, c.new) for c in delta.changes]
+        return self._steps(changes, clock or self.clock)
 
-    def _steps(self, changes: Changes, clock: Callable[[], int]) -> Work[None]:
-        taken = []
-        for entity, key, value in changes:
-            manager = self.managers.by_key.get(key)
+    def _steps(self, changes: list[Change], clock: Callable[[], int]) -> Work[None]:
+        taken: list[Change] = []
+        others_pay: list[Change] = []
+        all_may = False
+        for change in changes:
+            manager = self.managers.by_key.get(change.key)
             if manager is None:  # connection rates are the acceptors'
                 continue
-            taken.append((entity, key, value))
-            for step, _ in enumerate(manager.updating(entity, value, clock)):
+            taken.append(change)
+            flags = manager.flags
+            for step, _ in enumerate(manager.updating(change.entity, change.new, clock)):
                 if not step:  # sessions ask again as soon as the new quota judges any client
                     self._note(taken, clock())
                 yield
+            all_may = all_may or flags != manager.flags
+            if not change.only_value:
+                others_pay.append(change)
         self._note(taken, clock())
-        if any(entity.has_default for entity, _, _ in changes):
+        if any(change.entity.has_default for change in changes):
             yield from self.gates.requoting(self.managers.gate_bound, clock)
+        if all_may:
+            yield from self.waiting.calling()
+        elif others_pay:
+            yield from self.waiting.calling(lambda who: any(c.concerns(who) for c in others_pay))
 
     def _moved(self, key: QuotaKey, tags: Tags, bound: float, now_ms: int) -> None:
         """Write down a bucket's new bound, and have who waits at its gate look again."""
@@ -181,9 +194,9 @@ class Enforcement:
         if gate is not None:
             gate.requoted(bound, self.gates.time(now_ms))
 
-    def _note(self, taken: Changes, now_ms: int) -> None:
+    def _note(self, taken: list[Change], now_ms: int) -> None:
         """Write down the changes that have taken effect, and have sessions ask again."""
-        for entity, key, value in taken:
+        for entity, key, _, value in taken:
             self.journal.quota(self.broker_id, key, entity, value, now_ms)
             # An entity without a default is one quota-id, and its names are plain text. For one
             # with a default, all gates are told afterwards.
@@ -195,7 +208,11 @@ class Enforcement:
         self._changed()
 
     def reload(self, settings: Settings) -> None:
-        """Take over what may change while running: who is exempt, what is enforced."""
+        """
+        Take over what may change while running: who is exempt, what is enforced.
+
+        Those that wait are to be called next (``waiting``).
+        """
         now_ms, managers = self.clock(), self.managers
         held_before, exempt_before = managers.active, self.contexts.exempt
         self.contexts.exempt = settings.exempt_principals

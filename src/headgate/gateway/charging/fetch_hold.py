@@ -41,9 +41,9 @@ class FetchHold:
 
     Args:
         gates: of the broker.
+        nudge: has the session look again soon.
 
     Attributes:
-        nudge: has the session woken soon; the shell sets it when the session first waits.
         asks_nothing: the request asked for no records, so its answer passes without its turn.
         expired: the hold lasted too long, so the answer is emptied.
         wake_ms: when to look again while it is held, epoch ms.

@@ -223,9 +223,9 @@ class Debts:
 
     Args:
         book: where its ends go when it closes.
+        nudge: has the session look again soon.
 
     Attributes:
-        nudge: has the session look again soon; the shell sets it when the session first waits.
         repays: where others wait for it: the kind of request that is to be charged, and when that
             may pass, epoch ms.
         waits_by: what was told to the connection whose lane a newcomer waits for, or waited for
@@ -240,6 +240,7 @@ class Debts:
         "_gone",
         "_half",
         "_lanes",
+        "_taken",
         "nudge",
         "repays",
         "turned_away",
@@ -248,12 +249,13 @@ class Debts:
         "wake_ms",
     )
 
-    def __init__(self, book: LaneBook) -> None:
+    def __init__(self, book: LaneBook, nudge: Callable[[], None] | None = None) -> None:
         self._book = book
         self._lanes: dict[LaneKey, Lane | None] = {}
+        self._taken: dict[LaneKey, Lane] = {}  # ends that others left, as this waits for them
         self.repays: dict[LaneKey, tuple[int, int]] = {}
         self._gone = self._half = self.turned_away = False
-        self.nudge: Callable[[], None] | None = None
+        self.nudge = nudge
         self.waits_by: Told | None = None
         self.waits_at: LaneKey | None = None
         self.wake_ms = 0
@@ -280,7 +282,8 @@ class Debts:
             lane = self._book.take(key, now_ms)
             if lane is not None:
                 until = lane.until(now_ms)
-                self._add(key, lane.taken(until, now_ms), now_ms)
+                taken = self._taken[key] = lane.taken(until, now_ms)
+                self._add(key, taken, now_ms)
                 self._repay(key, kind, until, now_ms)
                 if until > until_ms:
                     until_ms = until
@@ -300,6 +303,20 @@ class Debts:
         if before is not None and before != self.waits_at:
             self._step_out(before)
         return until_ms
+
+    def withdraw(self, now_ms: int) -> None:
+        """Give back, unchanged, the ends that are waited for: who is charged may be another now."""
+        for key, lane in tuple(self._taken.items()):
+            if self._lanes.get(key) is lane:
+                del self._lanes[key], self._taken[key]
+                self.repays.pop(key, None)
+                self._give_back(key, lane, now_ms)
+
+    def stand_aside(self) -> None:
+        """Wait at no queue any more: it isn't charged there."""
+        before, self.waits_at = self.waits_at, None
+        if before is not None:
+            self._step_out(before)
 
     def _wait_at(self, key: LaneKey, queue: Queue, wake_ms: int) -> None:
         """Wait at a queue, or be turned away where there is no room."""
@@ -327,6 +344,7 @@ class Debts:
         for key, (due, pass_ms) in tuple(self.repays.items()):
             if due == kind and pass_ms <= now_ms:  # not one that was in flight before
                 del self.repays[key]
+                self._taken.pop(key, None)
                 queue = self._book.queues.get(key)
                 if queue is not None:
                     queue.repaying[self] = (now_ms, now_ms + SEEN_MS)
@@ -353,6 +371,7 @@ class Debts:
         The wall clock may not say so, since it was set back meanwhile. Such a mute would stand for
         the one that comes next, and be left in its place.
         """
+        self._taken.clear()
         for key, lane in self._lanes.items():
             if lane is not None and lane.end_ms == end_ms:
                 self._lanes[key] = None
@@ -364,16 +383,16 @@ class Debts:
         for key, lane in self._lanes.items():
             self._give_back(key, lane, now_ms)
         self._lanes.clear()
+        self._taken.clear()
         self.repays.clear()
-        if self.waits_at is not None:
-            self._step_out(self.waits_at)
-            self.waits_at = None
+        self.stand_aside()
 
     def _add(self, key: LaneKey, lane: Lane | None, now_ms: int) -> None:
         if len(self._lanes) >= MOST_HELD and key not in self._lanes:
             first, before = next(iter(self._lanes.items()))
             del self._lanes[first]
             self.repays.pop(first, None)
+            self._taken.pop(first, None)
             self._give_back(first, before, now_ms)
         self._lanes[key] = lane
 

@@ -250,6 +250,7 @@ class QuotaChanges:
             not isinstance(delta, TableDelta)
             or len(delta.changes) > AT_ONCE
             or self._concerns_many(delta)
+            or any(len(broker.rules.waiting) > FEW for broker in brokers)
             or (self._looks_up(delta) and len(table) > FEW and not table.indexed)
         ):
             self._waiting.append((table, delta, brokers))

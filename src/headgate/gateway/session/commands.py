@@ -8,17 +8,22 @@ client is, and what its listener tells clients.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from headgate.gateway.charging.fetch_hold import FetchHold
-from headgate.gateway.charging.lanes import Debts
 from headgate.gateway.charging.plans import RequestPlan
 from headgate.gateway.session.rewrite import Rewrite
 
 if TYPE_CHECKING:
     from headgate.gateway.session.rewrite import AddressBook
     from headgate.wire.fields import Buffer
+
+
+class CanBeCalled(Protocol):
+    """A session that looks again when it is called."""
+
+    nudge: Callable[[], None] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ class Continue:
 class AwaitTurn:
     """Set ``waits.nudge`` to a function that has ``Session.nudged`` called in a later callback."""
 
-    waits: FetchHold | Debts
+    waits: CanBeCalled
 
 
 @dataclass(frozen=True, slots=True)

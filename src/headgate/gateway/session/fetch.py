@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from headgate.gateway.charging.fetch_gate import KEPT_BYTES
 from headgate.gateway.charging.fetch_hold import HELD, LITTLE, PASS, SHARE_HOLD_MS, FetchHold
 from headgate.gateway.charging.plans import RequestKind, RequestPlan
-from headgate.gateway.session.commands import AwaitTurn, WakeAt
 from headgate.gateway.session.relay import (
     COLLECT,
     PASSED,
@@ -203,15 +202,13 @@ def _turn(
     rules = session.rules
     hold = session.hold
     if hold is None:
-        hold = session.hold = FetchHold(rules.gates)
+        hold = session.hold = FetchHold(rules.gates, session.call)
     most_ms = rules.hold_ms
     if plan.kind is not _KIND_FETCH and most_ms > SHARE_HOLD_MS:
         most_ms = SHARE_HOLD_MS
     way = hold.admit(keys, context.principal, since_ms, most_ms, now_ms)
     if way == HELD:
-        if hold.nudge is None:
-            session.commands.append(AwaitTurn(hold))
-        session.commands.append(WakeAt(hold.wake_ms))
+        session.look_again_at(hold.wake_ms)
     elif hold.waited_ms:
         rules.held(session, context, plan, hold.take_waited(), now_ms)
     return way, hold

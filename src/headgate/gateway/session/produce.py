@@ -91,7 +91,9 @@ def _waits_for_rest(session: Session, bytes_here: int, now_ms: int) -> bool:
     longest_ms, longest = 0, ""
     places = session.places
     for name, overdue_ms in session.context.overdue:
-        place = places.get(name) or places.setdefault(name, Place(bytes_here))
+        place = places.get(name)
+        if place is None:
+            place = places[name] = Place(bytes_here, session.call)
         wait_ms = overdue_ms(place, now_ms)
         if wait_ms > longest_ms:
             longest_ms, longest = wait_ms, name
@@ -102,7 +104,7 @@ def _waits_for_rest(session: Session, bytes_here: int, now_ms: int) -> bool:
     session.told = session.rules.managers.told(
         longest, context.principal, context.client_id, now_ms
     )
-    session.start_throttle(longest_ms, session.told, now_ms)
+    session.wait_for(longest_ms, session.told, now_ms)
     return True
 
 

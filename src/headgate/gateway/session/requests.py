@@ -477,14 +477,13 @@ class RequestReader:
         until_ms = session.debts_end_ms(plan, now_ms)
         if session.closed is not None:
             return True
-        if (
-            session.debts is not None and session.debts.waits_at is not None
-        ):  # nobody knows how long
+        debts = session.debts
+        if debts is not None and debts.waits_at is not None:  # nobody knows how long
             session.waits |= TURN
             return True
         if until_ms <= now_ms:
             return False
-        session.start_throttle(until_ms - now_ms, session.told, now_ms)
+        session.wait_for(until_ms - now_ms, session.told, now_ms)
         return True
 
     def _check_replay(self, session: Session, correlation_id: int) -> None:

@@ -119,7 +119,9 @@ class Session:
         holds: why the broker's next answer isn't (``waits.Holds``); 0: it is.
         budget: units of work that may still be done in this callback; a small request is one.
         gone: the client has hung up, and some of its charges aren't known yet.
-        throttled_until_ms: when the throttle in force ends, epoch ms; 0: there is none.
+        throttled_until_ms: when the throttle in force ends, or a wait for what others owe or left,
+            epoch ms; 0: there is none.
+        nudge: has it look again soon; the shell sets it when the client first waits.
         places: where the next Produce waits for what throttles didn't tell, by quota key.
         hold: what the connection's fetches wait for; None before the first wait.
         fetch_session: of the client, where fetches are answered empty.
@@ -171,6 +173,7 @@ class Session:
     budget: int = BUDGET
     gone: bool = False
     throttled_until_ms: int = 0
+    nudge: Callable[[], None] | None = None
     places: dict[str, Place] = field(default_factory=dict)
     hold: FetchHold | None = None
     fetch_session: FetchSession | None = None
@@ -188,8 +191,12 @@ class Session:
     retains: bool = False
     last_ms: int = 0
     partial_since_ms: int = 0
-    _throttle_ends_ms: int = 0  # the throttle in force, by a clock that is never set; 0: none
+    # By a clock that is never set; 0: none is in force.
+    _throttle_ends_ms: int = 0
+    _decided_ends_ms: int = 0  # of that: what its own requests were decided, or the broker told
+    # By the wall clock as it was then.
     _throttle_due_ms: int = 0  # the last time asked for to end it
+    _decided_until_ms: int = 0
     requests: RequestReader = field(init=False)
     answers: AnswerReader = field(init=False)
 
@@ -303,19 +310,41 @@ class Session:
         if self.waits_turn:
             self._look_again(now_ms)
         if self._throttle_ends_ms and self.closed is None:
-            left_ms = self._throttle_ends_ms - self.rules.steady_ms(now_ms)
-            if left_ms <= 0:
+            steady_ms = self.rules.steady_ms(now_ms)
+            if self._decided_ends_ms <= steady_ms:
+                self._decided_ends_ms = 0
+            if self._throttle_ends_ms <= steady_ms:
                 self._end_throttle(now_ms)
             elif due_ms in (0, self._throttle_due_ms):  # its timer was early, or another's
-                self._wake_in(left_ms, now_ms)
+                self._wake_again(now_ms)
         self._charge_if_closed(now_ms)
 
     def nudged(self, now_ms: int) -> None:
-        """The turn of a held request has come, since the one before it is over."""
+        """
+        What it waits for may be gone, or its turn has come: look again, as when it looked first.
+        """
         if self.closed is None:
+            muted = self._throttle_ends_ms > self._decided_ends_ms
+            if muted:
+                self._withdraw(now_ms)
             if self.waits_turn:
                 self._look_again(now_ms)
+            if muted and self.closed is None:
+                self.requests.go_on(self, now_ms)
             self._charge_if_closed(now_ms)
+
+    def _withdraw(self, now_ms: int) -> None:
+        """Wait no more for what others owe or left; what was decided for this one stays."""
+        self._throttle_ends_ms = self._decided_ends_ms
+        if self._decided_ends_ms:
+            self.throttled_until_ms = self._decided_until_ms
+            self._wake_again(now_ms)
+        else:
+            self.throttled_until_ms = 0
+            self.waits &= ~THROTTLE
+        self.debts_taken = 0
+        if self.debts is not None:
+            self.debts.withdraw(now_ms)
 
     def _look_again(self, now_ms: int) -> None:
         """Go on with a request that was held, or with its answer, if its turn has come."""
@@ -490,6 +519,11 @@ class Session:
         """Whether a fetch is held, or a newcomer waits for those that repay before it."""
         return bool(self.waits & TURN or self.holds & HOLDS_TURN)
 
+    @property
+    def waits_for_quota(self) -> bool:
+        """Whether it waits for what isn't its own throttle: it may be gone when quotas change."""
+        return self.waits_turn or self._throttle_ends_ms > self._decided_ends_ms
+
     # --- who is charged ---------------------------------------------------------------------
 
     def identified(self, principal_before: str) -> None:
@@ -507,6 +541,8 @@ class Session:
         """Ask the rules who is charged, by the principal and the client id as they are now."""
         self.debts_taken = 0
         self.context = self.rules.context(self.identity.principal, self.client_id)
+        if self.debts is not None and not self.context.limited:
+            self.debts.stand_aside()
         if self.places:
             names = {name for name, _ in self.context.overdue}
             for name in self.places.keys() - names:
@@ -541,29 +577,52 @@ class Session:
 
     def start_throttle(self, throttle_ms: int, why: Told | None, now_ms: int) -> None:
         """Mute the client for this long, unless it is muted for longer already."""
-        self.waits |= THROTTLE
         ends_ms = self.rules.steady_ms(now_ms) + throttle_ms
-        if ends_ms <= self._throttle_ends_ms:
-            return
-        self._throttle_ends_ms = ends_ms
-        self.throttled_until_ms = now_ms + throttle_ms
-        self.muted_by = why
-        if self.closed is None:
-            self._wake_in(throttle_ms, now_ms)
+        if ends_ms > self._decided_ends_ms:
+            self._decided_ends_ms, self._decided_until_ms = ends_ms, now_ms + throttle_ms
+            self._mute(throttle_ms, why, now_ms)
+            if self.closed is None:
+                self.commands.append(WakeAt(now_ms + throttle_ms))
 
-    def _wake_in(self, left_ms: int, now_ms: int) -> None:
+    def wait_for(self, wait_ms: int, why: Told | None, now_ms: int) -> None:
+        """Take nothing for this long, or until it looks again (``nudged``)."""
+        self.look_again_at(now_ms + wait_ms)
+        self._mute(wait_ms, why, now_ms)
+
+    def _mute(self, left_ms: int, why: Told | None, now_ms: int) -> None:
+        self.waits |= THROTTLE
+        ends_ms = self.rules.steady_ms(now_ms) + left_ms
+        if ends_ms > self._throttle_ends_ms:
+            self._throttle_ends_ms = ends_ms
+            self.throttled_until_ms = self._throttle_due_ms = now_ms + left_ms
+            self.muted_by = why
+
+    def _wake_again(self, now_ms: int) -> None:
         """Have this session woken when what is left of its throttle is over."""
+        left_ms = self._throttle_ends_ms - self.rules.steady_ms(now_ms)
         self._throttle_due_ms = now_ms + left_ms
         self.commands.append(WakeAt(self._throttle_due_ms))
 
     def _end_throttle(self, now_ms: int) -> None:
         """Read on, for the throttle is over."""
         until_ms, self.throttled_until_ms = self.throttled_until_ms, 0
-        self._throttle_ends_ms = 0
+        self._throttle_ends_ms = self._decided_ends_ms = 0
         self.waits &= ~THROTTLE
         if self.debts is not None:
             self.debts.paid(until_ms)
         self.requests.go_on(self, now_ms)
+
+    def look_again_at(self, until_ms: int) -> None:
+        """Look again when it is called, and at this time, epoch ms."""
+        if self.nudge is None:
+            self.commands.append(AwaitTurn(self))
+        self.rules.waiting.add(self)
+        self.commands.append(WakeAt(until_ms))
+
+    def call(self) -> None:
+        """Look again soon, since what this waits for may be gone."""
+        if self.nudge is not None:
+            self.nudge()
 
     def throttled(self, throttle_ms: int, now_ms: int) -> PendingThrottle:
         """Mute the client for what was decided just now; return what its answer will tell."""
@@ -634,9 +693,7 @@ class Session:
         elif debts.turned_away:
             self.end("too-many-waiting", f"{MOST_WAITING} wait where others repay a debt")
         elif debts.waits_at is not None:
-            if debts.nudge is None:
-                self.commands.append(AwaitTurn(debts))
-            self.commands.append(WakeAt(until_ms))
+            self.look_again_at(until_ms)
         if until_ms > now_ms and debts.waits_at is None:
             self.told = debts.waits_by
         return until_ms
@@ -652,7 +709,7 @@ class Session:
 
     def _own_debts(self) -> Debts:
         if self.debts is None:
-            self.debts = Debts(self.rules.lanes)
+            self.debts = Debts(self.rules.lanes, self.call)
         return self.debts
 
     # --- what is charged --------------------------------------------------------------------
@@ -710,3 +767,5 @@ class Session:
         if self.hold is not None:
             self.hold.leave()
         self._own_debts().leave(now_ms)
+        self.rules.waiting.discard(self)
+        self.nudge = None
