@@ -24,7 +24,7 @@ from headgate.cli.top import screen as drawing
 from headgate.cli.top import top
 from headgate.cli.top.screen import KEYS, screen, table
 from headgate.cli.top.terminal import Keyboard, Top, keys_at_once
-from headgate.cli.top.view import DOWN, ENTER, ESCAPE, UP, View, arranged, keys_of, label
+from headgate.cli.top.view import DOWN, ENTER, ESCAPE, UP, TopView, arranged, keys_of, label
 from headgate.errors import StoreError
 from headgate.live.effective import effective_of
 from headgate.live.picture import BrokerPicture, ClientUse, Picture, QuotaUse, WaitTold
@@ -148,18 +148,18 @@ def test_what_makes_no_sense_is_refused(capsys: pytest.CaptureFixture[str]) -> N
     assert "--every takes 0.2 to 86400 seconds" in capsys.readouterr().err
 
 
-def names(view: View) -> list[str]:
+def names(view: TopView) -> list[str]:
     return [label(row) for row in arranged(rows(picture()), view.sort, view.find)]
 
 
-def pressed(view: View, *keys: str) -> View:
+def pressed(view: TopView, *keys: str) -> TopView:
     for key in keys:
         view.press(key, arranged(rows(picture()), view.sort, view.find))
     return view
 
 
 def test_keys_sort_filter_choose_ask_and_leave() -> None:
-    view = View()
+    view = TopView()
     assert names(view)[0] == "alice/etl"
     assert names(pressed(view, "n"))[0] == "address 0:0:0:0:0:0:0:1"
     assert [name[:9] for name in names(pressed(view, "u"))[:3]] == ["alice/etl", "reporting", "bob"]
@@ -176,7 +176,7 @@ def test_keys_sort_filter_choose_ask_and_leave() -> None:
 
 
 def test_a_row_without_a_client_has_nobody_to_ask_about() -> None:
-    view = pressed(View("name"), ENTER)
+    view = pressed(TopView("name"), ENTER)
     assert view.asked is None and view.notice
 
 
@@ -188,7 +188,7 @@ def test_what_terminals_send_are_keys() -> None:
 
 def test_the_chosen_row_stays_in_sight_and_what_is_below_is_counted() -> None:
     shown = arranged(rows(picture()), "use")
-    view = View("use")
+    view = TopView("use")
     text = screen(view, shown, shown, picture(), (118, 11)).plain
     assert "> alice/etl" in text and "more below" in text and "all others" not in text
     pressed(view, *[DOWN] * 9)
@@ -230,7 +230,7 @@ async def terminal(place: Gateway) -> AsyncIterator[Screen]:
     console = Console(file=out, force_terminal=True, width=118, height=24, color_system=None)
     try:
         with keys_at_once(keyboard), Live(console=console, screen=True, auto_refresh=False) as live:
-            seen = Top(place, picture(), View(), 9, 0.0, lambda: AT + 5_000)  # type: ignore[arg-type]
+            seen = Top(place, picture(), TopView(), 9, 0.0, lambda: AT + 5_000)  # type: ignore[arg-type]
             running = asyncio.ensure_future(seen.run(live, keyboard))
             yield Screen(out, console, keys)
             os.write(keys, b"q")

@@ -11,7 +11,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from headgate.cli.output import printable
-from headgate.cli.top.view import View, label
+from headgate.cli.top.view import TopView, label
 from headgate.cli.why import lines as why_lines
 from headgate.live.picture import Picture
 from headgate.live.quota_ids import QuotaIdRow
@@ -26,7 +26,7 @@ KEYS: Final = "w waits  u use  n name  / filter  up/down choose  Enter why  q qu
 _WHY_KEYS: Final = "Enter back"
 
 
-class Column(NamedTuple):
+class TopColumn(NamedTuple):
     """
     A column of the table.
 
@@ -70,16 +70,16 @@ def _connections(row: QuotaIdRow, _at_ms: int) -> str:
 
 
 COLUMNS: Final = (
-    Column("quota-id", lambda row, _: printable(label(row)), False, 0),
-    Column("limits", lambda row, _: what_of(row.use.key), False, 2),
-    Column("quota", lambda row, _: _amount(row, row.use.limit), True, 5),
-    Column("use now", _rate, True, 1),
-    Column("share", lambda row, _: share(row.use.utilisation).replace("\xa0", ""), True, 0),
-    Column("wait", lambda row, _: count(row.held) if row.held else NONE, True, 0),
-    Column("go on in", _goes_on, True, 3),
-    Column("throttled for", _since, True, 4),
-    Column("connected", _connections, True, 6),
-    Column("broker", lambda row, _: _broker(row), True, 7),
+    TopColumn("quota-id", lambda row, _: printable(label(row)), False, 0),
+    TopColumn("limits", lambda row, _: what_of(row.use.key), False, 2),
+    TopColumn("quota", lambda row, _: _amount(row, row.use.limit), True, 5),
+    TopColumn("use now", _rate, True, 1),
+    TopColumn("share", lambda row, _: share(row.use.utilisation).replace("\xa0", ""), True, 0),
+    TopColumn("wait", lambda row, _: count(row.held) if row.held else NONE, True, 0),
+    TopColumn("go on in", _goes_on, True, 3),
+    TopColumn("throttled for", _since, True, 4),
+    TopColumn("connected", _connections, True, 6),
+    TopColumn("broker", lambda row, _: _broker(row), True, 7),
 )
 
 
@@ -168,7 +168,7 @@ def notes(picture: Picture, left_out: Iterable[str]) -> Iterator[str]:
 
 
 def screen(
-    view: View,
+    view: TopView,
     rows: Sequence[QuotaIdRow],
     shown: Sequence[QuotaIdRow],
     picture: Picture,

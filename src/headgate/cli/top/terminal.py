@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.cli.top.screen import screen
-from headgate.cli.top.view import ESCAPE, View, arranged, keys_of
+from headgate.cli.top.view import ESCAPE, TopView, arranged, keys_of
 from headgate.errors import HeadgateError
 from headgate.live.picture import Picture
 from headgate.live.quota_ids import QuotaIdRow, rows
@@ -33,7 +33,7 @@ _READ: Final = 1024
 
 
 @dataclass(slots=True)
-class Told:
+class Heard:
     """
     What the gateway told last.
 
@@ -65,12 +65,12 @@ class Top:
         self,
         place: OpenTarget,
         told: Picture,
-        view: View,
+        view: TopView,
         most: int,
         every_s: float,
         clock_ms: Callable[[], int],
     ) -> None:
-        self.told = Told(told)
+        self.told = Heard(told)
         self.view = view
         self._place = place
         self._most = most
@@ -217,7 +217,7 @@ def keys_at_once(source: int) -> Iterator[None]:
         termios.tcsetattr(source, termios.TCSADRAIN, former)
 
 
-def look(place: OpenTarget, told: Picture, view: View, most: int, every_s: float) -> None:
+def look(place: OpenTarget, told: Picture, view: TopView, most: int, every_s: float) -> None:
     """Show the table on the terminal until ``q`` is pressed."""
     from rich.console import Console
     from rich.live import Live

@@ -15,7 +15,7 @@ from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.output import printable, say
 from headgate.cli.quotas.flags import add_connection
 from headgate.cli.results import Number, Result, finite
-from headgate.cli.top.view import SORTS, View, arranged
+from headgate.cli.top.view import SORTS, TopView, arranged
 from headgate.cli.watching import add_every, every_s, is_screen
 from headgate.live.picture import Picture
 from headgate.live.quota_ids import QuotaIdRow, rows
@@ -117,7 +117,7 @@ def _top(arguments: argparse.Namespace) -> TopShown:
     live = not (arguments.once or arguments.json) and is_screen()
     if live and arguments.limit is not None:
         raise BadUsage("--limit goes with --once")
-    view = View(arguments.sort, arguments.find.strip())
+    view = TopView(arguments.sort, arguments.find.strip())
     with open_servers(
         arguments.bootstrap_server, arguments.command_config, "headgate top"
     ) as place:

@@ -57,7 +57,7 @@ def arranged(rows: Sequence[QuotaIdRow], sort: str, find: str = "") -> list[Quot
 
 
 @dataclass(slots=True)
-class View:
+class TopView:
     """
     What is looked at.
 

@@ -7,7 +7,7 @@ quota per broker means what it means in Kafka. It runs on the broker's event loo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -26,9 +26,10 @@ from headgate.gateway.charging.fetch_gate import GateKey, Gates
 from headgate.gateway.charging.journal import NO_JOURNAL, Journal
 from headgate.gateway.charging.lanes import LaneBook, LaneKey
 from headgate.gateway.charging.managers import Managers, sensors_of
-from headgate.gateway.charging.waiting import Change, Waiting
+from headgate.gateway.charging.waiting import Payers, Waiting, only_value
 from headgate.metrics.meters import Meters
 from headgate.quota.key import PRODUCER, PRODUCER_IDS, QuotaKey, QuotaType
+from headgate.quota.table import TableChange
 from headgate.steps import finish
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.manager import ClientQuotaManager
@@ -153,18 +154,17 @@ class Enforcement:
         """Do as ``load``, in steps; ``clock`` returns epoch ms."""
         entities = iter(table.entities.items())
         while some := list(islice(entities, _LOADED_AT_ONCE)):
-            made = [Change(e, k, None, v) for e, vs in some for k, v in vs.items()]
+            made = [TableChange(e, k, None, v) for e, vs in some for k, v in vs.items()]
             yield from self._steps(made, clock)
             yield
 
     def updating(self, delta: TableDelta, clock: Callable[[], int] | None = None) -> Work[None]:
         """Do as ``update``, in steps: a default entity may concern any number of live sensors."""
-        changes = [Change(c.entity, c.key, c.old, c.new) for c in delta.changes]
-        return self._steps(changes, clock or self.clock)
+        return self._steps(delta.changes, clock or self.clock)
 
-    def _steps(self, changes: list[Change], clock: Callable[[], int]) -> Work[None]:
-        taken: list[Change] = []
-        others_pay: list[Change] = []
+    def _steps(self, changes: Sequence[TableChange], clock: Callable[[], int]) -> Work[None]:
+        taken: list[TableChange] = []
+        others_pay: list[TableChange] = []
         all_may = False
         for change in changes:
             manager = self.managers.by_key.get(change.key)
@@ -177,7 +177,7 @@ class Enforcement:
                     self._note(taken, clock())
                 yield
             all_may = all_may or flags != manager.flags
-            if not change.only_value:
+            if not only_value(change):
                 others_pay.append(change)
         self._note(taken, clock())
         if any(change.entity.has_default for change in changes):
@@ -185,7 +185,7 @@ class Enforcement:
         if all_may:
             yield from self.waiting.calling()
         elif others_pay:
-            yield from self.waiting.calling(lambda who: any(c.concerns(who) for c in others_pay))
+            yield from self.waiting.calling(Payers(others_pay))
 
     def _moved(self, key: QuotaKey, tags: Tags, bound: float, now_ms: int) -> None:
         """Write down a bucket's new bound, and have who waits at its gate look again."""
@@ -194,7 +194,7 @@ class Enforcement:
         if gate is not None:
             gate.requoted(bound, self.gates.time(now_ms))
 
-    def _note(self, taken: list[Change], now_ms: int) -> None:
+    def _note(self, taken: list[TableChange], now_ms: int) -> None:
         """Write down the changes that have taken effect, and have sessions ask again."""
         for entity, key, _, value in taken:
             self.journal.quota(self.broker_id, key, entity, value, now_ms)

@@ -9,8 +9,8 @@ calls nobody here: gates and lines call their own first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Container, Iterable
+from typing import TYPE_CHECKING, Protocol
 
 from headgate.quota.entity import DEFAULT
 from headgate.steps import one_by_one
@@ -18,12 +18,12 @@ from headgate.throttle.java import UNLIMITED
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.contexts import Context
-    from headgate.quota.entity import QuotaEntity
-    from headgate.quota.key import QuotaKey
+    from headgate.quota.entity import EntityName
+    from headgate.quota.table import TableChange
     from headgate.steps import Work
 
 
-class Waits(Protocol):
+class Waiter(Protocol):
     """
     A connection whose client may wait; ``session.session.Session`` is the one that is used.
 
@@ -41,64 +41,67 @@ class Waits(Protocol):
         """Have it look again soon."""
 
 
-class Change(NamedTuple):
+def only_value(change: TableChange) -> bool:
+    """Whether it stays the quota that applies: it limits, and did so before."""
+    if change.old is None or change.new is None:
+        return change.old is change.new
+    return (change.old < UNLIMITED) is (change.new < UNLIMITED)
+
+
+class Payers:
     """
-    A quota that changes.
+    Those that changed quotas may apply to.
 
-    Attributes:
-        entity: the quota's.
-        key: the quota's.
-        old: its value before; None: there was none.
-        new: its value; None: it is removed.
+    Args:
+        changes: of these quotas.
     """
 
-    entity: QuotaEntity
-    key: QuotaKey
-    old: float | None
-    new: float | None
+    def __init__(self, changes: Iterable[TableChange]) -> None:
+        entities = {change.entity for change in changes}
+        self._named: Container[tuple[str | None, str | None]] = {
+            (_name(entity.user), _name(entity.client_id)) for entity in entities
+        }
 
-    @property
-    def only_value(self) -> bool:
-        """Whether it stays the quota that applies: it limits, and did so before."""
-        if self.old is None or self.new is None:
-            return self.old is self.new
-        return (self.old < UNLIMITED) is (self.new < UNLIMITED)
-
-    def concerns(self, context: Context) -> bool:
-        """Whether the quota is one of those that may apply to a principal with a client-id."""
-        user, client_id = self.entity.user, self.entity.client_id
-        return (user is None or user is DEFAULT or user == context.principal) and (
-            client_id is None or client_id is DEFAULT or client_id == context.client_id
+    def __contains__(self, who: Context) -> bool:
+        return any(
+            (user, client_id) in self._named
+            for user in (who.principal, None)
+            for client_id in (who.client_id, None)
         )
+
+
+def _name(part: EntityName | None) -> str | None:
+    """Return a name; None where a quota applies to any."""
+    return None if part is DEFAULT else part
 
 
 class Waiting:
     """Connections that may wait, of one broker. They are in it until it has found them passed."""
 
     def __init__(self) -> None:
-        self._waits: dict[Waits, None] = {}
+        self._waits: dict[Waiter, None] = {}
 
     def __len__(self) -> int:
         return len(self._waits)
 
-    def add(self, one: Waits) -> None:
+    def add(self, one: Waiter) -> None:
         """Have it called from now on."""
         self._waits[one] = None
 
-    def discard(self, one: Waits) -> None:
+    def discard(self, one: Waiter) -> None:
         """It closes."""
         self._waits.pop(one, None)
 
-    def calling(self, concerns: Callable[[Context], bool] | None = None) -> Work[None]:
+    def calling(self, payers: Payers | None = None) -> Work[None]:
         """
         Call those that wait, one in each step.
 
         Args:
-            concerns: whether those are called that are charged so; None: all are.
+            payers: those that are called; None: all are.
         """
         for one in one_by_one(self._waits):
             if not one.waits_for_quota:
                 self.discard(one)
-            elif concerns is None or concerns(one.context):
+            elif payers is None or one.context in payers:
                 one.call()
             yield
