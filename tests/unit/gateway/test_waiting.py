@@ -11,6 +11,7 @@ import pytest
 
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.charging.waiting import Payers
 from headgate.gateway.session.commands import AwaitTurn
 from headgate.gateway.session.session import Session
 from headgate.quota.entity import DEFAULT, QuotaEntity
@@ -324,3 +325,51 @@ def test_an_answer_that_is_kept_is_looked_at_though_a_request_waits_too(gateway:
     here.become({})
     second.looks_again(NOW)
     assert not second.session.waits_for_quota
+
+
+def test_a_call_for_nothing_leaves_what_is_waited_for_and_asks_for_no_timer(gateway: Make) -> None:
+    """Else each of thousands gave its end back and took one again, as often as it was called."""
+    here = Here(gateway, PRODUCER)
+    client, second = left_end(here), behind(here)
+    until_ms = client.session.throttled_until_ms
+    here.become({ALICE: {PRODUCER: 1_000.0}, IDS: {PRODUCER: 5.0}})
+    assert client.calls == 1
+    client.session.nudged(NOW)
+    assert client.session.commands == []
+    assert client.session.throttled_until_ms == until_ms
+    assert not second.calls or second.looks_again(NOW)
+
+
+def test_who_is_called_again_before_it_has_looked_looks_once(gateway: Make) -> None:
+    here = Here(gateway, PRODUCER)
+    client = behind(here)
+    for _ in range(3):
+        client.session.call()
+    assert client.calls == 1
+    assert client.looks_again(NOW)
+    client.session.call()
+    assert client.calls == 1
+
+
+def test_an_end_that_was_waited_out_isnt_asked_for_again(gateway: Make) -> None:
+    """The call comes before the timer, when another quota has come to apply."""
+    here = Here(gateway, PRODUCER)
+    client = left_end(here)
+    over_ms = client.session.throttled_until_ms
+    here.become({ALICE: {PRODUCER: 1_000.0}, APP: {PRODUCER: 2_000.0}})
+    client.looks_again(over_ms)
+    here.become({ALICE: {PRODUCER: 1_000.0}})
+    assert not client.looks_again(over_ms)
+
+
+def test_what_others_are_charged_as_is_called_for_its_quota(gateway: Make) -> None:
+    here = Here(gateway, PRODUCER, headgate__quota__client__ids="1")
+    for name in ("one", "two"):
+        session = Session(here.rules, StillIdentity("alice"), build_plans(), StillFace())
+        session.upstream_ready(START_MS)
+        session.client_data(memoryview(bytearray(produce(500, client=name))), START_MS)
+    charged = here.rules.context("alice", "two").charged_id
+    assert charged != "two"
+    others = QuotaEntity.of(user="alice", client_id=charged)
+    change = table_delta(here.table, QuotaTable.of({others: {PRODUCER: 1.0}}, version=9))
+    assert here.rules.context("alice", "two") in Payers(change.changes)

@@ -307,10 +307,11 @@ class Debts:
     def withdraw(self, now_ms: int) -> None:
         """Give back, unchanged, the ends that are waited for: who is charged may be another now."""
         for key, lane in tuple(self._taken.items()):
-            if self._lanes.get(key) is lane:
+            # What is over was served: it isn't asked for again, whoever is charged.
+            if self._lanes.get(key) is lane and lane.left_ms(now_ms) > 0:
                 del self._lanes[key], self._taken[key]
                 self.repays.pop(key, None)
-                self._give_back(key, lane, now_ms)
+                self._give_back(key, lane._replace(whole=None), now_ms)
 
     def stand_aside(self) -> None:
         """Wait at no queue any more: it isn't charged there."""

@@ -66,7 +66,7 @@ class Payers:
         return any(
             (user, client_id) in self._named
             for user in (who.principal, None)
-            for client_id in (who.client_id, None)
+            for client_id in (who.client_id, who.charged_id, None)
         )
 
 

@@ -201,7 +201,8 @@ class Link:
                     self.broker_reading(False)
                     asyncio.get_running_loop().call_soon(self._continue)
                 elif kind is AwaitTurn:
-                    command.waits.nudge = self._nudged  # type: ignore[union-attr]
+                    if session.closed is None:
+                        command.waits.nudge = self._nudged  # type: ignore[union-attr]
                 elif kind is Close:
                     self.close(command.reason, command.detail)  # type: ignore[union-attr]
 

@@ -483,7 +483,8 @@ class RequestReader:
             return True
         if until_ms <= now_ms:
             return False
-        session.wait_for(until_ms - now_ms, session.told, now_ms)
+        lanes = tuple(session.rules.lanes_of(session.context, plan.owes))
+        session.wait_for(until_ms - now_ms, session.told, now_ms, (plan.owes, lanes))
         return True
 
     def _check_replay(self, session: Session, correlation_id: int) -> None:

@@ -197,6 +197,10 @@ class Session:
     # By the wall clock as it was then.
     _throttle_due_ms: int = 0  # the last time asked for to end it
     _decided_until_ms: int = 0
+    _look_due_ms: int = 0  # the last time asked for to look again; 0: it has come
+    _decided_by: Told | None = None
+    _owes_by: tuple[int, tuple[LaneKey, ...]] | None = None
+    _called: bool = False
     requests: RequestReader = field(init=False)
     answers: AnswerReader = field(init=False)
 
@@ -307,6 +311,8 @@ class Session:
         """
         if self.closed is not None:
             return
+        if due_ms == self._look_due_ms:
+            self._look_due_ms = 0
         if self.waits_turn:
             self._look_again(now_ms)
         if self._throttle_ends_ms and self.closed is None:
@@ -323,8 +329,9 @@ class Session:
         """
         What it waits for may be gone, or its turn has come: look again, as when it looked first.
         """
+        self._called = False
         if self.closed is None:
-            muted = self._throttle_ends_ms > self._decided_ends_ms
+            muted = self._throttle_ends_ms > self._decided_ends_ms and not self._owes_as_before()
             if muted:
                 self._withdraw(now_ms)
             if self.waits_turn:
@@ -333,11 +340,20 @@ class Session:
                 self.requests.go_on(self, now_ms)
             self._charge_if_closed(now_ms)
 
+    def _owes_as_before(self) -> bool:
+        """Whether this waits for what closed connections left, under the quota-ids it has now."""
+        if self._owes_by is None:
+            return False
+        kind, lanes = self._owes_by
+        context = self.rules.context(self.identity.principal, self.client_id)
+        return context.limited and tuple(self.rules.lanes_of(context, kind)) == lanes
+
     def _withdraw(self, now_ms: int) -> None:
         """Wait no more for what others owe or left; what was decided for this one stays."""
+        self._owes_by = None
         self._throttle_ends_ms = self._decided_ends_ms
         if self._decided_ends_ms:
-            self.throttled_until_ms = self._decided_until_ms
+            self.throttled_until_ms, self.muted_by = self._decided_until_ms, self._decided_by
             self._wake_again(now_ms)
         else:
             self.throttled_until_ms = 0
@@ -580,21 +596,37 @@ class Session:
         ends_ms = self.rules.steady_ms(now_ms) + throttle_ms
         if ends_ms > self._decided_ends_ms:
             self._decided_ends_ms, self._decided_until_ms = ends_ms, now_ms + throttle_ms
-            self._mute(throttle_ms, why, now_ms)
+            self._decided_by = why
+            self._mute(ends_ms, now_ms + throttle_ms, why)
             if self.closed is None:
                 self.commands.append(WakeAt(now_ms + throttle_ms))
 
-    def wait_for(self, wait_ms: int, why: Told | None, now_ms: int) -> None:
-        """Take nothing for this long, or until it looks again (``nudged``)."""
-        self.look_again_at(now_ms + wait_ms)
-        self._mute(wait_ms, why, now_ms)
+    def wait_for(
+        self,
+        wait_ms: int,
+        why: Told | None,
+        now_ms: int,
+        owes_by: tuple[int, tuple[LaneKey, ...]] | None = None,
+    ) -> None:
+        """
+        Take nothing for this long, or until it looks again (``nudged``).
 
-    def _mute(self, left_ms: int, why: Told | None, now_ms: int) -> None:
+        Args:
+            wait_ms: how long.
+            why: what it is said to wait for.
+            now_ms: epoch ms.
+            owes_by: if closed connections left it, the kind of request and the lanes; as long as
+                these are the same, there is nothing to look at. None: a turn may come earlier.
+        """
+        self._owes_by = owes_by
+        self.look_again_at(now_ms + wait_ms)
+        self._mute(self.rules.steady_ms(now_ms) + wait_ms, now_ms + wait_ms, why)
+
+    def _mute(self, ends_ms: int, until_ms: int, why: Told | None) -> None:
         self.waits |= THROTTLE
-        ends_ms = self.rules.steady_ms(now_ms) + left_ms
         if ends_ms > self._throttle_ends_ms:
             self._throttle_ends_ms = ends_ms
-            self.throttled_until_ms = self._throttle_due_ms = now_ms + left_ms
+            self.throttled_until_ms = self._throttle_due_ms = until_ms
             self.muted_by = why
 
     def _wake_again(self, now_ms: int) -> None:
@@ -607,6 +639,7 @@ class Session:
         """Read on, for the throttle is over."""
         until_ms, self.throttled_until_ms = self.throttled_until_ms, 0
         self._throttle_ends_ms = self._decided_ends_ms = 0
+        self._owes_by = None
         self.waits &= ~THROTTLE
         if self.debts is not None:
             self.debts.paid(until_ms)
@@ -617,11 +650,14 @@ class Session:
         if self.nudge is None:
             self.commands.append(AwaitTurn(self))
         self.rules.waiting.add(self)
-        self.commands.append(WakeAt(until_ms))
+        if until_ms != self._look_due_ms:  # else that time was asked for already
+            self._look_due_ms = until_ms
+            self.commands.append(WakeAt(until_ms))
 
     def call(self) -> None:
-        """Look again soon, since what this waits for may be gone."""
-        if self.nudge is not None:
+        """Look again soon, since what this waits for may be gone; once, however often called."""
+        if self.nudge is not None and not self._called:
+            self._called = True
             self.nudge()
 
     def throttled(self, throttle_ms: int, now_ms: int) -> PendingThrottle:
