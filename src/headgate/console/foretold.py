@@ -149,15 +149,16 @@ class _Asked:
         batches = list(Assign((sides[1],))(iter(charged.to_batches())))
         self._table = pa.Table.from_batches(batches) if batches else None
         self._windows = _windows_of(requests)
+        self._cut: set[_Group] = set()
 
     def groups(self, only: Collection[str]) -> Counter[_Group]:
-        """Return how many charges of some quota types each quota-id has at each broker."""
+        """Return the bytes that each quota-id of some quota types was charged at each broker."""
         if self._table is None:
             return Counter()
         names = [*_ID, "broker_id"]
-        counted = self._table.group_by(names).aggregate([("record_ms", "count")]).to_pylist()
-        rows = {tuple(row[name] for name in names): row["record_ms_count"] for row in counted}
-        return Counter({group: count for group, count in rows.items() if group[0] in only})
+        summed = self._table.group_by(names).aggregate([("amount", "sum")]).to_pylist()
+        rows = {tuple(row[name] for name in names): row["amount_sum"] or 0 for row in summed}
+        return Counter({group: size for group, size in rows.items() if group[0] in only})
 
     def clients(self) -> Iterator[tuple[_Id, str, str]]:
         """Yield each client with the quota-id that it is charged to."""
@@ -191,7 +192,18 @@ class _Asked:
             for name, value in zip((*_ID, "broker_id"), group, strict=True):
                 mine = mine.filter(pc.equal(mine[name], value))
             ordered = pa.Table.from_batches(in_groups(mine))
+            if len(ordered) > most:
+                self._cut.add(group)
             yield from inferred(ordered.slice(max(len(ordered) - most, 0)).to_batches())
+
+    def too_little(self, of: Inferred) -> str:
+        """Return why nothing is said of a group; "" if there is enough of it."""
+        span_ms = of.last_ms - of.first_ms
+        if span_ms >= LEAST_MS:
+            return ""
+        if (of.quota_type, of.user, of.client_id, of.broker_id) in self._cut:
+            return f"only its latest charges are looked at, those of {duration(round(span_ms))}"
+        return f"the journal holds {duration(round(span_ms))} of it, too little"
 
     def under(self, of: Inferred, limit: float | None) -> Forecast:
         """Play a group under a limit."""
@@ -218,7 +230,12 @@ def _windows_of(requests: Any) -> dict[str, int]:
 
 
 def foretell(
-    requests: Any, ends: Mapping[int, float], plan: Plan, keys: Collection[QuotaKey]
+    requests: Any,
+    ends: Mapping[int, float],
+    plan: Plan,
+    keys: Collection[QuotaKey],
+    *,
+    partial: bool = False,
 ) -> tuple[tuple[Foretold, ...], int]:
     """
     Say how quota-ids would go under the changed quotas of a plan.
@@ -228,6 +245,7 @@ def foretell(
         ends: of each broker, when the observation ended, epoch ms.
         plan: the present and the changed quotas.
         keys: those that it changes.
+        partial: some clients' charges are left out; quota-ids that have them as well aren't played.
 
     Returns:
         The busiest ones, those with another limit first, and how many more there are.
@@ -237,9 +255,10 @@ def foretell(
         return (), 0
     asked = _Asked(requests, ends, plan)
     groups = asked.groups(wanted)
-    chosen = [group for group, _ in groups.most_common(MOST_FORETOLD)]
+    known = Counter({group: size for group, size in groups.items() if group[1] or not partial})
+    chosen = [group for group, _ in known.most_common(MOST_FORETOLD)]
     if not chosen:
-        return (), 0
+        return (), len(groups)
     changed = asked.changed()
     found = [
         _foretold(asked, of, of.quota, (of.quota_type, of.user, of.client_id) in changed)
@@ -256,17 +275,14 @@ def _foretold(
     row = Foretold(
         of.quota_type, of.user, of.client_id, of.broker_id, limit, span_ms, is_changed, None, None
     )
-    if span_ms < LEAST_MS:
-        return row._replace(reason=_too_little(span_ms))
+    too_little = asked.too_little(of)
+    if too_little:
+        return row._replace(reason=too_little)
     said = asked.under(of, limit)
     return row._replace(
         rate_per_s=Between.of(said.rate), throttle_ms=Between.of(said.throttle_ms),
         reason=said.reason,
     )  # fmt: skip
-
-
-def _too_little(span_ms: float) -> str:
-    return f"the journal holds {duration(round(span_ms))} of it, too little"
 
 
 class Enough(NamedTuple):
@@ -318,6 +334,8 @@ def enough(
     if not chosen:
         return none
     wants = list(asked.inferred(chosen))
+    if not wants:
+        return none
     value, reasons = 0.0, list[str]()
     for of in wants:
         least, reason = _enough_for(asked, of)
@@ -331,9 +349,9 @@ def enough(
 
 def _enough_for(asked: _Asked, of: Inferred) -> tuple[float | None, str]:
     """Return the least value tried under which a group never waits, and what isn't known."""
-    span_ms, wanted = of.last_ms - of.first_ms, of.demand.wanted
-    if span_ms < LEAST_MS:
-        return None, _too_little(span_ms)
+    wanted, too_little = of.demand.wanted, asked.too_little(of)
+    if too_little:
+        return None, too_little
     usual = wanted.most if wanted.figure is None else wanted.figure
     if wanted.figure is None and usual > _NEAR * wanted.least:
         bounds = _rate(Between.of(wanted))

@@ -5,12 +5,13 @@ The last hour of a gateway's usage journal: the charges of clients that a plan c
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from headgate.quota.key import QuotaKey
 from headgate.quota.plan import Plan
+from headgate.usage.files import JournalFile
 
 PERIOD_MS: Final = 3_600_000
 MOST_EVENTS: Final = 1_000_000
@@ -69,7 +70,7 @@ def read_hour(journal: Path, types: Collection[str], now_ms: int, most: int) -> 
             # What is in the files left was written before this one was.
             since, whole = int(written_ms) + 1, False
             break
-        for batch in read_file(file):
+        for batch in _batches(read_file(file), file):
             part = batch.select(_WANTED)
             if part.num_rows:
                 first_ms = min(first_ms, pc.min(part["t_ms"]).as_py())
@@ -84,6 +85,16 @@ def read_hour(journal: Path, types: Collection[str], now_ms: int, most: int) -> 
     if whole and first_ms < math.inf:
         since = max(since, int(first_ms))
     return LastHour(table, ends, since, whole)
+
+
+def _batches(batches: Iterable[Any], file: JournalFile) -> Iterator[Any]:
+    """Yield a file's batches; one that is damaged is an OSError with its name."""
+    import pyarrow as pa
+
+    try:
+        yield from batches
+    except pa.ArrowException as error:
+        raise OSError(f"{file.path.name} is damaged: {error}") from error
 
 
 def _note_ends(part: Any, ends: dict[int, float]) -> None:

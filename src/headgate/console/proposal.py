@@ -36,6 +36,10 @@ _TRYING: Final = CapacityLimiter(1)
 """A what-if uses a whole core for a second, so one runs at a time; other pages don't wait."""
 
 
+_FINDING: Final[set[str]] = set()
+"""Users whose question what is enough is being answered."""
+
+
 class ProposedChange(NamedTuple):
     """
     A change as it is shown.
@@ -124,13 +128,14 @@ async def try_out(
     try:
         return await to_thread.run_sync(replay, limiter=_TRYING), ""
     except (OSError, ImportError) as error:
-        return None, f"The last hour's requests can't be tried: {error}"
+        return None, f"The last hour's requests can't be tried: {_why(error, principals)}"
 
 
 async def find_enough(
     parts: ConsoleParts,
     entity: QuotaEntity,
     key: QuotaKey,
+    who: str,
     principals: Collection[str] | None = None,
 ) -> Enough:
     """
@@ -140,12 +145,16 @@ async def find_enough(
         parts: which journal, and the clock.
         entity: whose quota.
         key: of the quota.
+        who: asks; one question of each is answered at a time.
         principals: only their requests count; None: everybody's.
     """
     journal = parts.journal
     if journal is None:
         return Enough(key, None, "the console reads no usage journal")
     table = await parts.table()
+    if who in _FINDING:
+        return Enough(key, None, "your question before this one isn't answered yet")
+    _FINDING.add(who)
 
     def find() -> Enough:
         return what_is_enough(journal, table, entity, key, parts.clock_ms(), principals=principals)
@@ -153,7 +162,15 @@ async def find_enough(
     try:
         return await to_thread.run_sync(find, limiter=_TRYING)
     except (OSError, ImportError) as error:
-        return Enough(key, None, f"the last hour's requests can't be read: {error}")
+        why = _why(error, principals)
+        return Enough(key, None, f"the last hour's requests can't be read: {why}")
+    finally:
+        _FINDING.discard(who)
+
+
+def _why(error: Exception, principals: Collection[str] | None) -> str:
+    """Return what an error says; a tenant isn't told names of files."""
+    return str(error) if principals is None else "an operator finds the reason on its own page"
 
 
 async def make(

@@ -23,6 +23,7 @@ from headgate.quota.key import CONNECTION, CONSUMER_SHARES, PRODUCER_SHARES, Quo
 from headgate.quota.plan import Plan, plan_of
 from headgate.quota.precedence import resolve
 from headgate.quota.table import QuotaTable, TableChange
+from headgate.words import moment
 
 MOST_ROWS: Final = 50
 """Clients that a page shows; the rest is in the sums."""
@@ -186,7 +187,7 @@ def what_if(
     rows = [_seen(row, held, waited, plan) for row in found if row.key in tried]
     rows.sort(key=lambda r: (-abs(r.after.ms - r.before.ms), -r.amount, r.principal, r.client_id))
     shown, rest = rows[:MOST_ROWS], rows[MOST_ROWS:]
-    foretold = foretell(requests, hour.ends, plan, tried)
+    foretold = foretell(requests, hour.ends, plan, tried, partial=principals is not None)
     return WhatIf(hour.since_ms, table.num_rows, tuple(shown), len(rest), tuple(notes), *foretold)
 
 
@@ -221,7 +222,11 @@ def what_is_enough(
     plan = plan_of(table, [TableChange(entity, key, old, other)])
     hour = read_hour(journal, {key.type}, now_ms, MOST_EVENTS)
     events = hour.events.filter(pa.array(concerned(hour.events, plan, [key], principals)))
-    return enough(requests_of_events(events), hour.ends, plan, entity, key)
+    found = enough(requests_of_events(events), hour.ends, plan, entity, key)
+    if hour.is_whole or found.value is None:
+        return found
+    since = f"only requests since {moment(hour.since_ms)} were looked at, there are so many"
+    return found._replace(reason="; ".join(filter(None, (found.reason, since))))
 
 
 def _seen(

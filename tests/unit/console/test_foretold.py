@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from headgate.console import foretold
+from headgate.console import what_if as tried
 from headgate.console.foretold import Between, Foretold
 from headgate.console.what_if import what_if, what_is_enough
 from headgate.quota.entity import QuotaEntity
@@ -103,6 +105,37 @@ def test_what_is_no_rate_of_bytes_or_has_no_request_is_said(throttled: Path) -> 
     assert found.value is None and "no request" in found.reason
     found = what_is_enough(throttled, PRESENT, ETL, PRODUCER, NOW, principals=("bob",))
     assert found.value is None and "no request" in found.reason
+
+
+def test_what_wasnt_looked_at_is_said(throttled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foretold, "MOST_CHARGES", 100)
+    (row,) = what_if(throttled, plan(PRESENT, ETL, 2e6), NOW).foretold
+    assert "only its latest charges are looked at" in row.sentence
+
+
+def test_of_more_than_is_read_enough_names_the_time_it_knows(
+    throttled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour = tried.read_hour(throttled, {PRODUCER.type}, NOW, tried.MOST_EVENTS)
+    monkeypatch.setattr(tried, "read_hour", lambda *_: hour._replace(is_whole=False))
+    found = what_is_enough(throttled, PRESENT, ETL, PRODUCER, NOW)
+    assert found.value is not None and "only requests since" in found.reason
+
+
+def test_what_others_share_isnt_foretold_by_a_part_of_its_clients(tmp_path: Path) -> None:
+    shared = QuotaEntity.of(client_id="etl")
+    events = application("alice", "etl", RATE, LIMIT, NOW - 300_000, 300, ("", "etl"))
+    write_journal(tmp_path, events)
+    wanted = plan(QuotaTable({shared: {PRODUCER: LIMIT}}), shared, 2e6)
+    assert what_if(tmp_path, wanted, NOW).foretold
+    found = what_if(tmp_path, wanted, NOW, principals=("alice",))
+    assert not found.foretold and found.not_foretold == 1
+
+
+def test_a_damaged_file_is_an_error_that_names_it(throttled: Path) -> None:
+    (throttled / "w-9-0000000000000000.parquet").write_bytes(b"PAR1 nothing PAR1")
+    with pytest.raises(OSError, match=r"w-9-0000000000000000\.parquet is damaged"):
+        what_is_enough(throttled, PRESENT, ETL, PRODUCER, NOW)
 
 
 def test_what_nothing_bounds_is_said_as_at_least() -> None:

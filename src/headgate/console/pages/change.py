@@ -172,7 +172,9 @@ async def _form(
         try:
             entity = entity_from_path(str(given["entity"]))
         except InvalidQuota:
-            raise missing() from None
+            if not problem:
+                raise missing() from None
+    if entity is not None:
         current = (await parts(request).table()).entities.get(entity, {})
         told = await parts(request).quotas.beside(lambda to: to.ends())
         ends = {end.key: end for end in told if end.entity == entity}
@@ -193,7 +195,7 @@ async def enough(request: Request) -> Response:
             raise InvalidQuota(f"{key} isn't a quota that can be set")
     except ValueError as error:
         return await _form(request, form, str(error), 422)
-    found = await find_enough(parts(request), entity, key)
+    found = await find_enough(parts(request), entity, key, viewer(request).name)
     return await _form(request, form | filled(found), enough=found)
 
 

@@ -92,8 +92,8 @@ async def enough(request: Request) -> Response:
         entity, key = _wanted(request, form)
     except ValueError as error:
         return await _list(request, form, str(error), 422)
-    async with _ASKING:
-        found = await find_enough(parts(request), entity, key, viewer(request).principals)
+    who = viewer(request)
+    found = await find_enough(parts(request), entity, key, who.name, who.principals)
     return await _list(request, form | filled(found), enough=found)
 
 
