@@ -351,15 +351,16 @@ def test_who_is_called_again_before_it_has_looked_looks_once(gateway: Make) -> N
     assert client.calls == 1
 
 
-def test_an_end_that_was_waited_out_isnt_asked_for_again(gateway: Make) -> None:
-    """The call comes before the timer, when another quota has come to apply."""
-    here = Here(gateway, PRODUCER)
-    client = left_end(here)
-    over_ms = client.session.throttled_until_ms
-    here.become({ALICE: {PRODUCER: 1_000.0}, APP: {PRODUCER: 2_000.0}})
-    client.looks_again(over_ms)
-    here.become({ALICE: {PRODUCER: 1_000.0}})
-    assert not client.looks_again(over_ms)
+def test_an_end_that_was_waited_out_isnt_given_back(gateway: Make) -> None:
+    """Else a call that comes just before the timer has it wait for another's."""
+    session = left_end(Here(gateway, PRODUCER)).session
+    over_ms, debts = session.throttled_until_ms, session.debts
+    assert debts is not None
+    lanes = tuple(session.rules.lanes_of(session.context, build_plans()[0].owes))
+    debts.withdraw(over_ms)
+    assert debts.is_in(lanes)
+    debts.withdraw(over_ms - 1)
+    assert not debts.is_in(lanes)
 
 
 def test_what_others_are_charged_as_is_called_for_its_quota(gateway: Make) -> None:
@@ -371,5 +372,6 @@ def test_what_others_are_charged_as_is_called_for_its_quota(gateway: Make) -> No
     charged = here.rules.context("alice", "two").charged_id
     assert charged != "two"
     others = QuotaEntity.of(user="alice", client_id=charged)
-    change = table_delta(here.table, QuotaTable.of({others: {PRODUCER: 1.0}}, version=9))
+    also = {ALICE: {PRODUCER: 1_000.0}, others: {PRODUCER: 1.0}}
+    change = table_delta(here.table, QuotaTable.of(also, version=9))
     assert here.rules.context("alice", "two") in Payers(change.changes)
