@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -133,7 +134,9 @@ def test_what_others_share_isnt_foretold_by_a_part_of_its_clients(tmp_path: Path
 
 
 def test_a_damaged_file_is_an_error_that_names_it(throttled: Path) -> None:
-    (throttled / "w-9-0000000000000000.parquet").write_bytes(b"PAR1 nothing PAR1")
+    damaged = throttled / "w-9-0000000000000000.parquet"
+    damaged.write_bytes(b"PAR1 nothing PAR1")
+    os.utime(damaged, (NOW / 1000, NOW / 1000))
     with pytest.raises(OSError, match=r"w-9-0000000000000000\.parquet is damaged"):
         what_is_enough(throttled, PRESENT, ETL, PRODUCER, NOW)
 
