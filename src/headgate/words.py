@@ -95,7 +95,7 @@ def duration(ms: float | None) -> str:
 
 
 def near_names(name: str, known: Iterable[str], most: int = 3) -> str:
-    """Return names that a mistyped one may stand for: ``; did you mean alice?``; "" if none."""
+    """Return ``; did you mean alice?`` for the end of a message; "" if no name is near."""
     spelled: dict[str, str] = {}
     for other in known:
         spelled.setdefault(other.casefold(), other)

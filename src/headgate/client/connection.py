@@ -166,7 +166,7 @@ class Connection:
         return frame
 
     async def ask(self, api_key: int, version: int, message: object) -> Any:
-        """Send a message and return the answer's (``Dialogue.ask``)."""
+        """Send a message and return that of the answer (``Dialogue.ask``)."""
         answer = await self._put(self._dialogue.ask(api_key, version, message))
         self._settled = True
         return answer
@@ -230,8 +230,8 @@ class Connection:
         Hand the authenticated transport over to the caller; this object sends nothing more.
 
         Raises:
-            StoreError: the broker has closed the connection, which the transport won't report
-                again.
+            StoreError: the broker has closed the connection. Nobody else would notice, since the
+                transport tells its end only once.
         """
         transport = self._writer.transport
         if transport.is_closing() or self._reader.at_eof():

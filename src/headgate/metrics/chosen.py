@@ -89,7 +89,7 @@ class Chosen:
         self.next: frozenset[Tags] | None = None
 
     def due(self, now_ms: int) -> bool:
-        """Whether it is time to choose again; also if the clock was set back."""
+        """Whether it is time to choose again, as it is at once when the clock was set back."""
         return self.ranked_ms is None or not 0 <= now_ms - self.ranked_ms < RANK_MS
 
 

@@ -93,11 +93,11 @@ def allocate(
     capacity: float, observed: Mapping[Tags, Observation], weights: Mapping[Tags, float | None]
 ) -> dict[Tags, float]:
     """
-    Divide one broker's capacity by weight for the next period, by what this one showed.
+    Divide one broker's capacity by weight for the next period, by the demand of the last one.
 
     Args:
         capacity: units per second of the broker.
-        observed: what each quota-id showed. What those without a weight used is taken from the
+        observed: the demand of each quota-id. What those without a weight used is taken from the
             capacity first, but never more than nine tenths of it.
         weights: shares by quota-id; None, or left out: it has none.
 

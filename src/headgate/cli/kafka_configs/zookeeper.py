@@ -79,7 +79,7 @@ def run(options: ConfigsOptions) -> None:
 
 def pair(options: ConfigsOptions) -> list[tuple[str, str | None]]:
     """
-    Pair each name with the type that it stands with.
+    Pair each ``--entity-name`` with the ``--entity-type`` that it belongs to, by their order.
 
     Returns:
         Wire type and name, user first; "" is the default, None a name that wasn't given.

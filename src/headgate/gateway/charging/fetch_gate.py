@@ -215,7 +215,7 @@ class Gate:
             heapify(queue)
 
     def done(self, turn: GateTurn, now_ms: int) -> None:
-        """A turn was charged: its place ends, and the next may go if the gate is still open."""
+        """A fetch was charged: it leaves, and the next may go if the gate is still open."""
         self.stand_aside(turn)
         if self._waiting and self.opens_ms(now_ms) <= now_ms:
             self._call(now_ms, turn)

@@ -147,7 +147,7 @@ class Pool:
         return True
 
     def scarce(self, kind: ConnectionKind) -> bool:
-        """Whether a kind of connections has all that it may have."""
+        """Whether connections of a kind hold all the bytes that they may hold together."""
         return not self._room(kind)
 
     def forget(self, account: Account) -> None:

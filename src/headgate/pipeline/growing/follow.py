@@ -97,7 +97,7 @@ class Source(Protocol):
         """Return what is new, batch by batch."""
 
     def write(self, batch: DataFrame, number: int, parts: Parts) -> None:
-        """Write a batch's parts."""
+        """Read a batch, and write what came of it as the parts of this number (``Parts.write``)."""
 
 
 def follow(
