@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from headgate.live.effective import effective_of
 from headgate.live.picture import (
     BrokerPicture,
-    ChangeMeanwhile,
     ClientUse,
     Picture,
+    QuotaChange,
     QuotaUse,
     WaitTold,
 )
@@ -80,7 +80,7 @@ def pictures(draw: st.DrawFn) -> Picture:
         owed=draw(st.one_of(st.none(), st.just(0.0), amounts)),
     )
     changes = [
-        ChangeMeanwhile(
+        QuotaChange(
             key.name,
             draw(st.sampled_from(PATHS)),
             NOW_MS - draw(st.integers(0, 100_000)),

@@ -21,9 +21,9 @@ from headgate.live.picture import (
     MOST_CLIENTS,
     PAUSE_MS,
     BrokerPicture,
-    ChangeMeanwhile,
     ClientUse,
     Picture,
+    QuotaChange,
     QuotaUse,
     WaitTold,
 )
@@ -141,7 +141,7 @@ class Past:
         self._quotas: dict[tuple[str, int], tuple[float, QuotaTable]] = {}
         # Of the quotas that may be the principal's: the values, and the latest changes.
         self._values: dict[tuple[str, str], float | None] = {}
-        self._changed: deque[ChangeMeanwhile] = deque(maxlen=MOST_CHANGES)
+        self._changed: deque[QuotaChange] = deque(maxlen=MOST_CHANGES)
         self.first_ms: float | None = None
         self.last_ms: float | None = None
 
@@ -198,7 +198,7 @@ class Past:
         if value == before:
             return
         self._values[key, entity] = value
-        self._changed.append(ChangeMeanwhile(key, entity, t_ms, before, value))
+        self._changed.append(QuotaChange(key, entity, t_ms, before, value))
 
     def _charge(self, row: dict[str, Any]) -> None:
         tags = (row["quota_user"], row["quota_client_id"])

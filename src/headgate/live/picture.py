@@ -49,7 +49,7 @@ class WaitTold(msgspec.Struct, frozen=True, omit_defaults=True):
     replaced: bool = False
 
 
-class ChangeMeanwhile(msgspec.Struct, frozen=True, omit_defaults=True):
+class QuotaChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """
     A change of a quota while a client waits by it.
 
@@ -267,7 +267,7 @@ class Picture(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int = 0
     format: int = FORMAT
     note: str = ""
-    changes: tuple[ChangeMeanwhile, ...] = ()
+    changes: tuple[QuotaChange, ...] = ()
 
     @property
     def without_capacity(self) -> frozenset[str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headgate.live.picture import ChangeMeanwhile, WaitTold
+from headgate.live.picture import QuotaChange, WaitTold
 from headgate.quota.human import human
 from headgate.quota.key import QuotaKey, QuotaType, QuotaUnit, format_value
 from headgate.words import amount, duration, figures, moment, unit_of
@@ -83,7 +83,7 @@ def waiting(quota: QuotaWhy, where: str, at_ms: int) -> str:
     )
 
 
-def _made(change: ChangeMeanwhile, quota: float | None) -> str:
+def _made(change: QuotaChange, quota: float | None) -> str:
     """Return what was done to a quota: ``raised 2026-11-22 03:12:04 UTC by ops``."""
     if change.after is None:
         done = "removed"

@@ -12,11 +12,11 @@ import msgspec
 from headgate.live import saying
 from headgate.live.picture import (
     BrokerPicture,
-    ChangeMeanwhile,
     ClientUse,
     EffectiveQuotaEntry,
     EffectiveQuotaOf,
     Picture,
+    QuotaChange,
     QuotaUse,
     WaitTold,
 )
@@ -67,7 +67,7 @@ class QuotaWhy(msgspec.Struct, frozen=True, omit_defaults=True):
     held: int = 0
     wait_ms: int = 0
     told: WaitTold | None = None
-    change: ChangeMeanwhile | None = None
+    change: QuotaChange | None = None
     enforced: bool = True
     note: str = ""
 
@@ -265,7 +265,7 @@ def _quota(
     )
 
 
-def _change(picture: Picture, use: QuotaUse, told: WaitTold) -> ChangeMeanwhile | None:
+def _change(picture: Picture, use: QuotaUse, told: WaitTold) -> QuotaChange | None:
     """Return the change since a wait was told that made the quota what it is, if it is known."""
     if told.quota == use.quota:
         return None

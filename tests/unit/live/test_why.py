@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from headgate.live.effective import effective_of
 from headgate.live.picture import (
     BrokerPicture,
-    ChangeMeanwhile,
     ClientUse,
     ListenerUse,
     Picture,
+    QuotaChange,
     QuotaUse,
     WaitTold,
 )
@@ -173,7 +173,7 @@ def test_a_shared_quota_next_to_nothing_is_told_too() -> None:
     assert found.rate > found.quota
 
 
-def waits(told: WaitTold, *changes: ChangeMeanwhile, quota: float | None = 1e6, **more: Any) -> str:
+def waits(told: WaitTold, *changes: QuotaChange, quota: float | None = 1e6, **more: Any) -> str:
     """The sentence of a client that was told to wait, by a quota that is ``quota`` by now."""
     client = replace(ETL, told=told, held_until_ms=NOW_MS + 534_000)
     use = replace(HELD, clients=(client,), quota=quota, rate=1.0, **more)
@@ -183,7 +183,7 @@ def waits(told: WaitTold, *changes: ChangeMeanwhile, quota: float | None = 1e6, 
 
 def test_a_wait_is_told_by_the_quota_and_the_use_of_its_own_moment() -> None:
     told = WaitTold(NOW_MS - 6_000, 3e3, 3e3, rate=1.6e5)
-    change = ChangeMeanwhile("producer_byte_rate", "users/alice", NOW_MS - 1_000, 3e3, None, "ops")
+    change = QuotaChange("producer_byte_rate", "users/alice", NOW_MS - 1_000, 3e3, None, "ops")
     assert waits(told, change, quota=None) == (
         " under a quota that is gone (users/alice: 3 kB/s, removed 2023-11-14 22:13:19 UTC by ops),"
         " because it produced 160 kB/s when the wait was told, 6 s before; a removal doesn't end "
@@ -259,7 +259,7 @@ def test_a_bucket_decides_by_what_is_owed_and_not_by_the_rate() -> None:
 def test_a_tenant_is_not_told_who_changed_the_quota_nor_what_others_used() -> None:
     told = WaitTold(NOW_MS - 6_000, 1e6, 1e6, rate=3.21e6)
     shared = replace(HELD, user="", client_id="etl", quota=2e6, clients=(replace(ETL, told=told),))
-    change = ChangeMeanwhile("producer_byte_rate", "clients/etl", NOW_MS - 1_000, 1e6, 2e6, "ops")
+    change = QuotaChange("producer_byte_rate", "clients/etl", NOW_MS - 1_000, 1e6, 2e6, "ops")
     asked = replace(picture(shared), changes=(change,))
     found = why(as_seen_by(asked, frozenset({"alice"})), "alice", "etl").sentence
     assert "ops" not in found and "raised 2023-11-14 22:13:19 UTC)" in found

@@ -30,7 +30,7 @@ from headgate.gateway.charging.plans import RequestKind
 from headgate.gateway.identity.identity import ANONYMOUS
 from headgate.gateway.store_link.in_force import static_defaults
 from headgate.live.effective import effective_of
-from headgate.live.picture import BrokerPicture, ChangeMeanwhile, Picture, encode_steps
+from headgate.live.picture import BrokerPicture, Picture, QuotaChange, encode_steps
 from headgate.live.seen import as_seen_by
 from headgate.live.why import outlived
 from headgate.quota.precedence import PRECEDENCE
@@ -201,17 +201,17 @@ class LiveAnswers:
         brokers: tuple[BrokerPicture, ...],
         user: str,
         client_id: str | None,
-    ) -> tuple[ChangeMeanwhile, ...]:
+    ) -> tuple[QuotaChange, ...]:
         """Return who changed the quota by which a client waits longest, since the wait was told."""
         wait = outlived(brokers, user, client_id)
         if wait is None:
             return ()
         client, key, since_ms = wait
         levels = (level.entity(client.principal, client.client_id) for level in PRECEDENCE)
-        found: list[ChangeMeanwhile] = []
+        found: list[QuotaChange] = []
         for entity in filter(None, levels):
             found += (
-                ChangeMeanwhile(key, e.entity.path, e.t_ms, e.before, e.after, e.who)
+                QuotaChange(key, e.entity.path, e.t_ms, e.before, e.after, e.who)
                 for e in await support.history(entity, MOST_CHANGES)
                 if e.key.name == key and e.t_ms >= since_ms
             )
