@@ -403,7 +403,8 @@ class Gateway(RuleBasedStateMachine):
 
     @rule(bound=st.floats(300.0, 20_000.0), valid_ms=st.integers(1, 9_000))
     def split(self, bound: float, valid_ms: int) -> None:
-        for manager in (self.rules.managers.produce_bps, self.again[PRODUCER_BPS.name]):
+        # First where it is decided again: what the gateway renews now would lapse there.
+        for manager in (self.again[PRODUCER_BPS.name], self.rules.managers.produce_bps):
             tags = {("alice", ""): bound, ("", "app"): bound}
             manager.assign(tags, self.now, self.now + valid_ms)
         self.drain()
