@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from headgate.gateway.charging.clients import Told, Used
 from headgate.gateway.charging.repaying import REPAYS_MS, SEEN_MS, Queue
@@ -66,6 +66,10 @@ class LaneKey(NamedTuple):
     def owner(self) -> str:
         """Whose connections these are: the principal, or the quota-id's user."""
         return self.principal or self.user_tag
+
+
+Owes: TypeAlias = tuple[int, tuple[LaneKey, ...]]
+"""A kind of request, and the lanes that it is charged to."""
 
 
 def lane_key(quota_type: str, user_tag: str, client_tag: str, principal: str) -> LaneKey:

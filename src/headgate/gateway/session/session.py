@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.enforcement import Enforcement
     from headgate.gateway.charging.fetch_hold import FetchHold
-    from headgate.gateway.charging.lanes import Lane, LaneKey
+    from headgate.gateway.charging.lanes import Lane, LaneKey, Owes
     from headgate.gateway.session.commands import ClientIdentity, ClusterView
     from headgate.gateway.session.fetch import FetchSession
     from headgate.gateway.session.relay import Collecting, InFlight
@@ -199,7 +199,7 @@ class Session:
     _decided_until_ms: int = 0
     _look_due_ms: int = 0  # the last time asked for to look again; 0: it has come
     _decided_by: Told | None = None
-    _owes_by: tuple[int, tuple[LaneKey, ...]] | None = None
+    _owes_by: Owes | None = None
     _called: bool = False
     requests: RequestReader = field(init=False)
     answers: AnswerReader = field(init=False)
@@ -602,21 +602,13 @@ class Session:
                 self.commands.append(WakeAt(now_ms + throttle_ms))
 
     def wait_for(
-        self,
-        wait_ms: int,
-        why: Told | None,
-        now_ms: int,
-        owes_by: tuple[int, tuple[LaneKey, ...]] | None = None,
+        self, wait_ms: int, why: Told | None, now_ms: int, owes_by: Owes | None = None
     ) -> None:
         """
         Take nothing for this long, or until it looks again (``nudged``).
 
-        Args:
-            wait_ms: how long.
-            why: what it is said to wait for.
-            now_ms: epoch ms.
-            owes_by: if closed connections left it, the kind of request and the lanes; as long as
-                these are the same, there is nothing to look at. None: a turn may come earlier.
+        ``owes_by`` says by what it owes what closed connections left; while that is the same, there
+        is nothing to look at.
         """
         self._owes_by = owes_by
         self.look_again_at(now_ms + wait_ms)
