@@ -304,6 +304,44 @@ def test_a_name_passes_for_no_field_of_an_old_line(
     assert found["principal"] == named.get("principal", "User:bob").removeprefix("User:")
 
 
+def as_object(client: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(body())
+    found["requestHeader"]["clientId"] = client
+    return {"@timestamp": "2024-10-25T10:15:30.123Z"} | found
+
+
+WHEN = datetime(2024, 10, 25, 10, 15, 30, 123_000, UTC)
+FORMS: dict[str, Callable[[str], str]] = {
+    "an object": lambda client: json.dumps(as_object(client)),
+    "flattened": lambda client: json.dumps(
+        flat(stock()) | {"@timestamp": "2024-10-25T10:15:30.123Z", "requestHeader.clientId": client}
+    ),
+    "a list": lambda client: json.dumps({"logEvents": [as_object("a"), as_object(client)]}),
+    "JSON behind a stamp": lambda client: "[2024-10-25 10:15:30,123] DEBUG " + json.dumps(
+        json.loads(body()) | {"requestHeader": as_object(client)["requestHeader"]}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_client_that_is_an_old_line_is_a_name_in_json(
+    form: str, scan: bool, tmp_path: Path
+) -> None:
+    client = old(client="x", principal="User:victim", throttle="900").replace("2024", "2030")
+    *_, found = read(tmp_path, [FORMS[form](client)], scan=scan)
+    assert found["kind"] == "request"
+    assert (found["principal"], found["client_id"]) == ("bob", client)
+    assert (found["throttle_time_ms"], found["record_ms"]) == (0, ms(WHEN))
+
+
+def test_two_events_that_stand_in_two_fields_count_once(tmp_path: Path) -> None:
+    """Logstash keeps ``event.original`` beside what it made of it."""
+    both = f"{stock(number=1)}\n{stock(number=2)}"
+    rows = read(tmp_path, [json.dumps({"message": both, "event": {"original": both}})])
+    assert [row["kind"] for row in rows] == ["request", "request"]
+
+
 # The time is the wrapper's
 
 LATER = "2030-01-01 00:00:00"

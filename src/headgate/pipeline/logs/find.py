@@ -77,9 +77,10 @@ def find(line: bytes, stamps: StampReader) -> Iterator[Found | BadLine | StampEr
     """
     text = line.decode("utf-8", "surrogateescape")
     places = list(_Finder(len(text)).in_text(text, (), (0,)))
-    by_event = itertools.groupby(places, key=lambda place: place.event)
-    for _, several in by_event:
-        group = list(several)
+    by_event: dict[tuple[int, ...], list[_Place]] = {}
+    for place in places:  # a field may hold two events, and another the same two again
+        by_event.setdefault(place.event, []).append(place)
+    for group in by_event.values():
         good: list[_Place] = []
         for place in group:  # short and full messages, the original beside what was made of it
             if not any(place.value == other.value for other in good):

@@ -147,7 +147,8 @@ class LineParser:
     def rows(self, line: bytes) -> list[LogRow | BadLine]:
         """Return what the requests in ``line`` hold, or why not; nothing for an empty line."""
         mark = line.find(MARK)
-        if mark >= 0 and line.startswith(OLD, mark):
+        # A request as JSON begins before what its client's name may hold.
+        if mark >= 0 and line.startswith(OLD, mark) and HEADER not in line[:mark]:
             return self._old_rows(line)
         start = line.find(START)
         reason: BadLine | None = None

@@ -251,8 +251,8 @@ def _rows(
     try:
         for _, lines in read_lines(replace(piece, end=end)):
             for line in lines:
-                size += len(line) + 1
                 yield from _told(joiner.take(size, line) if line else (), line, found)
+                size += len(line) + 1
             if size >= room:
                 found.is_sample |= bool(piece.compression)
                 break
