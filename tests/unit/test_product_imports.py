@@ -38,3 +38,12 @@ def test_a_process_that_serves_loads_no_library_of_the_tests(module: str) -> Non
         if distribution.replace("_", "-").lower() in ours
     }
     assert not strangers - TRIED
+
+
+def test_the_console_loads_no_library_of_the_pipeline_before_somebody_asks() -> None:
+    """With them it takes 92 MB in place of 53."""
+    module = "headgate.console.app, headgate.console.serve"
+    ran = subprocess.run(
+        [sys.executable, "-c", LOADED.format(module)], capture_output=True, text=True, check=True
+    )
+    assert not {"numpy", "pandas", "pyarrow", "pyspark"} & set(json.loads(ran.stdout))

@@ -7,11 +7,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.quota.key import QuotaKey
 from headgate.quota.plan import Plan
-from headgate.usage.files import JournalFile
+
+if TYPE_CHECKING:
+    from headgate.usage.files import JournalFile
 
 PERIOD_MS: Final = 3_600_000
 MOST_EVENTS: Final = 1_000_000
