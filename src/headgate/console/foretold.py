@@ -295,6 +295,7 @@ class Enough(NamedTuple):
         reason: why it isn't known, or not for sure; "" where it is.
         rows: how the quota-ids of the entity would go under it; bounded.
         more: how many more of them there are.
+        since_ms: from when on requests were looked at, if not all of the last hour; 0: all were.
     """
 
     key: QuotaKey
@@ -302,6 +303,7 @@ class Enough(NamedTuple):
     reason: str = ""
     rows: tuple[Foretold, ...] = ()
     more: int = 0
+    since_ms: int = 0
 
 
 def enough(

@@ -23,7 +23,6 @@ from headgate.quota.key import CONNECTION, CONSUMER_SHARES, PRODUCER_SHARES, Quo
 from headgate.quota.plan import Plan, plan_of
 from headgate.quota.precedence import resolve
 from headgate.quota.table import QuotaTable, TableChange
-from headgate.words import moment
 
 MOST_ROWS: Final = 50
 """Clients that a page shows; the rest is in the sums."""
@@ -223,10 +222,7 @@ def what_is_enough(
     hour = read_hour(journal, {key.type}, now_ms, MOST_EVENTS)
     events = hour.events.filter(pa.array(concerned(hour.events, plan, [key], principals)))
     found = enough(requests_of_events(events), hour.ends, plan, entity, key)
-    if hour.is_whole or found.value is None:
-        return found
-    since = f"only requests since {moment(hour.since_ms)} were looked at, there are so many"
-    return found._replace(reason="; ".join(filter(None, (found.reason, since))))
+    return found if hour.is_whole else found._replace(since_ms=hour.since_ms)
 
 
 def _seen(

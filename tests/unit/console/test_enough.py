@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headgate.console import what_if
 from headgate.console.app import make_app
+from headgate.console.hour import LastHour, read_hour
 from headgate.console.pages.change import quota_of
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
@@ -60,6 +63,18 @@ def test_what_would_be_enough_fills_the_form(console: Console, throttled: float)
     page = operator.send_form("/change/enough", FORM | {"key": "request_percentage"}).text
     assert "What would be enough can&#39;t be known" in page or "can't be known" in page
     assert operator.send_form("/change/enough", {"key": "no"}).status_code == 422
+
+
+def test_a_part_of_the_hour_is_named_as_one(
+    console: Console, throttled: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def part(*given: Any) -> LastHour:
+        return read_hour(*given)._replace(is_whole=False)
+
+    monkeypatch.setattr(what_if, "read_hour", part)
+    page = console.client("operator").send_form("/change/enough", FORM).text
+    assert "would be enough. It is filled in below. By the requests since" in page
+    assert "too many to look at the whole hour" in page
 
 
 def test_a_tenant_is_told_what_would_be_enough_and_its_ask_carries_how_it_would_go(
