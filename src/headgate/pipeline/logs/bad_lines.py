@@ -30,8 +30,6 @@ _PART: Final = re.compile(
     rb"[^{}]{0,256}?\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) std(?:out|err) P(?::\S*)? "
 )
 _DOCKERS_END: Final = re.compile(rb'(\\n)?", ?')
-
-
 _UNENDED: Final = (b"{", b"[", b",", b".")
 _MOST_FRONT: Final = 384
 """Bytes in front of a CRI line's text."""

@@ -117,9 +117,8 @@ def _of_text(name: str, text: str, stamps: StampReader) -> Stamp | None:
         return _of_number(float(text), text) if known else None
     raw = text.encode()
     whole = STAMP.fullmatch(raw)
-    named = (
-        not name or name.isdigit() or _TIMELY.search(name) or _WHEN.search(name)
-    )  # elements of lists, cells of CSV
+    # Elements of lists and cells of CSV have no name.
+    named = not name or name.isdigit() or _TIMELY.search(name) or _WHEN.search(name)
     if name in _RANK or (named and whole is not None and is_dated(whole)):
         with contextlib.suppress(StampError):
             return stamps.stamps(raw)[0]

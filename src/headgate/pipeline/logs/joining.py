@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from headgate.pipeline.logs.bad_lines import HEADER, MARK, BadLine
+from headgate.pipeline.logs.bad_lines import HEADER, MARK, BadLine, may_go_on
 from headgate.pipeline.logs.find import is_csv
 from headgate.pipeline.logs.line_parser import LineParser, LogRow
 from headgate.pipeline.logs.parts import Part, WrappedLine
@@ -45,9 +45,8 @@ class _Open:
 
     def __init__(self, part: Part) -> None:
         self.part = part
-        self.front = (
-            ""  # of a text with dots at its end, without times: syslog's, and so its source
-        )
+        # Of a text with dots at its end, without times: syslog's, and so its source.
+        self.front = ""
         self.texts: list[str] = []
         self.kept: list[tuple[int, bytes]] = []
         self.size = self.last = 0
@@ -203,6 +202,12 @@ class Joiner:
             return False
         self._in_cell = line.count(b'"') % 2 == 0
         return True
+
+    def pass_over(self, offset: int, line: bytes) -> None:
+        """Take a line only for what is under way behind it; what it holds is another's to read."""
+        if self._open or may_go_on(line):
+            for _ in self.take(offset, line):
+                pass
 
     @property
     def is_under_way(self) -> bool:

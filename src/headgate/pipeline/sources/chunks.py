@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from headgate.pipeline.logs.bad_lines import goes_on, may_go_on
+from headgate.pipeline.logs.bad_lines import goes_on
 from headgate.pipeline.logs.joining import Joiner
 from headgate.pipeline.logs.line_parser import LineParser
 from headgate.pipeline.logs.scan.names import PADDING
@@ -103,9 +103,7 @@ def _first_owned(file: Any, at: int, stop: int) -> int:
         line = rest[start:newline]
         if owned >= at and not joiner.is_under_way and not goes_on(before, line):
             return owned
-        if joiner.is_under_way or may_go_on(line):
-            for _ in joiner.take(owned, line):
-                pass  # only what it keeps is asked for
+        joiner.pass_over(owned, line)
         owned += len(line) + 1
         before, start = line, newline + 1
     return min(owned, stop)

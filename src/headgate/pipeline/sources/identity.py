@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.pipeline.logs.bad_lines import is_part, may_go_on
+from headgate.pipeline.logs.bad_lines import is_part
 from headgate.pipeline.logs.joining import Joiner
 from headgate.pipeline.logs.line_parser import LineParser
 from headgate.pipeline.sources.compressed import Damaged, decompressed, reading
@@ -130,8 +130,6 @@ def _before_parts(file: Any, begin: int, end: int) -> int:
     at = start + (data.find(b"\n") + 1 if start > begin else 0)
     joiner = Joiner(LineParser())
     for line in data[at - start :].split(b"\n"):
-        if joiner.is_under_way or may_go_on(line):
-            for _ in joiner.take(at, line):
-                pass  # only what it keeps is asked for
+        joiner.pass_over(at, line)
         at += len(line) + 1
     return min(joiner.awaiting, default=end)
