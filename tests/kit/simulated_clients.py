@@ -162,6 +162,7 @@ class Client:
         )
         face: Any = SimpleNamespace(addresses={1: ("gate", 19092)}, unknown_brokers=lambda _: None)
         self.session = Session(world.rules, identity, PLANS, face)
+        self.session.nudge = lambda: world.at(world.now_ms, self._called)
         self.session.last_ms = world.now_ms
         self.correlation = 0
         self.asked: dict[int, tuple[int, int]] = {}
@@ -247,8 +248,6 @@ class Client:
             for order in orders:
                 if isinstance(order, commands.WakeAt):
                     world.at(max(order.t_ms, world.now_ms + 1), self._wake)
-                elif isinstance(order, commands.AwaitTurn):
-                    order.waits.nudge = lambda: world.at(world.now_ms, self._called)
                 elif isinstance(order, commands.PauseClient):
                     self._paused = True
                 elif isinstance(order, commands.ResumeClient):

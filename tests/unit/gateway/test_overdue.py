@@ -9,7 +9,6 @@ import pytest
 
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.session.commands import AwaitTurn
 from headgate.gateway.session.session import Session
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
@@ -45,6 +44,7 @@ class Client:
 
     def _connect(self) -> None:
         self.session = Session(self.rules, StillIdentity("alice"), build_plans(), StillFace())
+        self.session.nudge = self.nudge
         self.session.upstream_ready(self.now_ms)
 
     def nudge(self) -> None:
@@ -68,9 +68,6 @@ class Client:
                 session.broker_data(memoryview(bytearray(produced())), now)
         session.to_broker.clear()
         session.to_client.clear()
-        for command in session.commands:
-            if isinstance(command, AwaitTurn):
-                command.waits.nudge = self.nudge
         session.commands.clear()
         until_ms = session.throttled_until_ms
         if not self.held and not self.stays:

@@ -12,7 +12,6 @@ import pytest
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.charging.waiting import Payers
-from headgate.gateway.session.commands import AwaitTurn
 from headgate.gateway.session.session import Session
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS, QuotaKey
@@ -44,6 +43,7 @@ class Client:
     def __init__(self, rules: Enforcement, principal: str = "alice") -> None:
         self.calls = 0
         self.session = Session(rules, StillIdentity(principal), build_plans(), StillFace())
+        self.session.nudge = self._call
         self.session.upstream_ready(START_MS)
 
     def _call(self) -> None:
@@ -58,9 +58,6 @@ class Client:
         return self.settled()
 
     def settled(self) -> Client:
-        for command in self.session.commands:
-            if isinstance(command, AwaitTurn):
-                command.waits.nudge = self._call
         self.session.commands.clear()
         return self
 

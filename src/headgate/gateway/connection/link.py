@@ -24,7 +24,6 @@ from headgate.gateway.connection.transports import BrokerSide, ClientSide
 from headgate.gateway.log import get_logger
 from headgate.gateway.session.commands import (
     Ask,
-    AwaitTurn,
     Close,
     Continue,
     PauseBroker,
@@ -126,6 +125,7 @@ class Link:
         opened_ms: int = 0,
     ) -> None:
         self.session = session
+        session.nudge = self._nudged
         self.listener = listener
         self.address = address
         self.client = ClientSide(self, buffer)
@@ -200,9 +200,6 @@ class Link:
                     self.client_reading()
                     self.broker_reading(False)
                     asyncio.get_running_loop().call_soon(self._continue)
-                elif kind is AwaitTurn:
-                    if session.closed is None:
-                        command.waits.nudge = self._nudged  # type: ignore[union-attr]
                 elif kind is Close:
                     self.close(command.reason, command.detail)  # type: ignore[union-attr]
 

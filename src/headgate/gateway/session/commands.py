@@ -8,7 +8,6 @@ client is, and what its listener tells clients.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,12 +17,6 @@ from headgate.gateway.session.rewrite import Rewrite
 if TYPE_CHECKING:
     from headgate.gateway.session.rewrite import AddressBook
     from headgate.wire.fields import Buffer
-
-
-class CanBeCalled(Protocol):
-    """A session that looks again when it is called."""
-
-    nudge: Callable[[], None] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +56,6 @@ class Continue:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitTurn:
-    """Set ``waits.nudge`` to a function that has ``Session.nudged`` called in a later callback."""
-
-    waits: CanBeCalled
-
-
-@dataclass(frozen=True, slots=True)
 class Close:
     """Close both sides; ``reason`` is a label of the metrics, ``detail`` goes to the log."""
 
@@ -105,7 +91,6 @@ Command = (
     | PauseBroker
     | ResumeBroker
     | Continue
-    | AwaitTurn
     | Close
     | Ask
     | Rewrite

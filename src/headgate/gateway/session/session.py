@@ -35,7 +35,6 @@ from headgate.gateway.session import authentication, questions
 from headgate.gateway.session.answers import AnswerReader
 from headgate.gateway.session.commands import (
     Ask,
-    AwaitTurn,
     Close,
     Command,
     Continue,
@@ -121,7 +120,7 @@ class Session:
         gone: the client has hung up, and some of its charges aren't known yet.
         throttled_until_ms: when the throttle in force ends, or a wait for what others owe or left,
             epoch ms; 0: there is none.
-        nudge: has it look again soon; the shell sets it when the client first waits.
+        nudge: has ``nudged`` called in a later callback; the shell sets it.
         places: where the next Produce waits for what throttles didn't tell, by quota key.
         hold: what the connection's fetches wait for; None before the first wait.
         fetch_session: of the client, where fetches are answered empty.
@@ -639,8 +638,6 @@ class Session:
 
     def look_again_at(self, until_ms: int) -> None:
         """Look again when it is called, and at this time, epoch ms."""
-        if self.nudge is None:
-            self.commands.append(AwaitTurn(self))
         self.rules.waiting.add(self)
         if until_ms != self._look_due_ms:  # else that time was asked for already
             self._look_due_ms = until_ms
