@@ -33,7 +33,7 @@ RESULT = ROOT / "bench" / "mutants.md"
 REQUIREMENTS = ROOT / "requirements" / "mutants.txt"
 _OF_A_SESSION = (
     *("session", "session_sasl", "charges", "enforce", "pacing", "lanes", "quota_rules"),
-    *("fetch_gate", "fetch_hold", "journal", "producer_id_events", "clock_set_back", "rewrite"),
+    *("gates", "hold", "journal", "producer_id_events", "clock_set_back", "rewrite"),
     *("edges_of_charges", "edges_of_enforcement", "edges_of_claims", "edges_of_sessions"),
     *("edges_of_passing", "edges_of_holds", "edges_of_ends", "edges_of_changes"),
     *("settings_obeyed", "quota_changes", "reload", "session_laws", "session_throttles", "budgets"),

@@ -98,7 +98,7 @@ class Gates(Law):
                 end_ns, end_ms = self._ends.get(key, (0, 0))
                 early = end_ns - now_ns if life.host.wall_ns() // NS_PER_MS < end_ms - 2 else 0
                 early_ns.append(early)
-        # One that had its turn under a quota isn't asked there again (``fetch_hold``).
+        # One that had its turn under a quota isn't asked there again (``hold``).
         if early_ns and min(early_ns) > EARLY_NS:
             self.broken(f"{life.whose(view.number)} had {asked.correlation} (API {asked.key}) "
                         f"passed on {min(early_ns) / 1e6:.1f} ms before its turn")  # fmt: skip
@@ -110,7 +110,7 @@ class Gates(Law):
         if asked.key != say.FETCH or size != asked.answer_bytes or size <= EMPTY_BYTES:
             return
         early_ns = [early for at_ns, early in turns if at_ns == self.life.loop.now_ns]
-        # One that had its turn under a quota isn't asked there again (``fetch_hold``), but it waits
+        # One that had its turn under a quota isn't asked there again (``hold``), but it waits
         # for the last of them.
         if early_ns and all(early_ns):
             self.broken(f"{self.life.whose(view.number)} got a fetch of {size} bytes "

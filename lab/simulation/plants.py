@@ -14,7 +14,7 @@ from typing import Any, Final
 from headgate.errors import ConfigError
 from headgate.gateway.broker import broker, dialing
 from headgate.gateway.broker import clients as broker_clients
-from headgate.gateway.charging import fetch_gate, fetch_hold, lanes
+from headgate.gateway.charging import gates, hold, lanes
 from headgate.gateway.charging.plans import RequestKind
 from headgate.gateway.cluster import listener_security
 from headgate.gateway.connection import link, transports
@@ -64,22 +64,22 @@ def nobody_waits_for_who_repays(patch: Patch) -> None:
 
 
 def fetch_gate_stays_open(patch: Patch) -> None:
-    patch.setattr(fetch_gate.Gates, "any_at", lambda self, keys: False)
+    patch.setattr(gates.Gates, "any_at", lambda self, keys: False)
 
 
 def fetch_gate_opens_early(patch: Patch) -> None:
     """It is closed for half of Kafka's throttle, as by a measured rate."""
-    whole = fetch_gate.Gate.charged
+    whole = gates.Gate.charged
 
     def charged(self: Any, throttle_ms: int, *more: Any) -> None:
         whole(self, throttle_ms // 2, *more)
 
-    patch.setattr(fetch_gate.Gate, "charged", charged)
+    patch.setattr(gates.Gate, "charged", charged)
 
 
 def long_polls_pass_a_closed_gate(patch: Patch) -> None:
     """Requests are held; answers to what was asked before the gate closed are not."""
-    patch.setattr(fetch, "_answer_way", lambda *_: fetch_hold.PASS)
+    patch.setattr(fetch, "_answer_way", lambda *_: hold.PASS)
 
 
 def share_fetches_pass_a_closed_gate(patch: Patch) -> None:

@@ -9,16 +9,14 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, Final
 
-from headgate.gateway.charging import fetch_gate
+from headgate.gateway.charging import gates
 from headgate.gateway.charging.contexts import Context
-from headgate.gateway.charging.fetch_hold import FetchHold
+from headgate.gateway.charging.hold import Hold
 from headgate.gateway.charging.lanes import Debts
 from headgate.gateway.charging.plans import RequestKind
 from headgate.gateway.charging.waiting import Waiting
 from headgate.gateway.session import fetch, produce, relay
 from headgate.gateway.session.session import Session
-from headgate.throttle import pacing
-from headgate.throttle.line import WaitingLine
 from simulation.brokers import ENDLESS
 from simulation.story import Action, Person, Story
 
@@ -43,9 +41,9 @@ def half_read_produce_keeps_its_quotas(patch: Patch) -> None:
     patch.setattr(Session, "of_payer", of_payer)
 
 
-def line_lets_all_pass(patch: Patch) -> None:
+def produces_pass_a_closed_gate(patch: Patch) -> None:
     """Nobody waits for what is owed beyond one throttle."""
-    patch.setattr(pacing.PacedQuotaManager, "overdue_ms", lambda *_: 0)
+    patch.setattr(produce, "_waits_for_turn", lambda *_: False)
 
 
 def fetches_are_asked_at_a_closed_gate(patch: Patch) -> None:
@@ -60,7 +58,7 @@ def fetches_are_asked_at_a_closed_gate(patch: Patch) -> None:
 
 def who_passes_keeps_a_gate(patch: Patch) -> None:
     """A fetch that was let pass, and waits in its broker, holds all others."""
-    patch.setattr(fetch_gate, "SLOT_MS", 1 << 30)
+    patch.setattr(gates, "SLOT_MS", 1 << 30)
 
 
 def wake_up_lost_between_two_gates(patch: Patch) -> None:
@@ -75,7 +73,7 @@ def wake_up_lost_between_two_gates(patch: Patch) -> None:
                     return turn
         return None
 
-    patch.setattr(FetchHold, "_closed", closed)
+    patch.setattr(Hold, "_closed", closed)
 
 
 def charged_when_answered(patch: Patch) -> None:
@@ -156,9 +154,9 @@ def nobody_is_called_when_a_quota_goes(patch: Patch) -> None:
     patch.setattr(Waiting, "calling", lambda self, concerns=None: iter(()))
 
 
-def line_isnt_called_when_its_bound_rises(patch: Patch) -> None:
+def gate_isnt_called_when_its_bound_rises(patch: Patch) -> None:
     """As it was."""
-    patch.setattr(WaitingLine, "call", lambda self: None)
+    patch.setattr(gates.Gate, "requoted", lambda *_: None)
 
 
 def half_sent_request_holds_newcomers(patch: Patch) -> None:
@@ -295,7 +293,7 @@ RISES: Final = _story(
         Action(13_000, "gate1", "quota", (ALICE, f"{PRODUCED}:bps", 9e6)),
     ),
 )
-"""A line, and a bound that rises."""
+"""Who waits at a gate, and a bound that rises."""
 HALF_REPAID: Final = _story(
     {PRODUCED: 36_000.0},
     (
@@ -311,7 +309,7 @@ PLANTS: Final[tuple[tuple[Plant, Story, frozenset[str]], ...]] = tuple(
     for plant, story, laws in (
         (share_fetch_uncharged, SHARES, ("charged once",)),
         (half_read_produce_keeps_its_quotas, HALF, ("Kafka's decisions",)),
-        (line_lets_all_pass, LINES, ("lines",)),
+        (produces_pass_a_closed_gate, LINES, ("lines",)),
         (fetches_are_asked_at_a_closed_gate, FETCHES, ("gates",)),
         (who_passes_keeps_a_gate, POLLS, ("silence",)),
         (wake_up_lost_between_two_gates, TWO_GATES, ("silence",)),
@@ -320,7 +318,7 @@ PLANTS: Final[tuple[tuple[Plant, Story, frozenset[str]], ...]] = tuple(
         (mute_counted_from_the_answer, PRODUCES, ("waiting", "told")),
         (whole_answers_pipelined, TIMES, ("whole answers alone",)),
         (nobody_is_called_when_a_quota_goes, GOES, ("waiting",)),
-        (line_isnt_called_when_its_bound_rises, RISES, ("waiting",)),
+        (gate_isnt_called_when_its_bound_rises, RISES, ("waiting",)),
         (half_sent_request_holds_newcomers, HALF_REPAID, ("waiting", "silence")),
     )
 )

@@ -15,13 +15,12 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.charging.fetch_gate import MOST_GONE, GateTurn
-from headgate.gateway.charging.fetch_hold import FetchHold
+from headgate.gateway.charging.gates import MOST_GONE, GateTurn
+from headgate.gateway.charging.hold import Hold
 from headgate.gateway.charging.lanes import Debts
 from headgate.gateway.connection.link import Link
 from headgate.gateway.session.requests import HeldBytes
 from headgate.gateway.session.session import Session
-from headgate.throttle.line import Place
 from simulation import doors
 from simulation import speech as say
 from simulation.brokers import ENDLESS
@@ -29,7 +28,7 @@ from simulation.conversations import Conversation
 from simulation.life import Life
 from simulation.story import Person, draw
 
-OF_CONNECTIONS = (Link, Session, HeldBytes, Debts, FetchHold, GateTurn, Place)
+OF_CONNECTIONS = (Link, Session, HeldBytes, Debts, Hold, GateTurn)
 PRODUCED = "producer_byte_rate"
 QUOTA = 10_000.0
 LARGE = 2_000_000

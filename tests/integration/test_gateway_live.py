@@ -267,7 +267,7 @@ def test_a_fetch_that_waits_is_told_by_the_fetch_that_closed_the_gate(start: Sta
     with connect(gateway) as sock:
         sock.sendall(fetch())
         look = (port(gateway), "ANONYMOUS", "app")
-        held = "fetched 10.01 kB/s with its last fetch"
+        held = "fetched 10.01 kB/s with the last request"
         wait_for(lambda: held in why(picture(*look), *look[1:]).sentence, "the gate")
 
 

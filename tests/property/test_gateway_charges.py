@@ -28,6 +28,7 @@ from hypothesis.stateful import (
 
 from headgate.config import Settings
 from headgate.gateway.charging.enforcement import Enforcement
+from headgate.gateway.charging.gates import GateTurn
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.commands import Continue
@@ -424,7 +425,7 @@ class Gateway(RuleBasedStateMachine):
 
     @invariant()
     def who_waits_for_a_quota_waits_for_one_in_force(self) -> None:
-        """In a line, more is owed, or waits before it, than one throttle may tell."""
+        """At a gate, more is owed than one throttle may tell, or another's turn comes first."""
         for client in self.clients:
             session = client.session
             if not session.waits_for_quota:
@@ -438,19 +439,18 @@ class Gateway(RuleBasedStateMachine):
             }
             keys = {key for _, key in quotas}
             assert any(resolve(quotas, user, client_id, key)[1] < inf for key in keys), "none is"
-            waits = [self.waits_ms(name, place, user, client_id)
-                     for name, place in session.places.items()]  # fmt: skip
-            assert not waits or max(waits) > 0, "nothing is overdue"
+            hold = session.produce_hold
+            if hold is not None and hold.waiting:
+                turns = [turn for turn in hold._turns.values() if turn.waiting]
+                asks_at_ms = hold.wake_ms or self.now
+                assert any(self.keeps(turn, asks_at_ms) for turn in turns), "nothing is overdue"
 
-    def waits_ms(self, name: str, place: Any, user: str, client_id: str) -> float:
-        """How long a Produce still waits for what is owed, by its place; 1: it is to be asked."""
-        manager = self.rules.managers._by_name[name]
-        sensor = manager.sensor(manager.tags(user, client_id))
-        if sensor is None or sensor.valid_until_ms < self.now or sensor.last_ms > self.now:
-            return 1.0  # its bound has lapsed, or the clock was set back
-        owed = place.ahead(sensor.line) - sensor.peek(self.now)
-        wait_ms: float = owed / sensor.bound * 1000.0 - manager.max_throttle_ms + 2.0
-        return wait_ms
+    def keeps(self, turn: GateTurn, asks_at_ms: int) -> bool:
+        """Whether a gate keeps a turn waiting, or the first one's timer isn't due."""
+        gate, now_ms = turn.gate, self.rules.gates.time(self.now)
+        if gate.opens_ms(now_ms) > now_ms or gate._passing > 0:
+            return True
+        return turn.appointed and asks_at_ms > self.now
 
     @invariant()
     def nobody_waits_longer_than_the_longest_throttle(self) -> None:

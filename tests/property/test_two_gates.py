@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.gateway.charging.fetch_gate import GateKey, Gates, GateTurn
-from headgate.gateway.charging.fetch_hold import HELD, LITTLE, FetchHold
+from headgate.gateway.charging.gates import GateKey, Gates, GateTurn
+from headgate.gateway.charging.hold import HELD, LITTLE, Hold
 
 START_MS = 1_700_000_000_000
 SLACK_MS = 50
@@ -62,7 +62,7 @@ class Connection:
     quotas: tuple[Quota, ...]
     size: int
     takes_ms: Callable[[], int]
-    hold: FetchHold
+    hold: Hold
     since_ms: int = START_MS
     is_asked: bool = False
     is_held: bool = False
@@ -94,7 +94,7 @@ class World:
     def connect(
         self, principal: str, quotas: tuple[Quota, ...], size: int, takes_ms: Callable[[], int]
     ) -> None:
-        one = Connection(principal, quotas, size, takes_ms, FetchHold(self.gates))
+        one = Connection(principal, quotas, size, takes_ms, Hold(self.gates))
         one.hold.nudge = lambda: self.at(self.now_ms, lambda: self.look(one))
         one.keys_kept = one.keys  # type: ignore[attr-defined]
         self.connections.append(one)
@@ -137,7 +137,7 @@ class World:
             throttle_ms = quota.charge(one.size, self.now_ms)
             self.gates.charged(quota.key, throttle_ms, quota.per_ms, self.now_ms)
         one.delivered += 1
-        one.hold.delivered(self.now_ms)
+        one.hold.charged(self.now_ms)
         self.at(self.now_ms + 1, lambda: self.ask(one))
 
     def run(self, ms: int) -> None:
@@ -200,7 +200,7 @@ def lived(
 def test_a_wake_up_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: who waits at one gate stays the next one at another."""
 
-    def closed(self: FetchHold, principal: str, now_ms: int) -> GateTurn | None:
+    def closed(self: Hold, principal: str, now_ms: int) -> GateTurn | None:
         for key in self._keys:
             gate = self._gates.get(key)
             if gate is not None and not (key not in self._turns and gate.idle(now_ms)):
@@ -209,7 +209,7 @@ def test_a_wake_up_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
                     return turn
         return None
 
-    monkeypatch.setattr(FetchHold, "_closed", closed)
+    monkeypatch.setattr(Hold, "_closed", closed)
     seeds = iter(range(40))
     with pytest.raises(AssertionError, match="for nothing"):
         while (seed := next(seeds, None)) is not None:

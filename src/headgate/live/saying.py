@@ -107,7 +107,7 @@ def _used(quota: QuotaWhy, told: WaitTold, at_ms: int) -> str:
     when = {
         "client": "when the wait was told",
         "closed": "when a connection that has closed since was told to wait",
-        "gate": "with its last fetch",
+        "gate": "with the last request",
     }[told.told_to]
     ago_ms = at_ms - told.at_ms
     return f" and {doer(quota)} {did} {when}" + (

@@ -12,7 +12,6 @@ How long to wait: every quota's arithmetic, pure. Time is an argument, the answe
 - ``connection``: connection rates and counts: broker, listener, ip.
 - ``bloom``: Bloom filters of producer ids that grow with them.
 - ``producer_id``: new producer ids per user, by timed bloom filters.
-- ``line``: requests that wait for what a bucket owes, in their order.
 - ``observation``: what a period showed of a quota-id, for splits and shares.
 - ``pacing``: token buckets in place of the sampled rate: smooth pacing, bounds that are assigned.
 - ``shares``: contested capacity divided by weight.

@@ -21,7 +21,6 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.steps import Work, finish
 from headgate.throttle.java import LONG_MAX, UNLIMITED
-from headgate.throttle.line import Place, WaitingLine
 from headgate.throttle.observation import Observation
 from headgate.throttle.overrides import Overrides, Tags
 from headgate.throttle.registry import (
@@ -62,7 +61,6 @@ class PacedSensor:
         valid_until_ms: when an assigned bound lapses.
         moved: called at every change of the bound, with now; a replay must know the moment.
         rate: units per second over a sampled window, for metrics; never checked.
-        line: the requests that wait for what is owed beyond one throttle.
     """
 
     user_tag: str
@@ -83,7 +81,6 @@ class PacedSensor:
     requests: int = 0
     throttled: bool = False
     waited_ms: float = 0.0
-    line: WaitingLine = field(init=False, default_factory=WaitingLine)
 
     def __post_init__(self) -> None:
         self.tokens = self.burst = self.credit = self.bound * self.burst_s
@@ -101,7 +98,6 @@ class PacedSensor:
         if bound == self.bound:
             return
         self.refill(now_ms)
-        rises = bound > self.bound
         self.bound = bound
         self.burst = bound * self.burst_s
         if self.tokens > self.burst:
@@ -113,8 +109,6 @@ class PacedSensor:
         self.within = Throttle(0, self.user_tag, self.client_tag, bound)
         if self.moved is not None:
             self.moved((self.user_tag, self.client_tag), bound, now_ms)
-        if rises:
-            self.line.call()
 
     def forgive(self, now_ms: int) -> None:
         """Owe nothing, as if there had been no limit until now; a replay is told so too."""
@@ -185,8 +179,7 @@ class PacedQuotaManager(SensorRegistry):
         burst_ms: credit a bucket holds, as time at its quota; at least 1.
         bursts: seconds for single entities, instead of ``burst_ms``.
         period_ms: how often bounds are assigned; None: never. One throttle is at most two periods:
-            by then the bound has been replaced. What is owed beyond that, the next request waits
-            for (``overdue_ms``).
+            by then the bound has been replaced.
         common: as for every manager. Nothing is judged by its windows.
     """
 
@@ -300,31 +293,6 @@ class PacedQuotaManager(SensorRegistry):
         sensor.follow(now_ms)
         tokens = sensor.peek(now_ms)
         return max(token_throttle_time_ms(tokens, sensor.bound), 0) if tokens < 0.0 else 0
-
-    def overdue_ms(self, tags: Tags, place: Place, now_ms: int) -> int:
-        """
-        Return how long a request waits, since more is owed than one throttle may tell.
-
-        Args:
-            tags: the quota-id charged.
-            place: the request's among those that wait; it is taken here.
-            now_ms: epoch ms.
-
-        Returns:
-            Milliseconds, no more than one throttle; then ask again. 0: it has to leave its place.
-        """
-        most_ms = self.max_throttle_ms
-        owed_ms = self.owed_ms(tags, now_ms)
-        sensor: PacedSensor | None = self.sensor(tags)
-        if most_ms is None or sensor is None:
-            return 0
-        wait_ms = owed_ms - most_ms
-        if ahead := place.ahead(sensor.line):
-            wait_ms += int(ahead / sensor.bound * 1000.0)
-        if wait_ms <= 0:
-            return 0
-        place.take(sensor.line)
-        return min(wait_ms, most_ms)
 
     def _lapse(self, sensor: PacedSensor, now_ms: int) -> None:
         """Go back from an assigned bound that lapsed to the quota itself."""

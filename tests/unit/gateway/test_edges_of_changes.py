@@ -9,7 +9,7 @@ import pytest
 
 from headgate.config import Settings
 from headgate.gateway.charging.enforcement import Enforcement
-from headgate.gateway.charging.fetch_gate import GateKey
+from headgate.gateway.charging.gates import GateKey
 from headgate.metrics.meters import Meters
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, PRODUCER_BPS, REQUEST, QuotaType

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.config import Settings
 from headgate.gateway.charging.enforcement import Enforcement
-from headgate.gateway.charging.fetch_gate import GateKey, Gates
+from headgate.gateway.charging.gates import GateKey, Gates
 from headgate.gateway.charging.lanes import (
     MOST_HELD,
     REPAYS_MS,

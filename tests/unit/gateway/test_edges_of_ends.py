@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.charging.fetch_gate import GateKey, Gates
-from headgate.gateway.charging.fetch_hold import HELD, FetchHold
+from headgate.gateway.charging.gates import GateKey, Gates
+from headgate.gateway.charging.hold import HELD, Hold
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session import answers
 from headgate.gateway.session.commands import ResumeBroker
@@ -201,7 +201,7 @@ def test_a_gate_that_is_not_there_says_nothing_of_the_next() -> None:
     keys = tuple(GateKey(name, "alice", "") for name in ("one", "two"))
     gates = Gates(lambda _: None)
     gates.charged(keys[1], 500, 100.0, START_MS)
-    assert FetchHold(gates).admit(keys, "alice", START_MS, 5_000, START_MS) == HELD
+    assert Hold(gates).admit(keys, "alice", START_MS, 5_000, START_MS) == HELD
 
 
 # -- requests

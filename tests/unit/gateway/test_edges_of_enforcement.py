@@ -9,7 +9,7 @@ import pytest
 
 from headgate.errors import ApiError
 from headgate.gateway.charging import contexts
-from headgate.gateway.charging.fetch_gate import GateKey
+from headgate.gateway.charging.gates import GateKey
 from headgate.gateway.charging.journal import NO_JOURNAL
 from headgate.gateway.charging.plans import build_plans
 from headgate.quota.entity import DEFAULT, QuotaEntity

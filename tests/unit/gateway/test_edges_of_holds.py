@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headgate.gateway.charging.fetch_gate import GateKey, Gates
-from headgate.gateway.charging.fetch_hold import HELD, LITTLE, PASS, FetchHold
+from headgate.gateway.charging.gates import GateKey, Gates
+from headgate.gateway.charging.hold import HELD, LITTLE, PASS, Hold
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER_BPS
 
@@ -26,17 +26,17 @@ def closed(skew: Callable[[], int] = lambda: 0, **left_ms: int) -> Gates:
 
 def test_every_gate_has_to_let_it_pass() -> None:
     gates = closed(one=10, two=1_000)
-    hold = FetchHold(gates)
+    hold = Hold(gates)
     assert hold.admit((ONE, TWO), "alice", T0 + 20, 5_000, T0 + 20) == HELD
     assert (hold.waiting, hold.wake_ms) == (True, T0 + 1_000)
     assert hold.rest(T0 + 20) == (980, TWO)
-    assert hold.rest(T0 + 1_000) == (0, None)
+    assert hold.rest(T0 + 1_000) == (0, ONE)
     assert hold.admit((ONE, TWO), "alice", T0 + 1_000, 5_000, T0 + 1_000) == PASS
     assert (hold.waiting, hold.take_waited(), hold.take_waited()) == (False, 980, 0)
 
 
 def test_each_fetch_is_held_for_so_long_from_its_own_coming() -> None:
-    hold = FetchHold(closed(one=10_000))
+    hold = Hold(closed(one=10_000))
     for came_ms in (T0, T0 + 500, T0 + 1_000):
         assert hold.admit((ONE,), "alice", came_ms, 100, came_ms) == HELD
         assert hold.wake_ms == came_ms + 100
@@ -50,13 +50,13 @@ def test_each_fetch_is_held_for_so_long_from_its_own_coming() -> None:
 
 def test_what_was_delivered_ends_its_place_and_the_next_begins_anew() -> None:
     gates = closed(one=100)
-    hold = FetchHold(gates)
+    hold = Hold(gates)
     assert hold.idle
     assert hold.admit((ONE,), "alice", T0, 1_000, T0) == HELD
     hold.pass_unasked(T0 + 10)
     assert (hold.asks_nothing, hold.waiting) == (True, False)
     assert hold.admit((ONE,), "alice", T0, 1_000, T0 + 200) == PASS
-    hold.delivered(T0 + 200)
+    hold.charged(T0 + 200)
     assert (hold.idle, hold.asks_nothing) == (True, False)
     gates.charged(ONE, 5_000, 100.0, T0 + 200)
     assert hold.admit((ONE,), "alice", T0 + 2_000, 1_000, T0 + 2_000) == HELD
@@ -65,7 +65,7 @@ def test_what_was_delivered_ends_its_place_and_the_next_begins_anew() -> None:
 def test_a_clock_that_is_set_back_makes_nobody_wait_longer() -> None:
     skew_ms = 0
     gates = closed(lambda: skew_ms, one=60_000)
-    first, second = FetchHold(gates), FetchHold(gates)
+    first, second = Hold(gates), Hold(gates)
     assert first.admit((ONE,), "alice", T0 + 900, 100, T0 + 900) == HELD
     assert second.admit((ONE,), "alice", T0 + 1_000, 100, T0 + 1_000) == HELD
     assert second.wake_ms == T0 + 1_100
@@ -77,7 +77,7 @@ def test_a_clock_that_is_set_back_makes_nobody_wait_longer() -> None:
 
 def test_who_changes_its_quota_id_or_leaves_waits_at_the_old_gate_no_more() -> None:
     gates = closed(one=1_000, two=500)
-    hold, after = FetchHold(gates), FetchHold(gates)
+    hold, after = Hold(gates), Hold(gates)
     nudged = []
     after.nudge = lambda: nudged.append("after")
     for one in (hold, after):
@@ -98,7 +98,7 @@ def test_who_changes_its_quota_id_or_leaves_waits_at_the_old_gate_no_more() -> N
 def test_who_waits_at_another_gate_keeps_nobody_waiting_where_it_had_its_turn() -> None:
     gates = closed(two=1_000)
     nudged: list[str] = []
-    both, after = FetchHold(gates), FetchHold(gates)
+    both, after = Hold(gates), Hold(gates)
     both.nudge, after.nudge = (lambda: nudged.append("both")), (lambda: nudged.append("after"))
     assert both.admit((ONE, TWO), "alice", T0, 10_000, T0 + 1) == HELD
     assert after.admit((TWO,), "alice", T0, 10_000, T0 + 2) == HELD
@@ -113,7 +113,7 @@ def test_who_waits_at_another_gate_keeps_nobody_waiting_where_it_had_its_turn() 
 
 def test_the_gate_that_opens_last_is_waited_at_first() -> None:
     gates = closed(one=500, two=1_000)
-    both, after = FetchHold(gates), FetchHold(gates)
+    both, after = Hold(gates), Hold(gates)
     assert both.admit((ONE, TWO), "alice", T0, 10_000, T0 + 1) == HELD
     assert both.wake_ms == T0 + 1_000
     assert after.admit((ONE,), "alice", T0, 10_000, T0 + 2) == HELD
@@ -126,7 +126,7 @@ def test_who_waits_at_a_bucket_is_woken_when_its_bound_moves_or_lapses() -> None
     keys = rules.context("alice", "app").share_gates
     throttle = manager.record("alice", "app", 9_000, T0)
     rules.gates.charged(keys[0], throttle.throttle_time_ms, throttle.bound, T0)
-    hold, woken = FetchHold(rules.gates), []
+    hold, woken = Hold(rules.gates), []
     hold.nudge = lambda: woken.append("hold")
     assert hold.admit(keys, "alice", T0, 60_000, T0) == HELD
     assert hold.wake_ms == T0 + 1_000  # its bound may lapse before all is repaid

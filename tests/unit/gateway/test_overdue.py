@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headgate.gateway.charging.enforcement import Enforcement
+from headgate.gateway.charging.gates import LOOK_AGAIN_MS, SLOT_MS, GateKey
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.session import Session
 from headgate.quota.alteration import Op, QuotaAlteration
@@ -26,6 +27,7 @@ CONNECTIONS = 50
 SECONDS = 100
 LOOKS = 2
 """By a connection and second, at most."""
+NEVER_MS = 1 << 60
 CAP_MS = {PRODUCER_BPS: 10_000, PRODUCER_SHARES: 2_000}
 
 
@@ -34,8 +36,10 @@ class Client:
 
     time_ms = START_MS
 
-    def __init__(self, rules: Enforcement, *, stays: bool, acks: int) -> None:
-        self.rules, self.stays, self.acks = rules, stays, acks
+    def __init__(
+        self, rules: Enforcement, *, stays: bool, acks: int, principal: str = "alice"
+    ) -> None:
+        self.rules, self.stays, self.acks, self.principal = rules, stays, acks, principal
         self.now_ms = START_MS
         self.armed = 0  # of clients whose time has come, who waits for longest is the first
         self.passed = 0
@@ -43,7 +47,9 @@ class Client:
         self._connect()
 
     def _connect(self) -> None:
-        self.session = Session(self.rules, StillIdentity("alice"), build_plans(), StillFace())
+        self.session = Session(
+            self.rules, StillIdentity(self.principal), build_plans(), StillFace()
+        )
         self.session.nudge = self.nudge
         self.session.upstream_ready(self.now_ms)
 
@@ -77,7 +83,16 @@ class Client:
         debts = session.debts
         if self.held and debts is not None and debts.waits_at is not None:
             until_ms = debts.wake_ms
+        hold = session.produce_hold
+        if self.held and hold is not None and hold.waiting:
+            until_ms = hold.wake_ms or NEVER_MS
         self.now_ms = max(now + 1, until_ms)
+
+
+def waiting(rules: Enforcement) -> int:
+    """How many wait at the gate."""
+    gate = rules.gates.get(GateKey(PRODUCER_BPS.name, "alice", ""))
+    return 0 if gate is None else gate._waiting
 
 
 def setup_of(gateway: Make, key: QuotaKey) -> Enforcement:
@@ -127,14 +142,32 @@ def owing(rules: Enforcement) -> Client:
     assert client.now_ms == START_MS + CAP_MS[PRODUCER_BPS]
     client.turn()
     assert client.held
-    assert session.muted_by.key == PRODUCER_BPS.name
+    assert waiting(rules) == 1
     return client
+
+
+def joining(rules: Enforcement, count: int) -> list[Client]:
+    """Clients whose first request waits."""
+    clients = [Client(rules, stays=True, acks=-1) for _ in range(count)]
+    for client in clients:
+        client.now_ms = START_MS + 10_000
+        client.turn()
+        assert client.held
+    return clients
+
+
+def test_the_first_looks_again_each_second_and_the_others_when_they_are_called(
+    gateway: Make,
+) -> None:
+    rules = setup_of(gateway, PRODUCER_BPS)
+    client = owing(rules)
+    assert client.now_ms == START_MS + 10_000 + LOOK_AGAIN_MS
+    assert {other.now_ms for other in joining(rules, 3)} == {NEVER_MS}
 
 
 def test_a_bound_that_rises_ends_the_wait(gateway: Make) -> None:
     rules = setup_of(gateway, PRODUCER_BPS)
     client = owing(rules)
-    assert client.now_ms == START_MS + 20_000
     Client.time_ms = START_MS + 10_001
     rules.managers.produce_bps.assign({("alice", ""): 9e6}, START_MS + 10_001, START_MS + 30_000)
     assert client.now_ms == START_MS + 10_002
@@ -144,36 +177,47 @@ def test_a_bound_that_rises_ends_the_wait(gateway: Make) -> None:
 
 def test_a_bound_that_rises_calls_the_first_and_who_passes_the_next(gateway: Make) -> None:
     rules = setup_of(gateway, PRODUCER_BPS)
-    clients = [owing(rules), *(Client(rules, stays=True, acks=-1) for _ in range(5))]
-    for client in clients[1:]:
-        client.now_ms = START_MS + 10_000
-        client.turn()
-        assert client.held
+    clients = [owing(rules), *joining(rules, 5)]
     Client.time_ms = START_MS + 10_001
     rules.managers.produce_bps.assign({("alice", ""): 9e6}, START_MS + 10_001, START_MS + 30_000)
     for at, client in enumerate(clients):
-        assert [other.called for other in clients[at:]] == [True] + [False] * (5 - at)
+        assert clients[at].called
+        # The one behind it is called, too: it looks again for itself from now on.
+        assert not any(other.called for other in clients[at + 2 :])
         client.turn()
         assert not client.held
+
+
+def test_principals_take_turns(gateway: Make) -> None:
+    """As many requests as one of them has at the gate, the other waits for one."""
+    rules = gateway({QuotaEntity.of(client_id="app"): {PRODUCER_BPS: float(QUOTA)}}).rules
+    first = Client(rules, stays=True, acks=-1)
+    first.session.client_data(memoryview(bytearray(produce(50 * SIZE))), START_MS)
+    first.now_ms = START_MS + 10_000
+    many = joining(rules, 10)
+    other = Client(rules, stays=True, acks=-1, principal="bob")
+    other.now_ms = START_MS + 10_001
+    other.turn()
+    passed: list[Client] = []
+    while other not in passed:
+        client = min((c for c in (*many, other) if c not in passed), key=lambda c: c.now_ms)
+        client.turn()
+        passed += [] if client.held else [client]
+    assert len(passed) <= 2
 
 
 def test_who_leaves_keeps_no_place(gateway: Make) -> None:
     rules = setup_of(gateway, PRODUCER_BPS)
     client = owing(rules)
-    others = [Client(rules, stays=True, acks=-1) for _ in range(20)]
-    for other in others:
-        other.now_ms = client.now_ms
-        other.turn()
-        assert other.held
-    sensor = rules.managers.produce_bps.sensor(("alice", ""))
-    assert sensor.line.came - sensor.line.gone == 21 * (SIZE + 4)
+    others = joining(rules, 20)
+    assert waiting(rules) == 21
     for other in others:
         other.session.close("client-gone", "", other.now_ms)
-    assert sensor.line.came - sensor.line.gone == SIZE + 4
+    assert waiting(rules) == 1
     client.now_ms = START_MS + 35_000  # all but the last ten seconds' worth is repaid
     client.turn()
     assert not client.held
-    assert sensor.line.came == sensor.line.gone
+    assert waiting(rules) == 0
 
 
 def test_who_has_a_request_in_flight_passes_in_its_turn_all_the_same(gateway: Make) -> None:
@@ -181,45 +225,46 @@ def test_who_has_a_request_in_flight_passes_in_its_turn_all_the_same(gateway: Ma
     rules = setup_of(gateway, PRODUCER_BPS)
     client = owing(rules)
     stuck = Client(rules, stays=True, acks=-1)
-    stuck.now_ms = START_MS + 10_000
     data = heartbeat(0) + produce(SIZE)
-    stuck.session.client_data(memoryview(bytearray(data)), stuck.now_ms)
+    stuck.session.client_data(memoryview(bytearray(data)), START_MS + 10_000)
     assert stuck.session.unanswered
-    sensor = rules.managers.produce_bps.sensor(("alice", ""))
-    assert sensor.line.came - sensor.line.gone == 2 * (SIZE + 4)
-    stuck.session.wake(stuck.session.throttled_until_ms)
+    assert waiting(rules) == 2
     client.now_ms = START_MS + 35_000
     client.turn()
     assert not client.held
-    for _ in range(100):
-        stuck.session.wake(stuck.session.throttled_until_ms)
+    assert stuck.session.produce_hold is not None
+    stuck.session.wake(START_MS + 36_000)
     assert not stuck.session.held_bytes
-    assert sensor.line.came == sensor.line.gone
+    assert waiting(rules) == 0
 
 
 def test_who_waited_for_a_quota_that_is_gone_keeps_no_place(gateway: Make) -> None:
     rules = setup_of(gateway, PRODUCER_BPS)
     client = owing(rules)
-    line = rules.managers.produce_bps.sensor(("alice", "")).line
-    assert line.came - line.gone == SIZE + 4
     lifted = QuotaAlteration(ALICE, (Op(PRODUCER_BPS, None),))
     _, delta = QuotaTable({ALICE: {PRODUCER_BPS: float(QUOTA)}}).apply([lifted])
     rules.update(delta, client.now_ms)
     client.turn()
     assert not client.held
-    assert line.came == line.gone
+    assert waiting(rules) == 0
 
 
-def test_announced_bytes_keep_nobody_waiting(gateway: Make) -> None:
+def test_a_half_sent_request_keeps_nobody_waiting_for_long(gateway: Make) -> None:
+    """It has its turn, and its rest doesn't come: after a slot, the next may pass."""
     rules = setup_of(gateway, PRODUCER_BPS)
     client = owing(rules)
-    other = Client(rules, stays=True, acks=-1)
-    other.session.client_data(memoryview(bytearray(produce(1_000 * SIZE)[:200])), START_MS + 10_000)
-    sensor = rules.managers.produce_bps.sensor(("alice", ""))
-    assert sensor.line.came - sensor.line.gone == SIZE + 4 + 200
-    client.now_ms = START_MS + 35_000
-    client.turn()
-    assert not client.held
+    half = Client(rules, stays=True, acks=-1)
+    half.session.client_data(memoryview(bytearray(produce(SIZE)[:200])), START_MS + 10_001)
+    other = joining(rules, 1)[0]
+    client.session.close("client-gone", "", START_MS + 10_002)
+    half.session.wake(START_MS + 36_000)
+    assert half.session.begun is not None
+    other.now_ms = START_MS + 36_001
+    other.turn()
+    assert other.held
+    assert other.now_ms <= START_MS + 36_001 + SLOT_MS
+    other.turn()
+    assert not other.held
 
 
 def test_a_split_that_lapsed_keeps_nobody_waiting(gateway: Make) -> None:
@@ -230,7 +275,9 @@ def test_a_split_that_lapsed_keeps_nobody_waiting(gateway: Make) -> None:
     for _ in range(2):  # owes a quarter of an hour by the split, and a second by the quota
         client.turn()
     assert client.held
-    assert client.now_ms == START_MS + 20_000
-    client.turn()
-    assert not client.held
-    assert bps.split(("alice", ""), client.now_ms) == QUOTA
+    looked_ms = 0
+    while client.held:
+        looked_ms = client.now_ms
+        client.turn()
+    assert START_MS + 15_000 < looked_ms <= START_MS + 15_000 + LOOK_AGAIN_MS
+    assert bps.split(("alice", ""), looked_ms) == QUOTA

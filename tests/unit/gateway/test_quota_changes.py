@@ -16,7 +16,7 @@ from headgate.config import Settings
 from headgate.gateway import Gateway
 from headgate.gateway.background import TimeSlices
 from headgate.gateway.charging.enforcement import Enforcement
-from headgate.gateway.charging.fetch_gate import Gate, GateKey
+from headgate.gateway.charging.gates import Gate, GateKey
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.cluster.quotas import AT_ONCE, QuotaChanges
 from headgate.gateway.connection.link import HangupWatch

@@ -140,7 +140,8 @@ def at_end(client: Client) -> None:
     assert not session.waits_for_quota and not session.waits
     debts = session.debts
     assert debts is None or debts.waits_at is None
-    assert not any(place._line for place in session.places.values())
+    assert session.hold is None or not session.hold.waiting
+    assert session.produce_hold is None or session.produce_hold.idle
 
 
 @each_way

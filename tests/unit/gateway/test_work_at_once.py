@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.charging import fetch_gate, lanes
-from headgate.gateway.charging.fetch_gate import GateKey, Gates
+from headgate.gateway.charging import gates as gates_module
+from headgate.gateway.charging import lanes
+from headgate.gateway.charging.gates import GateKey, Gates
 from headgate.gateway.charging.lanes import FORGOTTEN_AT_ONCE, Lane, LaneBook, lane_key
 from headgate.quota.entity import QuotaEntity
 
@@ -135,7 +136,7 @@ def test_a_newcomer_passes_over_thousands_of_ends_at_once(monkeypatch: pytest.Mo
 
 
 def test_gates_make_room_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_gate, "MOST_GATES", 1_000)
+    monkeypatch.setattr(gates_module, "MOST_GATES", 1_000)
     gates = Gates(lambda _key: None)
     gates._most = 1_000
     sizes = []

@@ -181,15 +181,14 @@ def _wait(
         lane = debts.waits_at
         whose = QuotaId(QuotaKey.parse(lane.quota_type), (lane.user_tag, lane.client_tag))
         return whose, debts.wake_ms, None
-    hold = session.hold
-    if hold is None or not hold.waiting:
+    held = [hold for hold in (session.hold, session.produce_hold) if hold and hold.waiting]
+    if not held:
         return None
-    rest_ms, key = hold.rest(now_ms)
-    gate = None if key is None else broker.rules.gates.get(key)
-    if key is None:  # its gate is open, and another's turn comes first
-        key = next(iter(session.context.share_gates), None)
+    # One may wait at a gate that is open, since another's turn comes first.
+    rest_ms, key = max((hold.rest(now_ms) for hold in held), key=lambda rest: rest[0])
     if key is None:
         return None
+    gate = broker.rules.gates.get(key)
     whose = QuotaId(QuotaKey.parse(key.quota_type), (key.user_tag, key.client_tag))
     return whose, now_ms + rest_ms, None if gate is None else _told(gate.told, "gate")
 

@@ -8,8 +8,8 @@ No clock, socket or log is used here: time is an argument. In the order a reques
 - ``contexts``: who is charged, one principal with one client-id; made again when quotas change.
 - ``repaying``: newcomers that wait while another connection repays such a mute.
 - ``lanes``: mutes left by closed connections, which new connections of the quota-id wait out.
-- ``fetch_gate``: when a quota-id may fetch again, and which of its connections is next.
-- ``fetch_hold``: how long a connection's fetch is held at the gates of its quota-ids.
+- ``gates``: when a quota-id that owes too much may go on, and which connection is next.
+- ``hold``: how a connection's request, or a fetch's answer, waits at the gates of its quota-ids.
 - ``waiting``: those that wait; they look again when another quota applies, or none.
 - ``managers``: the manager of each quota type.
 - ``charges``: charges of request time, topics and fetches; which throttle counts.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.charging.clients import Told
-from headgate.gateway.charging.fetch_gate import GateKey, Gates
+from headgate.gateway.charging.gates import GateKey, Gates
 from headgate.gateway.charging.lanes import Lane, lane_key
 from headgate.gateway.charging.managers import FETCHING, Managers
 from headgate.gateway.charging.plans import RequestKind
@@ -46,11 +46,13 @@ class Decisions:
 
     Args:
         managers: say which quota types are in force.
+        gates: of the quota-ids.
         meters: count the throttles told.
         journal: where each throttled answer is written down.
     """
 
     _managers: Managers
+    _gates: Gates
     _meters: Meters
     _journal: Journal
 
@@ -106,6 +108,18 @@ class Decisions:
         self._meters.waits(kind, winner.user_tag, winner.client_tag, ms, now_ms)
         client.told = winner
         return ms
+
+    def close_gate(self, name: str, decision: Throttle, now_ms: int) -> None:
+        """Close the gate of a quota-id that owes more than it may, by its quota key's name."""
+        ms, user_tag, client_tag, bound = decision
+        managers = self._managers
+        if name not in managers.active_names or ms < managers.most_owed_ms(name):
+            return
+        told = None
+        if ms > 0:
+            used = managers.used(name, (user_tag, client_tag), now_ms)
+            told = Told(name, user_tag, client_tag, now_ms, bound, used)
+        self._gates.charged(GateKey(name, user_tag, client_tag), ms, bound, now_ms, told)
 
     def tell(
         self,
@@ -294,7 +308,7 @@ class FetchCharges:
 
     Args:
         managers: of the broker.
-        choose: says which throttle counts (``Decisions.choose``).
+        decisions: say which throttle counts, and close gates.
         time: charges request time.
         gates: of the quota-ids.
         journal: where every charge is written down.
@@ -303,7 +317,7 @@ class FetchCharges:
     """
 
     _managers: Managers
-    _choose: Callable[..., int]
+    _decisions: Decisions
     _time: RequestTime
     _gates: Gates
     _journal: Journal
@@ -312,6 +326,7 @@ class FetchCharges:
 
     def __post_init__(self) -> None:
         self._record = self._managers.fetch.record
+        self._choose, self._close_gate = self._decisions.choose, self._decisions.close_gate
 
     def charge(
         self,
@@ -371,22 +386,12 @@ class FetchCharges:
                    spent_ns, None)  # fmt: skip
         return ours
 
-    def _close_gate(self, name: str, decision: Throttle, now_ms: int) -> None:
-        ms, user_tag, client_tag, bound = decision
-        if name not in self._managers.active_names:
-            return
-        told = None
-        if ms > 0:
-            used = self._managers.used(name, (user_tag, client_tag), now_ms)
-            told = Told(name, user_tag, client_tag, now_ms, bound, used)
-        self._gates.charged(GateKey(name, user_tag, client_tag), ms, bound, now_ms, told)
-
     def _rest(
         self, client: ClientConnection, now_ms: int
     ) -> tuple[tuple[str, Throttle], Told | None]:
         """Return how long a withheld fetch's gates stay closed, as a decision, and why they do."""
         rest_ms, key = (0, None) if client.hold is None else client.hold.rest(now_ms)
-        if key is None:
+        if key is None or not rest_ms:
             return (_FETCH, UNCHARGED), None
         gate = self._gates.get(key)
         bound = self._managers.gate_bound(key)

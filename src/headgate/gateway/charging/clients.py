@@ -25,7 +25,7 @@ from headgate.steps import one_by_one
 from headgate.throttle.bloom import ScalableBloomFilter
 
 if TYPE_CHECKING:
-    from headgate.gateway.charging.fetch_hold import FetchHold
+    from headgate.gateway.charging.hold import Hold
     from headgate.gateway.charging.lanes import Lane, LaneKey
     from headgate.gateway.charging.plans import RequestPlan
     from headgate.steps import Work
@@ -113,7 +113,7 @@ class ClientConnection(Protocol):
         """The upstream broker's id."""
 
     @property
-    def hold(self) -> FetchHold | None:
+    def hold(self) -> Hold | None:
         """Its fetch; None before the first."""
 
     def note_debt(self, key: LaneKey, lane: Lane) -> None:

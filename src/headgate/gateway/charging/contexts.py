@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from headgate.gateway.charging.clients import ClientIds
-from headgate.gateway.charging.fetch_gate import GateKey
-from headgate.gateway.charging.managers import FETCHING, Managers
-from headgate.quota.key import PRODUCER_BPS, PRODUCER_SHARES, REQUEST, QuotaKey
+from headgate.gateway.charging.gates import GateKey
+from headgate.gateway.charging.managers import FETCHING, PRODUCING, Managers
+from headgate.quota.key import REQUEST, QuotaKey
 from headgate.steps import look_at_young
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
-    from headgate.throttle.line import Place
     from headgate.throttle.manager import RateSensor
     from headgate.throttle.overrides import Tags
 
@@ -33,8 +31,6 @@ _FREED_AT_ONCE: Final = 16
 each of them makes a step."""
 _LOOKED_AT: Final = 64
 """New contexts after which the garbage collector looks at them: with each, old ones are freed."""
-_ASSIGNED: Final = frozenset({PRODUCER_BPS, PRODUCER_SHARES})
-"""What is produced under bounds that are assigned from time to time. So one throttle is capped."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
@@ -57,9 +53,7 @@ class Context:
         gates: of the quota-ids that its fetches are charged to; empty under
             ``headgate.fetch=kafka``.
         share_gates: likewise of a share group's fetches, which are delivered under either setting.
-        overdue: of the quotas on what it produces whose throttles are capped: the name of each, and
-            what returns how long a Produce waits for what is owed beyond the cap, ms; it takes the
-            request's place and now.
+        produce_gates: of those that what it produces is charged to, whose throttles are capped.
 
     Attributes:
         fetches_alone: a fetch may be throttled by the size of its answer, which isn't known
@@ -79,7 +73,7 @@ class Context:
     epoch: int
     gates: tuple[GateKey, ...]
     share_gates: tuple[GateKey, ...]
-    overdue: tuple[tuple[str, Callable[[Place, int], int]], ...]
+    produce_gates: tuple[GateKey, ...]
     fetches_alone: bool = field(init=False)
     one_fetch: bool = field(init=False)
     sensor: RateSensor | None = None
@@ -93,7 +87,7 @@ class Context:
         """Return the context of another client-id of the principal that is charged as this one."""
         return Context(
             self.principal, client_id, self.charged_id, self.exempt, self.limited, self.timed,
-            self.alone, self.epoch, self.gates, self.share_gates, self.overdue,
+            self.alone, self.epoch, self.gates, self.share_gates, self.produce_gates,
         )  # fmt: skip
 
 
@@ -216,10 +210,8 @@ class Contexts:
             epoch=self.epoch,
             gates=gates if self._delivers else (),
             share_gates=gates,
-            overdue=tuple(
-                (key.name, partial(self._managers.by_key[key].overdue_ms, tags))
-                for key, tags in finite.items()
-                if key in _ASSIGNED
+            produce_gates=tuple(
+                GateKey(key.name, *tags) for key, tags in finite.items() if key in PRODUCING
             ),
         )
 

@@ -22,10 +22,10 @@ from headgate.gateway.charging.charges import (
     RequestTime,
 )
 from headgate.gateway.charging.contexts import Context, Contexts
-from headgate.gateway.charging.fetch_gate import GateKey, Gates
+from headgate.gateway.charging.gates import GateKey, Gates
 from headgate.gateway.charging.journal import NO_JOURNAL, Journal
 from headgate.gateway.charging.lanes import LaneBook, LaneKey
-from headgate.gateway.charging.managers import Managers, sensors_of
+from headgate.gateway.charging.managers import PRODUCING, Managers, sensors_of
 from headgate.gateway.charging.waiting import Payers, Waiting, only_value
 from headgate.metrics.meters import Meters
 from headgate.quota.key import PRODUCER, PRODUCER_IDS, QuotaKey, QuotaType
@@ -81,8 +81,8 @@ class Enforcement:
         contexts: who is charged for a principal and client-id.
         mutations: the charges of topics.
         lanes: what connections that closed still owe.
-        gates: of the quota-ids that fetched more than their quota.
-        waiting: connections that wait for any of these, or in a line.
+        gates: of the quota-ids that owe more than they may.
+        waiting: connections that wait for any of these.
         fetch, unfetch, held: the charges of fetches (``FetchCharges``).
         counts_requests: request time is charged.
         counts_mutations: controller mutations are.
@@ -110,18 +110,19 @@ class Enforcement:
         self.managers = Managers(settings, start_ms)
         self.contexts = Contexts(self.managers, settings, clock, self._owes, self._dropped)
         self.mutations = MutationCharges(self.managers, journal, clock)
-        decisions = Decisions(self.managers, self.meters, journal)
+        self._skew = skew
+        self.gates = Gates(self.managers.owed_ms, skew)
+        decisions = Decisions(self.managers, self.gates, self.meters, journal)
         self._choose, self.tell = decisions.choose, decisions.tell
+        self._close_gate = decisions.close_gate
         upstream = settings.request_time == "upstream"
         self._time = RequestTime(self.managers.request, journal, thread_ns, upstream=upstream)
-        self._skew = skew
         self.lanes = LaneBook()
         self.waiting = Waiting()
-        self.gates = Gates(self.managers.owed_ms, skew)
         self.empties_fetches = settings.fetch == "kafka"
         fetches = FetchCharges(
             self.managers,
-            self._choose,
+            decisions,
             self._time,
             self.gates,
             journal,
@@ -188,11 +189,14 @@ class Enforcement:
             yield from self.waiting.calling(Payers(others_pay))
 
     def _moved(self, key: QuotaKey, tags: Tags, bound: float, now_ms: int) -> None:
-        """Write down a bucket's new bound, and have who waits at its gate look again."""
+        """Write down a bucket's new bound; a higher one may open its gate, a lower one close it."""
         self.journal.bound(self.broker_id, key, tags, bound, now_ms)
         gate = self.gates.get(GateKey(key.name, *tags))
         if gate is not None:
             gate.requoted(bound, self.gates.time(now_ms))
+        elif key in PRODUCING:
+            owed_ms = self.managers.by_key[key].owed_ms(tags, now_ms)
+            self._close_gate(key.name, Throttle(owed_ms, *tags, bound), now_ms)
 
     def _note(self, taken: list[TableChange], now_ms: int) -> None:
         """Write down the changes that have taken effect, and have sessions ask again."""
@@ -355,6 +359,9 @@ class Enforcement:
             ours = self._choose(
                 client, context, now_ms, (REQUEST_NAME, by_request), (_PRODUCE, by_bytes), others
             )
+            if ours:
+                for name, decision, _ in others:
+                    self._close_gate(name, decision, now_ms)
         record = self.journal.record
         record(client, context, plan, _PRODUCE, now_ms, size, by_bytes, ours, size, spent_ns,
                producer_ids)  # fmt: skip

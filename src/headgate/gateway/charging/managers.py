@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.charging.clients import Told, Used, used_of
-from headgate.gateway.charging.fetch_gate import GateKey
+from headgate.gateway.charging.gates import GateKey
 from headgate.gateway.charging.lanes import LaneKey, lane_key
 from headgate.gateway.charging.plans import RequestKind
 from headgate.quota.entity import entity_from_path
@@ -56,8 +56,13 @@ _LANES: Final[Mapping[int, tuple[QuotaKey, ...]]] = {
     RequestKind.MUTATION: (REQUEST, MUTATION),
 }
 """The quotas by which a kind of request leaves debts; any other kind by its time only. Fetches have
-gates (``fetch_gate``)."""
+gates only (``gates``)."""
 FETCHING: Final = frozenset({CONSUMER, CONSUMER_BPS, CONSUMER_SHARES})
+PRODUCING: Final = frozenset({PRODUCER_BPS, PRODUCER_SHARES})
+"""What is produced under bounds that are assigned from time to time. So one throttle is capped, and
+what is owed beyond that is waited for at a gate."""
+_PRODUCING: Final = frozenset(key.name for key in PRODUCING)
+_FETCHED: Final = frozenset(key.name for key in FETCHING)
 
 
 class Managers:
@@ -220,11 +225,21 @@ class Managers:
                     yield lane_key(key.name, tags[0], tags[1], principal)
 
     def owed_ms(self, key: GateKey) -> Callable[[int], int] | None:
-        """Return what says how long a quota-id's bucket takes to be repaid; None: it has none."""
+        """Return what says how long a bucket owes more than it may; None: it isn't a bucket."""
         manager = self._by_name[key.quota_type]
         if not isinstance(manager, PacedQuotaManager):
             return None
-        return partial(manager.owed_ms, (key.user_tag, key.client_tag))
+        tags, may_ms = (key.user_tag, key.client_tag), self.most_owed_ms(key.quota_type)
+        return lambda now_ms: max(manager.owed_ms(tags, now_ms) - may_ms, 0)
+
+    def most_owed_ms(self, name: str) -> int:
+        """Return how much a quota-id may owe with its gate open, by the name of its key."""
+        # Differs: by bps or shares a Produce waits while more is owed than one throttle may tell.
+        # Else connections that stay would each pass a request per throttle, however much is owed.
+        most_ms: int = self._by_name[name].max_throttle_ms
+        if name in _FETCHED:
+            return 0
+        return most_ms if name in _PRODUCING else LONG_MAX  # who owes by any other leaves ends
 
     def gate_bound(self, key: GateKey) -> float:
         """Return the quota in force for a gate."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from headgate.gateway.charging.fetch_gate import KEPT_BYTES
-from headgate.gateway.charging.fetch_hold import HELD, LITTLE, PASS, SHARE_HOLD_MS, FetchHold
+from headgate.gateway.charging.gates import KEPT_BYTES
+from headgate.gateway.charging.hold import HELD, LITTLE, PASS, SHARE_HOLD_MS, Hold
 from headgate.gateway.charging.plans import RequestKind, RequestPlan
 from headgate.gateway.session.relay import (
     COLLECT,
@@ -26,7 +26,7 @@ from headgate.wire.messages import fetch, share
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.contexts import Context
-    from headgate.gateway.charging.fetch_gate import GateKey
+    from headgate.gateway.charging.gates import GateKey
     from headgate.gateway.session.session import Session
 
 _INT: Final = struct.Struct(">i").unpack_from
@@ -197,12 +197,12 @@ def _turn(
     keys: tuple[GateKey, ...],
     since_ms: int,
     now_ms: int,
-) -> tuple[int, FetchHold]:
-    """Say whether a fetch or its answer may go on (``FetchHold.admit``); if not, have it woken."""
+) -> tuple[int, Hold]:
+    """Say whether a fetch or its answer may go on (``Hold.admit``); if not, have it woken."""
     rules = session.rules
     hold = session.hold
     if hold is None:
-        hold = session.hold = FetchHold(rules.gates, session.call)
+        hold = session.hold = Hold(rules.gates, session.call)
     most_ms = rules.hold_ms
     if plan.kind is not _KIND_FETCH and most_ms > SHARE_HOLD_MS:
         most_ms = SHARE_HOLD_MS
@@ -289,7 +289,7 @@ def answered(
         if withheld:
             hold.emptied()
         elif not hold.idle:
-            hold.delivered(now_ms)
+            hold.charged(now_ms)
     if withheld or (throttle and rules.empties_fetches):
         empty = _session(session).emptied(data[pos:], asked.correlation_id, plan.version, told)
         rules.unfetch(session, context, plan, size + 4, now_ms)
@@ -306,6 +306,6 @@ def charge_share(session: Session, answer_bytes: int, now_ms: int) -> None:
         session, asked.context, asked.plan, asked.size, answer_bytes, now_ms
     )
     if session.hold is not None:
-        session.hold.delivered(now_ms)
+        session.hold.charged(now_ms)
     if throttle:
         session.unanswered[0] = asked._replace(throttle=session.throttled(throttle, now_ms))

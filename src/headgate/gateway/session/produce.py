@@ -8,6 +8,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import RemoteProtocolError
+from headgate.gateway.charging.hold import PASS, Hold
 from headgate.gateway.session.relay import (
     INCOMPLETE,
     PASSED,
@@ -18,11 +19,12 @@ from headgate.gateway.session.relay import (
     passed,
     wait_for_answers,
 )
-from headgate.throttle.line import Place
+from headgate.gateway.session.waits import TURN
 from headgate.wire.header import parse_request_header
 from headgate.wire.messages import produce
 
 if TYPE_CHECKING:
+    from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.plans import RequestPlan
     from headgate.gateway.session.session import Session
 
@@ -54,7 +56,9 @@ def on_request(
     left = pos + 4 + size - len(data)
     if context.alone and session.unanswered:
         return wait_for_answers(session)
-    if context.overdue and _waits_for_rest(session, 4 + size - max(left, 0), now_ms):
+    if (session.produce_hold is not None or context.produce_gates) and _waits_for_turn(
+        session, context, now_ms
+    ):
         return WAITS
     acks: int | None = None
     if header <= size:
@@ -84,27 +88,17 @@ def on_request(
     return PASSED
 
 
-def _waits_for_rest(session: Session, bytes_here: int, now_ms: int) -> bool:
-    """Whether the client waits for what its quota-id owes beyond one throttle; if so, mute it."""
-    # Differs: by bps or shares a Produce waits while more is owed than one throttle may tell.
-    # Else connections that stay would each pass a request per throttle, however much is owed.
-    longest_ms, longest = 0, ""
-    places = session.places
-    for name, overdue_ms in session.context.overdue:
-        place = places.get(name)
-        if place is None:
-            place = places[name] = Place(bytes_here, session.call)
-        wait_ms = overdue_ms(place, now_ms)
-        if wait_ms > longest_ms:
-            longest_ms, longest = wait_ms, name
-    if not longest_ms:
-        session.leave_places()
+def _waits_for_turn(session: Session, context: Context, now_ms: int) -> bool:
+    """Whether a Produce is held for now: its quota-id owes more than one throttle may tell."""
+    keys, gates, hold = context.produce_gates, session.rules.gates, session.produce_hold
+    if (hold is None or hold.idle) and not gates.any_at(keys):
         return False
-    context = session.context
-    session.told = session.rules.managers.told(
-        longest, context.principal, context.client_id, now_ms
-    )
-    session.wait_for(longest_ms, session.told, now_ms)
+    if hold is None:
+        hold = session.produce_hold = Hold(gates, session.call)
+    if hold.admit(keys, context.principal, now_ms, None, now_ms) == PASS:
+        return False
+    session.look_again_at(hold.wake_ms)
+    session.waits |= TURN
     return True
 
 

@@ -260,6 +260,8 @@ def passed(
     kind = plan.kind
     if kind is _KIND_PRODUCE:
         ms = session.rules.produce(session, context, plan, size, producer_ids, not silent, now_ms)
+        if session.produce_hold is not None:
+            session.produce_hold.charged(now_ms)
     elif kind is _KIND_FETCH or kind is _KIND_SHARE_FETCH:
         ms = 0
     else:

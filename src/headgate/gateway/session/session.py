@@ -60,14 +60,13 @@ if TYPE_CHECKING:
     from headgate.gateway.charging.clients import Told
     from headgate.gateway.charging.contexts import Context
     from headgate.gateway.charging.enforcement import Enforcement
-    from headgate.gateway.charging.fetch_hold import FetchHold
+    from headgate.gateway.charging.hold import Hold
     from headgate.gateway.charging.lanes import Lane, LaneKey, Owes
     from headgate.gateway.session.commands import ClientIdentity, ClusterView
     from headgate.gateway.session.fetch import FetchSession
     from headgate.gateway.session.relay import Collecting, InFlight
     from headgate.gateway.session.rewrite import Rewrite, Rewritten
     from headgate.throttle.controller_mutation import MutationQuota
-    from headgate.throttle.line import Place
 
 # In Python 3.11 looking up an enum's member costs more than all that is done with it.
 _KIND_PRODUCE: Final = RequestKind.PRODUCE
@@ -121,8 +120,8 @@ class Session:
         throttled_until_ms: when the throttle in force ends, or a wait for what others owe or left,
             epoch ms; 0: there is none.
         nudge: has ``nudged`` called in a later callback; the shell sets it.
-        places: where the next Produce waits for what throttles didn't tell, by quota key.
-        hold: what the connection's fetches wait for; None before the first wait.
+        hold: the gates that the connection's fetches wait at; None before the first wait.
+        produce_hold: likewise of what it produces.
         fetch_session: of the client, where fetches are answered empty.
         debts: what the connection owes if it closes now.
         mutation_quota: of the topic change in flight.
@@ -173,8 +172,8 @@ class Session:
     gone: bool = False
     throttled_until_ms: int = 0
     nudge: Callable[[], None] | None = None
-    places: dict[str, Place] = field(default_factory=dict)
-    hold: FetchHold | None = None
+    hold: Hold | None = None
+    produce_hold: Hold | None = None
     fetch_session: FetchSession | None = None
     debts: Debts | None = None
     mutation_quota: MutationQuota | None = None
@@ -531,7 +530,7 @@ class Session:
 
     @property
     def waits_turn(self) -> bool:
-        """Whether a fetch is held, or a newcomer waits for those that repay before it."""
+        """Whether a request is held at a gate, or a newcomer waits for those that repay."""
         return bool(self.waits & TURN or self.holds & HOLDS_TURN)
 
     @property
@@ -558,10 +557,6 @@ class Session:
         self.context = self.rules.context(self.identity.principal, self.client_id)
         if self.debts is not None and not self.context.limited:
             self.debts.stand_aside()
-        if self.places:
-            names = {name for name, _ in self.context.overdue}
-            for name in self.places.keys() - names:
-                self.places.pop(name).leave()
 
     # --- why the client waits ---------------------------------------------------------------
 
@@ -637,9 +632,9 @@ class Session:
         self.requests.go_on(self, now_ms)
 
     def look_again_at(self, until_ms: int) -> None:
-        """Look again when it is called, and at this time, epoch ms."""
+        """Look again when it is called, and at this time, epoch ms; 0: only then."""
         self.rules.waiting.add(self)
-        if until_ms != self._look_due_ms:  # else that time was asked for already
+        if until_ms not in (0, self._look_due_ms):  # else that time was asked for already
             self._look_due_ms = until_ms
             self.commands.append(WakeAt(until_ms))
 
@@ -691,12 +686,6 @@ class Session:
         if context.epoch == self.rules.contexts.epoch:
             return asked
         return asked._replace(context=self.rules.context(context.principal, context.client_id))
-
-    def leave_places(self) -> None:
-        """A Produce doesn't wait for its turn any more: it passes, or something else keeps it."""
-        for place in self.places.values():
-            place.leave()
-        self.places.clear()
 
     def debts_end_ms(self, plan: RequestPlan, now_ms: int) -> int:
         """Return when closed connections' debts let the first request of a kind pass, epoch ms."""
@@ -770,8 +759,6 @@ class Session:
     def _charge_cut(self, now_ms: int) -> None:
         """Charge a Produce that is half passed on, a question, and thread time that is left."""
         begun, self.begun = self.begun, None
-        if self.places:
-            self.leave_places()
         self.unanswered.clear()
         rules, ask = self.rules, self.question
         throttle_ms = 0
@@ -789,8 +776,9 @@ class Session:
             self.start_throttle(throttle_ms, self.told, now_ms)
         rules.rest_of_time(self, self.context, now_ms)
         self.waits &= ~TURN
-        if self.hold is not None:
-            self.hold.leave()
+        for hold in (self.hold, self.produce_hold):
+            if hold is not None:
+                hold.leave()
         self._own_debts().leave(now_ms)
         self.rules.waiting.discard(self)
         self.nudge = None

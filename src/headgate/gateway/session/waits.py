@@ -25,7 +25,7 @@ class Waits(IntFlag):
     THROTTLE = 4
     """A throttle is in force."""
     TURN = 8
-    """A fetch is held, or a newcomer waits for those that repay before it."""
+    """It is held at a gate, or a newcomer waits for those that repay before it."""
     QUESTION = 16
     """The shell answers a request or says how to pass it on."""
     WORK = 32

@@ -1,10 +1,10 @@
 """
-How long a connection's fetch waits at the gates of its quota-ids (``fetch_gate``).
+How a connection's request waits at the gates of its quota-ids (``gates``).
 
-A fetch is held twice at most: its request before it is passed on, and its answer if the gate closed
-while the broker had the request. Both holds end ``headgate.fetch.hold.max.ms`` after the request
-came, at the latest. The time that a request waited here is subtracted from its MaxWait. So a fetch
-takes no longer than the greater of the two.
+A Produce waits until it may pass. A fetch is held twice at most: its request before it is passed
+on, and its answer if the gate closed while the broker had the request. Both holds end
+``headgate.fetch.hold.max.ms`` after the request came, at the latest. The time that a request waited
+here is subtracted from its MaxWait. So a fetch takes no longer than the greater of the two.
 
 When that time is over, the fetch is passed on asking for next to nothing, and its answer is
 emptied. The client is told how long the gate stays closed, and is muted for that time; the
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from headgate.gateway.charging.fetch_gate import GateKey, Gates, GateTurn
+from headgate.gateway.charging.gates import GateKey, Gates, GateTurn
 
 PASS: Final = 0
 """Go on."""
@@ -35,9 +35,9 @@ lock of a record that a broker allows (``group.share.min.record.lock.duration.ms
 
 
 @dataclass(slots=True, eq=False)
-class FetchHold:
+class Hold:
     """
-    The fetch of one connection.
+    The fetch, or the Produce, of one connection.
 
     Args:
         gates: of the broker.
@@ -46,7 +46,7 @@ class FetchHold:
     Attributes:
         asks_nothing: the request asked for no records, so its answer passes without its turn.
         expired: the hold lasted too long, so the answer is emptied.
-        wake_ms: when to look again while it is held, epoch ms.
+        wake_ms: when to look again while it is held, epoch ms; 0: when it is woken.
         waited_ms: how long was waited since ``take_waited``.
     """
 
@@ -59,7 +59,7 @@ class FetchHold:
     _turns: dict[GateKey, GateTurn] = field(default_factory=dict)
     _had: set[GateKey] = field(default_factory=set)  # where this request or answer had its turn
     _keys: tuple[GateKey, ...] = ()
-    _since_ms: int | None = None  # when the fetch came
+    _since_ms: int | None = None  # when the request came
     _held_ms: int | None = None  # when it began to be held
 
     def admit(
@@ -67,17 +67,17 @@ class FetchHold:
         keys: tuple[GateKey, ...],
         principal: str,
         since_ms: int,
-        most_ms: int,
+        most_ms: int | None,
         now_ms: int,
     ) -> int:
         """
         Say what becomes of a request, or of an answer that has come.
 
         Args:
-            keys: the quota-ids that a delivery is charged to.
+            keys: the quota-ids that it is charged to.
             principal: whose turn it takes.
-            since_ms: when the fetch came; read only at the first call for this fetch.
-            most_ms: the longest a fetch is held.
+            since_ms: when the request came; read only at the first call for it.
+            most_ms: the longest it is held; None: for as long as it takes.
             now_ms: epoch ms.
 
         Returns:
@@ -96,15 +96,18 @@ class FetchHold:
         if closed is None:
             self._stop(now_ms)
             return PASS
-        until_ms = self._since_ms + most_ms
-        if now_ms >= until_ms:
+        until_ms = None if most_ms is None else self._since_ms + most_ms
+        if until_ms is not None and now_ms >= until_ms:
             self._stop(now_ms)
             self.expired = True
             return LITTLE
         if self._held_ms is None:
             self._held_ms = now_ms
-        due_ms = min(until_ms, closed.gate.next_ms(now_ms)) if closed.appointed else until_ms
-        self.wake_ms = due_ms - gates.ahead_ms
+        due_ms = until_ms
+        if closed.appointed:
+            next_ms = closed.gate.next_ms(now_ms)
+            due_ms = next_ms if until_ms is None else min(until_ms, next_ms)
+        self.wake_ms = 0 if due_ms is None else due_ms - gates.ahead_ms
         return HELD
 
     @property
@@ -114,13 +117,17 @@ class FetchHold:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing has to be remembered: no fetch is at the gates, and no place is kept."""
+        """Whether nothing has to be remembered: nothing is at the gates, and no place is kept."""
         return self._since_ms is None and not self._turns
 
     def rest(self, now_ms: int) -> tuple[int, GateKey | None]:
-        """Return how long the gates stay closed, ms, and the quota-id whose gate does."""
+        """
+        Return how long the gates stay closed, ms, and the quota-id whose gate does longest.
+
+        0, and the first there is, where all are open; None: there is none.
+        """
         now_ms += self._gates.ahead_ms  # who draws a picture may have looked at the clock long ago
-        longest: tuple[int, GateKey | None] = (0, None)
+        longest: tuple[int, GateKey | None] = (0, next(iter(self._keys), None))
         for key in self._keys:
             gate = self._gates.get(key)
             rest_ms = 0 if gate is None else gate.opens_ms(now_ms) - now_ms
@@ -143,12 +150,12 @@ class FetchHold:
         self._stop(self._gates.time(now_ms))
 
     def delayed_ms(self, now_ms: int) -> int:
-        """Return how long ago the fetch came, ms; 0: it isn't at the gates."""
+        """Return how long ago the request came, ms; 0: it isn't at the gates."""
         now_ms = self._gates.time(now_ms)
         return 0 if self._since_ms is None else max(now_ms - self._since_ms, 0)
 
-    def delivered(self, now_ms: int) -> None:
-        """The answer was charged and goes to the client: its place ends."""
+    def charged(self, now_ms: int) -> None:
+        """The Produce has passed, or the answer goes to the client, and is charged."""
         self._since_ms = None
         self.expired = self.asks_nothing = False
         if self._turns:

@@ -1,17 +1,18 @@
 """
-When a quota-id may fetch again (``headgate.fetch=deliver``): one gate for all its connections.
+When a quota-id may go on: one gate for all its connections.
 
-A fetch that takes its quota-id over the quota keeps its records, so muting its connection isn't
-enough: another connection, or the same client after reconnecting, would get records beyond the
-quota. So each delivery closes the quota-id's gate until the throttle time that Kafka's manager
-computed for it is over. Meanwhile requests wait before they are passed on, and answers before they
-are read.
+Muting one connection isn't enough where its client has others, or connects again. So a charge that
+takes a quota-id further over its quota than it may owe (``Managers.most_owed_ms``) closes its gate,
+until it owes no more than that. What may owe nothing is fetched: each delivery closes the gate
+until the throttle time that Kafka's manager computed for it is over (``headgate.fetch=deliver``).
+What is produced by a bound that moves may owe as much as one throttle tells.
 
-When the gate opens, one waiting fetch passes, and the gate closes again when it is charged. A long
-poll may bring nothing for a while, so after ``SLOT_MS`` two may pass, then four, and so on: no
-fetch waits for a slow one. Principals take turns, then the connections of each. A connection keeps
-its place until it is charged (``fetch_hold``). If it closes before it was let through, the next
-new connection of its principal gets the place.
+While a gate is closed, requests wait before they are passed on, and fetches' answers before they
+are read. When it opens, one that waits passes, and the gate closes again when that is charged. A
+long poll may bring nothing for a while, and the rest of a Produce may be long in coming. So after
+``SLOT_MS`` two may pass, then four, and so on: nobody waits for a slow one. Principals take turns,
+then the connections of each. A connection keeps its place until it is charged (``hold``). If it
+closes before it was let through, the next new connection of its principal gets the place.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from headgate.gateway.charging.clients import Told
 from headgate.steps import one_by_one
 
 SLOT_MS: Final = 20
-"""How long a gate waits for the fetches it let through, before it lets more pass. A broker that has
-records answers sooner."""
+"""How long a gate waits for those it let through, before it lets more pass. A broker that has
+records answers a fetch sooner."""
 LOOK_AGAIN_MS: Final = 1_000
 """After so long at most a bucket is asked again: its bound may have lapsed to a higher one."""
 MOST_DOUBLED: Final = 20
-"""Most doublings: a million fetches may then be on their way."""
+"""Most doublings: a million may then be on their way."""
 MOST_PRINCIPALS: Final = 4_096
 """Principals whose last turn a gate remembers. Those served longest ago are forgotten: without a
 last turn they are still the next to have one."""
@@ -89,8 +90,8 @@ class Gate:
     The gate of one quota-id under one quota type.
 
     Args:
-        owed_ms: for a token bucket, how long it takes from now on until what is owed is repaid;
-            None: the deadline that charges set.
+        owed_ms: for a token bucket, how long it takes from now on until no more is owed than may
+            be; None: the deadline that charges set.
 
     Attributes:
         told: what was true at the charge that closed it for longest; None: not known.
@@ -131,7 +132,7 @@ class Gate:
     def charged(
         self, throttle_ms: int, bound: float, now_ms: int, told: Told | None = None
     ) -> None:
-        """Records were delivered and charged: stay closed for the throttle time they got."""
+        """A charge took the quota-id over what it may owe: stay closed for this long."""
         if throttle_ms > 0:
             self._bound = bound
             if now_ms + throttle_ms >= self._deadline_ms:
@@ -215,7 +216,7 @@ class Gate:
             heapify(queue)
 
     def done(self, turn: GateTurn, now_ms: int) -> None:
-        """A fetch was charged: it leaves, and the next may go if the gate is still open."""
+        """It was charged: it leaves, and the next may go if the gate is still open."""
         self.stand_aside(turn)
         if self._waiting and self.opens_ms(now_ms) <= now_ms:
             self._call(now_ms, turn)
@@ -301,8 +302,8 @@ class Gates:
     """
     The gates of one broker: those that are closed or waited at; any other quota-id's is open.
 
-    Gates have a time of their own (``time``): the wall clock's, plus what that was set back. So no
-    fetch waits longer because the clock is set back. Charges keep the wall clock's time.
+    Gates have a time of their own (``time``): the wall clock's, plus what that was set back. So
+    nobody waits longer because the clock is set back. Charges keep the wall clock's time.
 
     Args:
         owed_ms: returns ``Gate``'s argument for a key: a function for a token bucket, None for a
@@ -364,7 +365,7 @@ class Gates:
         now_ms: int,
         told: Told | None = None,
     ) -> None:
-        """Note a delivery (``Gate.charged``); ``now_ms`` is the wall clock's."""
+        """Note a charge (``Gate.charged``); ``now_ms`` is the wall clock's."""
         gate = self._gates.get(key)
         if gate is None:
             if throttle_ms <= 0:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.gateway.charging import fetch_gate
-from headgate.gateway.charging.fetch_gate import SLOT_MS, Gate, GateKey, Gates, GateTurn
+from headgate.gateway.charging import gates as gates_module
+from headgate.gateway.charging.gates import SLOT_MS, Gate, GateKey, Gates, GateTurn
 
 OTHER = GateKey("consumer_byte_rate", "bob", "")
 KEY = GateKey("consumer_byte_rate", "alice", "")
@@ -305,7 +305,7 @@ def test_a_raise_is_taken_into_account_once() -> None:
 def test_turns_are_remembered_of_the_principals_served_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fetch_gate, "MOST_PRINCIPALS", 4)
+    monkeypatch.setattr(gates_module, "MOST_PRINCIPALS", 4)
     queue = Queue()
     now_ms = 1_000
     for name in "badce":
@@ -313,7 +313,7 @@ def test_turns_are_remembered_of_the_principals_served_last(
         queue.gate.admit(turn, now_ms)
         queue.gate.done(turn, now_ms)
     assert set(queue.gate._served) == {"c", "e"}
-    monkeypatch.setattr(fetch_gate, "MOST_LEFT", 2)
+    monkeypatch.setattr(gates_module, "MOST_LEFT", 2)
     queue.gate.charged(1_000, 100.0, now_ms)
     for name, turn in queue.wait(*"abcdefff").items():
         queue.gate.left(turn)
@@ -324,7 +324,7 @@ def test_turns_are_remembered_of_the_principals_served_last(
 
 
 def test_gates_that_are_open_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_gate, "MOST_GATES", 3)
+    monkeypatch.setattr(gates_module, "MOST_GATES", 3)
     gates = Gates(lambda _key: None)
     gates._most = 3
     sizes = []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.charging.fetch_hold import SHARE_HOLD_MS
+from headgate.gateway.charging.hold import SHARE_HOLD_MS
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.session import fetch as session_fetch
 from headgate.quota.entity import QuotaEntity
