@@ -187,9 +187,9 @@ def test_a_request_owes_by_the_quotas_in_force_that_it_is_charged_to(
     assert list(made.lanes_of("alice", "c", kind)) == []
     for number, manager in enumerate(made.by_key.values()):
         manager.update_quota(ALICE, 5.0 + number, T0)
-    assert list(made.lanes_of("alice", "c", kind)) == [
+    assert set(made.lanes_of("alice", "c", kind)) == {
         lane_key(key.name, "alice", "", "alice") for key in owes
-    ]
+    }
     assert list(made.lanes_of("bob", "c", kind)) == []
     assert set(made.finite("alice", "c")) == {k for k in made.by_key if k in made.active}
     assert made.splits

@@ -11,7 +11,8 @@ No clock, socket or log is used here: time is an argument. In the order a reques
 - ``gates``: when a quota-id that owes too much may go on, and which connection is next.
 - ``hold``: how a connection's request, or a fetch's answer, waits at the gates of its quota-ids.
 - ``waiting``: those that wait; they look again when another quota applies, or none.
-- ``managers``: the manager of each quota type.
+- ``limits``: what is charged under each quota key: the table to add one to.
+- ``managers``: the manager of each of them.
 - ``charges``: charges of request time, topics and fetches; which throttle counts.
 - ``enforcement``: the charges of all kinds of requests; it holds the objects above.
 - ``journal``: where every charge is noted; ``headgate.gateway.usage_journal`` has what writes it.

@@ -87,7 +87,7 @@ class Decisions:
         active = self._managers.active_names
         ms = 0
         winner: Told | None = None
-        for candidate in (request, other, *reversed(tuple(others))):
+        for candidate in (request, other, *others):
             name, decision = candidate[0], candidate[1]
             wait_ms: int = decision.throttle_time_ms
             if wait_ms <= 0 or name not in active:

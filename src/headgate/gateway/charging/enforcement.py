@@ -28,7 +28,7 @@ from headgate.gateway.charging.lanes import LaneBook, LaneKey
 from headgate.gateway.charging.managers import PRODUCING, Managers, sensors_of
 from headgate.gateway.charging.waiting import Payers, Waiting, only_value
 from headgate.metrics.meters import Meters
-from headgate.quota.key import PRODUCER, PRODUCER_IDS, QuotaKey, QuotaType
+from headgate.quota.key import PRODUCER, QuotaKey, QuotaType
 from headgate.quota.table import TableChange
 from headgate.steps import finish
 from headgate.throttle.java import UNLIMITED
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 _LOADED_AT_ONCE: Final = 16
 """Entities whose quotas a new broker takes in one step: a quarter of a millisecond."""
 _PRODUCE: Final = PRODUCER.name
-_PRODUCER_IDS: Final = PRODUCER_IDS.name
 
 
 class Enforcement:
@@ -242,10 +241,7 @@ class Enforcement:
         self.counts_mutations = managers.mutation.enabled
         self.counts_producer_ids = managers.producer_ids.enabled
         self._only_bytes = not (  # a produce request is charged nothing besides
-            self.counts_requests
-            or self.counts_producer_ids
-            or managers.produce_active
-            or self._time.upstream
+            self.counts_requests or managers.produce_active or self._time.upstream
         )
         self.contexts.expire()
 
@@ -339,15 +335,12 @@ class Enforcement:
         managers = self.managers
         others: list[tuple[str, Throttle, float]] = []
         throttles = False
-        if producer_ids and self.counts_producer_ids:
-            decision = managers.producer_ids.record(user, producer_ids, now_ms)
-            others.append((_PRODUCER_IDS, decision, managers.producer_ids.last_new))
-            throttles = decision[0] > 0
         by_bytes = self._record_produce(user, client_id, size, now_ms)
-        for name, manager in managers.produce_active:
-            decision = manager.record(user, client_id, size, now_ms)
-            others.append((name, decision, size))
-            throttles = throttles or decision[0] > 0
+        for name, manager, charge in managers.produce_active:
+            decision, amount = charge(manager, user, client_id, size, producer_ids, now_ms)
+            if decision is not UNCHARGED:
+                others.append((name, decision, amount))
+                throttles = throttles or decision[0] > 0
         by_request = UNCHARGED
         if self.counts_requests:
             if answered:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.gateway.charging.clients import Told, Used, used_of
 from headgate.gateway.charging.gates import GateKey
 from headgate.gateway.charging.lanes import LaneKey, lane_key
+from headgate.gateway.charging.limits import LIMITS, Charge, MayOwe, keys_of
 from headgate.gateway.charging.plans import RequestKind
-from headgate.quota.entity import entity_from_path
 from headgate.quota.key import (
     CONSUMER,
     CONSUMER_BPS,
     CONSUMER_SHARES,
+    KEYS,
     MUTATION,
     PRODUCER,
     PRODUCER_BPS,
@@ -24,13 +25,12 @@ from headgate.quota.key import (
     PRODUCER_SHARES,
     REQUEST,
     QuotaKey,
-    QuotaType,
 )
 from headgate.throttle.bps import BpsQuotaManager
 from headgate.throttle.controller_mutation import ControllerMutationQuotaManager
 from headgate.throttle.java import LONG_MAX, UNLIMITED
 from headgate.throttle.manager import ClientQuotaManager
-from headgate.throttle.overrides import KAFKA_3_9, KAFKA_4, Tags
+from headgate.throttle.overrides import Tags
 from headgate.throttle.pacing import PacedQuotaManager
 from headgate.throttle.producer_id import ProducerIdQuotaManager
 from headgate.throttle.request import RequestQuotaManager
@@ -39,11 +39,8 @@ from headgate.throttle.shares import SharesQuotaManager
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
     from headgate.steps import Work
-    from headgate.throttle.registry import Common
 
-_BEYOND_KAFKA: Final = frozenset(
-    {PRODUCER_BPS, CONSUMER_BPS, PRODUCER_SHARES, CONSUMER_SHARES, PRODUCER_IDS}
-)
+_BEYOND_KAFKA: Final = frozenset(limit.key for limit in LIMITS if not KEYS[limit.key].in_kafka)
 """What no Kafka broker enforces: all that ``headgate.enforce=missing`` throttles by."""
 
 _MOST_ASKED: Final = 2.0**31
@@ -51,18 +48,14 @@ _MOST_ASKED: Final = 2.0**31
 _SMOOTH_FETCH_S: Final = 0.5
 """A smooth consumer gets no more at once than its quota allows in this time. Less would make it pay
 for more part batches: a fetch ends in one, which is charged and which clients throw away."""
+FETCHING: Final = keys_of(MayOwe.NOTHING)
+PRODUCING: Final = keys_of(MayOwe.ONE_THROTTLE)
 _LANES: Final[Mapping[int, tuple[QuotaKey, ...]]] = {
-    RequestKind.PRODUCE: (REQUEST, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS),
-    RequestKind.MUTATION: (REQUEST, MUTATION),
+    kind: tuple(limit.key for limit in LIMITS if kind in limit.kinds and limit.key not in FETCHING)
+    for kind in RequestKind
 }
-"""The quotas by which a kind of request leaves debts; any other kind by its time only. Fetches have
-gates only (``gates``)."""
-FETCHING: Final = frozenset({CONSUMER, CONSUMER_BPS, CONSUMER_SHARES})
-PRODUCING: Final = frozenset({PRODUCER_BPS, PRODUCER_SHARES})
-"""What is produced under bounds that are assigned from time to time. So one throttle is capped, and
-what is owed beyond that is waited for at a gate."""
-_PRODUCING: Final = frozenset(key.name for key in PRODUCING)
-_FETCHED: Final = frozenset(key.name for key in FETCHING)
+"""The quotas by which a kind of request leaves debts."""
+_MAY_OWE: Final = {limit.key.name: limit.may_owe for limit in LIMITS}
 
 
 class Managers:
@@ -76,49 +69,17 @@ class Managers:
 
     def __init__(self, settings: Settings, start_ms: int) -> None:
         self._empties = settings.fetch == "kafka"
-        ours: Common = {
-            "num_samples": settings.quota_window_num,
-            "window_ms": settings.quota_window_ms,
-            "start_ms": start_ms,
-        }
-        # Which Kafka's rules choose a quota's level (``headgate.quota.rules``).
-        rules = KAFKA_3_9 if settings.quota_rules == KAFKA_3_9.name else KAFKA_4
-        kafkas: Common = {**ours, "rules": rules}
-        produced, fetched = QuotaType.PRODUCER_BYTE_RATE, QuotaType.CONSUMER_BYTE_RATE
-        self.produce = _byte_rate(settings, produced, settings.quota_producer_default, kafkas)
-        self.fetch = _byte_rate(settings, fetched, settings.quota_consumer_default, kafkas)
-        self.request = RequestQuotaManager(**kafkas)
-        self.mutation = ControllerMutationQuotaManager(
-            num_samples=settings.controller_quota_window_num,
-            window_ms=settings.controller_quota_window_size_seconds * 1000,
-            rules=rules,
-            start_ms=start_ms,
-        )
-        self.producer_ids = ProducerIdQuotaManager(
-            settings.producer_id_quota_cache_cleanup_scheduler_interval_ms,
-            num_samples=settings.producer_id_quota_window_num,
-            window_ms=settings.producer_id_quota_window_size_seconds * 1000,
-            cache_window_ms=settings.producer_id_quota_cache_window_seconds * 1000,
-            start_ms=start_ms,
-        )
-        period_ms = settings.splits_period_ms
-        self.produce_bps = BpsQuotaManager(produced, 1, period_ms=period_ms, **ours)
-        self.fetch_bps = BpsQuotaManager(fetched, 1, period_ms=period_ms, **ours)
-        capacity_bps = settings.capacity_producer_byte_rate
-        self.produce_shares = SharesQuotaManager(produced, capacity_bps, **ours)
-        capacity_bps = settings.capacity_consumer_byte_rate
-        self.fetch_shares = SharesQuotaManager(fetched, capacity_bps, **ours)
-        self.by_key: Mapping[QuotaKey, Any] = {
-            PRODUCER: self.produce,
-            CONSUMER: self.fetch,
-            PRODUCER_BPS: self.produce_bps,
-            CONSUMER_BPS: self.fetch_bps,
-            PRODUCER_SHARES: self.produce_shares,
-            CONSUMER_SHARES: self.fetch_shares,
-            REQUEST: self.request,
-            MUTATION: self.mutation,
-            PRODUCER_IDS: self.producer_ids,
-        }
+        made: dict[QuotaKey, Any] = {one.key: one.make(settings, start_ms) for one in LIMITS}
+        self.by_key: Mapping[QuotaKey, Any] = made
+        self.produce: ClientQuotaManager | PacedQuotaManager = made[PRODUCER]
+        self.fetch: ClientQuotaManager | PacedQuotaManager = made[CONSUMER]
+        self.request: RequestQuotaManager = made[REQUEST]
+        self.mutation: ControllerMutationQuotaManager = made[MUTATION]
+        self.producer_ids: ProducerIdQuotaManager = made[PRODUCER_IDS]
+        self.produce_bps: BpsQuotaManager = made[PRODUCER_BPS]
+        self.fetch_bps: BpsQuotaManager = made[CONSUMER_BPS]
+        self.produce_shares: SharesQuotaManager = made[PRODUCER_SHARES]
+        self.fetch_shares: SharesQuotaManager = made[CONSUMER_SHARES]
         self._by_name = {key.name: manager for key, manager in self.by_key.items()}
         for manager in self.by_key.values():
             if isinstance(manager, PacedQuotaManager):
@@ -126,7 +87,7 @@ class Managers:
         self.in_use: tuple[tuple[QuotaKey, Any], ...] = ()
         self.active: frozenset[QuotaKey] = frozenset()
         self.active_names: frozenset[str] = frozenset()
-        self.produce_active: tuple[tuple[str, PacedQuotaManager], ...] = ()
+        self.produce_active: tuple[tuple[str, Any, Charge], ...] = ()
         self.fetch_active: tuple[tuple[str, PacedQuotaManager], ...] = ()
         self.set_enforce(settings.enforce)
 
@@ -163,17 +124,22 @@ class Managers:
     def changed(self) -> None:
         """Note that quotas have changed: some types may be in use now, or not any more."""
         self.in_use = tuple((k, manager) for k, manager in self.by_key.items() if manager.enabled)
-        self.produce_active = self._enabled(PRODUCER_BPS, PRODUCER_SHARES)
-        self.fetch_active = self._enabled(CONSUMER_BPS, CONSUMER_SHARES)
+        self.produce_active = tuple(
+            (limit.key.name, self.by_key[limit.key], limit.charge)
+            for limit in LIMITS
+            if limit.charge is not None and self.by_key[limit.key].enabled
+        )
+        self.fetch_active = tuple(
+            (key.name, manager)
+            for key, manager in self.by_key.items()
+            if key in FETCHING and key != CONSUMER and manager.enabled
+        )
 
     @property
     def most_sensors(self) -> int:
         """The number of sensors of the manager that has the most."""
         most: int = max(manager.num_sensors for manager in self.by_key.values())
         return most
-
-    def _enabled(self, *keys: QuotaKey) -> tuple[tuple[str, PacedQuotaManager], ...]:
-        return tuple((key.name, self.by_key[key]) for key in keys if self.by_key[key].enabled)
 
     @property
     def splits(self) -> bool:
@@ -217,7 +183,7 @@ class Managers:
 
     def lanes_of(self, principal: str, client_id: str, kind: int) -> Iterator[LaneKey]:
         """Yield the lanes that a kind of request is charged to."""
-        for key in _LANES.get(kind, (REQUEST,)):
+        for key in _LANES[kind]:
             manager = self.by_key[key]
             if key in self.active and manager.enabled:
                 tags = manager.tags(principal, client_id)
@@ -236,10 +202,11 @@ class Managers:
         """Return how much a quota-id may owe with its gate open, by the name of its key."""
         # Differs: by bps or shares a Produce waits while more is owed than one throttle may tell.
         # Else connections that stay would each pass a request per throttle, however much is owed.
-        most_ms: int = self._by_name[name].max_throttle_ms
-        if name in _FETCHED:
+        may_owe = _MAY_OWE[name]
+        if may_owe is MayOwe.NOTHING:
             return 0
-        return most_ms if name in _PRODUCING else LONG_MAX  # who owes by any other leaves ends
+        most_ms: int = self._by_name[name].max_throttle_ms
+        return most_ms if may_owe is MayOwe.ONE_THROTTLE else LONG_MAX
 
     def gate_bound(self, key: GateKey) -> float:
         """Return the quota in force for a gate."""
@@ -287,21 +254,3 @@ def _sensor_of(manager: Any, tags: Tags) -> dict[str, Any]:
         }
     cap_ms = manager.max_throttle_ms
     return windows if cap_ms == LONG_MAX else {**windows, "max_throttle_ms": cap_ms}
-
-
-def _byte_rate(
-    settings: Settings, kind: QuotaType, default: int, common: Common
-) -> ClientQuotaManager | PacedQuotaManager:
-    """Return the manager of a broker's byte rate, by ``headgate.pacing``."""
-    common = {**common, "static_default": default}
-    if settings.pacing != "smooth":
-        return ClientQuotaManager(kind, **common)
-    return PacedQuotaManager(
-        kind,
-        burst_ms=max(round(settings.pacing_burst_seconds * 1000), 1),
-        bursts={
-            entity_from_path(path): max(round(seconds * 1000), 1) / 1000.0
-            for path, seconds in settings.pacing_burst_overrides.items()
-        },
-        **common,
-    )
