@@ -46,7 +46,7 @@ def waiting(quota: QuotaWhy, where: str, at_ms: int) -> str:
     told, use = quota.told, quota.use
     if not quota.wait_ms:
         limited = f", and {source_of(quota)} allows {allowed(quota)}" if quota.limit else ""
-        return f"waits for its turn{where}: other fetches came first{limited}".removesuffix(",")
+        return f"waits for its turn{where}: others came first{limited}".removesuffix(",")
     how_long = f"waits {duration(quota.wait_ms)} more{where}"
     if told is None or told.limit is None or use is None:
         limited = f", which allows {allowed(quota)}" if quota.limit is not None else ""

@@ -8,7 +8,7 @@ It travels to the workers, which resolve each distinct (principal, client-id) on
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -16,37 +16,17 @@ from typing import Final, NamedTuple
 from headgate.errors import ConfigError, HeadgateError
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.file import QuotaEvent, read_quotas_file
-from headgate.quota.key import (
-    CONSUMER,
-    CONSUMER_BPS,
-    CONSUMER_SHARES,
-    MUTATION,
-    PRODUCER,
-    PRODUCER_BPS,
-    PRODUCER_IDS,
-    PRODUCER_SHARES,
-    REQUEST,
-    QuotaKey,
-)
+from headgate.quota.key import CONNECTION, KEYS, PRODUCER_IDS, REQUEST, QuotaKey
 from headgate.quota.lookalikes import name_notes
 from headgate.quota.precedence import STATIC_DEFAULT, EffectiveQuota, Resolver, select_limit
 from headgate.quota.table import QuotaTable
 from headgate.throttle.overrides import Overrides, Tags
 
-# The key each broker enforces for a quota type (Kafka's own unit).
-KEY_OF_TYPE: Final[dict[str, QuotaKey]] = {
-    "producer_byte_rate": PRODUCER,
-    "consumer_byte_rate": CONSUMER,
-    "request_percentage": REQUEST,
-    "controller_mutation_rate": MUTATION,
-    "producer_ids_rate": PRODUCER_IDS,
+_KEY_OF_NAME: Final[Mapping[str, QuotaKey]] = {key.name: key for key in KEYS if key != CONNECTION}
+KEY_OF_TYPE: Final[Mapping[str, QuotaKey]] = {
+    name: key for name, key in _KEY_OF_NAME.items() if name == key.type
 }
-
-
-# And the keys of limits that Kafka has no unit for, under their released names.
-_KEY_OF_NAME: Final[dict[str, QuotaKey]] = KEY_OF_TYPE | {
-    key.name: key for key in (PRODUCER_BPS, CONSUMER_BPS, PRODUCER_SHARES, CONSUMER_SHARES)
-}
+"""The key each broker enforces for a quota type (Kafka's own unit)."""
 
 
 def key_of(quota_type: str) -> QuotaKey:
