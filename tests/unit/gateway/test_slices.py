@@ -9,7 +9,7 @@ from collections.abc import Generator
 
 import pytest
 
-from headgate.gateway.background import TimeSlices
+from headgate.gateway.background import LOOKS_AT_ONCE, Looks, TimeSlices
 from headgate.steps import look_at_young
 
 
@@ -152,3 +152,44 @@ async def test_objects_that_replace_others_are_looked_at_a_few_at_a_time() -> No
         gc.set_threshold(*before)
     assert len(seen) == 20
     assert 1_000 < max(seen) < 2_000
+
+
+async def test_who_is_called_looks_again_a_few_in_each_turn_of_the_loop() -> None:
+    """Else a change that concerns a thousand connections held all others up while they looked."""
+    looks, done = Looks(), []
+    turns: list[int] = []
+    loop = asyncio.get_running_loop()
+
+    def other() -> None:
+        turns.append(len(done))
+        if len(done) < 2 * LOOKS_AT_ONCE + 2:
+            loop.call_soon(other)
+
+    def look(number: int) -> None:
+        done.append(number)
+        if number == 0:
+            looks.add(lambda: look(-1))  # it calls another
+
+    for number in range(2 * LOOKS_AT_ONCE + 1):
+        looks.add(lambda number=number: look(number))
+    loop.call_soon(other)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert done == [*range(2 * LOOKS_AT_ONCE + 1), -1]
+    assert turns[:2] == [LOOKS_AT_ONCE, 2 * LOOKS_AT_ONCE]
+
+
+async def test_a_look_that_fails_keeps_no_other_from_looking() -> None:
+    looks, done = Looks(), []
+    failed: list[BaseException] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: failed.append(context["exception"]))
+    looks.add(lambda: [][0])
+    looks.add(lambda: done.append("the other"))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert done == ["the other"]
+    assert isinstance(failed[0], IndexError)
+    looks.add(lambda: done.append("a later one"))
+    await asyncio.sleep(0)
+    assert done == ["the other", "a later one"]

@@ -11,7 +11,8 @@ import pytest
 
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.charging.waiting import Payers
+from headgate.gateway.charging.waiting import Payers, Waiting
+from headgate.gateway.cluster.quotas import in_steps
 from headgate.gateway.session.session import Session
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS, QuotaKey
@@ -289,6 +290,28 @@ def test_they_are_called_in_steps(gateway: Make) -> None:
     ]
     called = [sum(client.calls for client in waiting) for _ in here.rules.waiting.calling()]
     assert called == list(range(1, 22))
+
+
+def test_a_large_change_walks_once_through_those_that_wait(
+    gateway: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole tables are put in force a few changes at a time: 4,000 waiters, 10,000 entities."""
+    here = Here(gateway, PRODUCER)
+    client, walks = left_end(here), []
+    whole = Waiting.calling
+
+    def calling(*who: Any) -> Any:
+        walks.append(who)
+        return whole(*who)
+
+    monkeypatch.setattr(Waiting, "calling", calling)
+    others = {QuotaEntity.of(user=f"u{n}"): {PRODUCER: 1e6} for n in range(100)}
+    after = QuotaTable.of(others, version=here.table.version + 1)
+    finish(in_steps(table_delta(here.table, after), [here.rules]))
+    assert len(walks) == 1
+    assert client.calls == 1
+    finish(in_steps(table_delta(after, after), [here.rules]))
+    assert len(walks) == 1
 
 
 def test_a_fetch_answer_that_is_kept_goes_on(gateway: Make) -> None:

@@ -118,6 +118,8 @@ class Enforcement:
         self._time = RequestTime(self.managers.request, journal, thread_ns, upstream=upstream)
         self.lanes = LaneBook()
         self.waiting = Waiting()
+        self._others_pay: list[TableChange] = []
+        self._all_may_pay = False
         self.empties_fetches = settings.fetch == "kafka"
         fetches = FetchCharges(
             self.managers,
@@ -155,17 +157,17 @@ class Enforcement:
         entities = iter(table.entities.items())
         while some := list(islice(entities, _LOADED_AT_ONCE)):
             made = [TableChange(e, k, None, v) for e, vs in some for k, v in vs.items()]
-            yield from self._steps(made, clock)
+            yield from self.changing(made, clock)
             yield
 
     def updating(self, delta: TableDelta, clock: Callable[[], int] | None = None) -> Work[None]:
         """Do as ``update``, in steps: a default entity may concern any number of live sensors."""
-        return self._steps(delta.changes, clock or self.clock)
+        yield from self.changing(delta.changes, clock or self.clock)
+        yield from self.calling()
 
-    def _steps(self, changes: Sequence[TableChange], clock: Callable[[], int]) -> Work[None]:
+    def changing(self, changes: Sequence[TableChange], clock: Callable[[], int]) -> Work[None]:
+        """Put changes in force, in steps; those that wait are to be called next (``calling``)."""
         taken: list[TableChange] = []
-        others_pay: list[TableChange] = []
-        all_may = False
         for change in changes:
             manager = self.managers.by_key.get(change.key)
             if manager is None:  # connection rates are the acceptors'
@@ -176,16 +178,22 @@ class Enforcement:
                 if not step:  # sessions ask again as soon as the new quota judges any client
                     self._note(taken, clock())
                 yield
-            all_may = all_may or flags != manager.flags
-            if not only_value(change):
-                others_pay.append(change)
+            if len(self.waiting):
+                self._all_may_pay = self._all_may_pay or flags != manager.flags
+                if not only_value(change):
+                    self._others_pay.append(change)
         self._note(taken, clock())
         if any(change.entity.has_default for change in changes):
             yield from self.gates.requoting(self.managers.gate_bound, clock)
-        if all_may:
+
+    def calling(self) -> Work[None]:
+        """Have those look again, in steps, to whom other quotas apply since the last call."""
+        changes, self._others_pay = self._others_pay, []
+        everybody, self._all_may_pay = self._all_may_pay, False
+        if everybody:
             yield from self.waiting.calling()
-        elif others_pay:
-            yield from self.waiting.calling(Payers(others_pay))
+        elif changes:
+            yield from self.waiting.calling(Payers(changes))
 
     def _moved(self, key: QuotaKey, tags: Tags, bound: float, now_ms: int) -> None:
         """Write down a bucket's new bound; a higher one may open its gate, a lower one close it."""

@@ -300,7 +300,9 @@ class QuotaChanges:
 def in_steps(delta: TableDelta, rules: Collection[Enforcement]) -> Work[None]:
     """Put changes in force under the rules of some brokers, a few at a time."""
     for first in range(0, len(delta.changes), AT_ONCE):
-        some = delta._replace(changes=delta.changes[first : first + AT_ONCE])
+        some = delta.changes[first : first + AT_ONCE]
         for each in rules:
-            yield from each.updating(some)
+            yield from each.changing(some, each.clock)
             yield
+    for each in rules:
+        yield from each.calling()

@@ -350,8 +350,8 @@ class Link:
             transport.pause_reading()
 
     def _nudged(self) -> None:
-        """Wake the session, whose turn has come, soon: the caller may be in the middle of work."""
-        asyncio.get_running_loop().call_soon(self._look_again)
+        """Have the session, whose turn has come, look again."""
+        self._buffer.looks.add(self._look_again)
 
     def _look_again(self) -> None:
         self._have(self.session.nudged)

@@ -24,7 +24,7 @@ from heapq import nsmallest
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from headgate.gateway.background import StallMeter
+from headgate.gateway.background import Looks, StallMeter
 
 if TYPE_CHECKING:
     from headgate.steps import Work
@@ -243,14 +243,18 @@ class ReadBuffer:
         pool_bytes: ``queued.max.request.bytes``.
         stall_meter: measures large reads.
 
+    Attributes:
+        looks: of the links that are called.
+
     Memory that a write still needs is lent to it and comes back when the write is done. New
     memory for each write would cost as much as the relaying (page faults).
     """
 
-    __slots__ = ("_size", "_spare", "memory", "pool", "small", "stall_meter", "view")
+    __slots__ = ("_size", "_spare", "looks", "memory", "pool", "small", "stall_meter", "view")
 
     def __init__(self, pool_bytes: int = 1 << 27, stall_meter: StallMeter | None = None) -> None:
         self.stall_meter = stall_meter or StallMeter()
+        self.looks = Looks()
         self.pool = Pool(pool_bytes, self._narrow)
         self._spare: list[bytearray] = []
         self._size = READ_BUFFER_BYTES
