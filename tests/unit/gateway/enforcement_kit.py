@@ -51,7 +51,7 @@ class Client:
     def __init__(self) -> None:
         self.spent_ns = self.began_ns = self.asked_ms = self.repays = 0
         self.told: Any = None
-        self.hold = None
+        self.hold = self.produce_hold = None
         self.debts: list[str] = []
         self.owes_until_ms = 0
 

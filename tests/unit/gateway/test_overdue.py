@@ -9,6 +9,7 @@ import pytest
 
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.gates import LOOK_AGAIN_MS, SLOT_MS, GateKey
+from headgate.gateway.charging.hold import UNTOLD_MS
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.session import Session
 from headgate.quota.alteration import Op, QuotaAlteration
@@ -281,3 +282,45 @@ def test_a_split_that_lapsed_keeps_nobody_waiting(gateway: Make) -> None:
         client.turn()
     assert START_MS + 15_000 < looked_ms <= START_MS + 15_000 + LOOK_AGAIN_MS
     assert bps.split(("alice", ""), looked_ms) == QUOTA
+
+
+def silences(rules: Enforcement, seconds: int) -> tuple[list[int], list[Client]]:
+    """How long each request waited for, ms, of clients that wait as long as they are told."""
+    clients = [Client(rules, stays=True, acks=-1) for _ in range(CONNECTIONS)]
+    came: dict[Client, int] = {}
+    waited = []
+    end_ms = START_MS + seconds * 1000
+    for turn in range(1_000_000):
+        client = min(clients, key=lambda c: (c.now_ms, c.armed))
+        if client.now_ms >= end_ms:
+            break
+        now_ms = client.now_ms
+        came.setdefault(client, now_ms)
+        client.turn()
+        client.armed = turn
+        if not client.held:
+            waited.append((now_ms, now_ms - came.pop(client)))
+    return [ms for at_ms, ms in waited if at_ms > end_ms - 200_000], clients
+
+
+def test_who_waits_for_longer_than_clients_do_is_told_so(gateway: Make) -> None:
+    """50 producers of 90 kB at 100 kB/s: each passes once in 45 s, and gives up after 30."""
+    rules = setup_of(gateway, PRODUCER_BPS)
+    waited, clients = silences(rules, 600)
+    assert 15_000 < max(waited) <= UNTOLD_MS + 1_000
+    passed = sum(client.passed for client in clients)
+    assert passed >= QUOTA * 599
+
+
+def test_who_waits_for_no_longer_is_told_its_own_throttle_again(gateway: Make) -> None:
+    rules = setup_of(gateway, PRODUCER_BPS)
+    _, clients = silences(rules, 200)
+    (first, *others) = clients
+    for other in others:
+        other.session.close("client-gone", "", Client.time_ms)
+    for _ in range(6):
+        first.turn()
+        while first.held:
+            first.turn()
+        told_ms = first.session.throttled_until_ms - Client.time_ms
+    assert told_ms <= CAP_MS[PRODUCER_BPS]

@@ -116,6 +116,10 @@ class ClientConnection(Protocol):
     def hold(self) -> Hold | None:
         """Its fetch; None before the first."""
 
+    @property
+    def produce_hold(self) -> Hold | None:
+        """Its Produce; None before the first that waited."""
+
     def note_debt(self, key: LaneKey, lane: Lane) -> None:
         """Note a throttle, to be left behind if the connection closes before it is over."""
 

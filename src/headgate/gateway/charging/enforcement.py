@@ -363,6 +363,9 @@ class Enforcement:
             if ours:
                 for name, decision, _ in others:
                     self._close_gate(name, decision, now_ms)
+        if client.produce_hold is not None:
+            # Differs: who waited in silence for over 20 s behind others of its quota-id is told so.
+            ours = client.produce_hold.told_ms(ours)
         record = self.journal.record
         record(client, context, plan, _PRODUCE, now_ms, size, by_bytes, ours, size, spent_ns,
                producer_ids)  # fmt: skip

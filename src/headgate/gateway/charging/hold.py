@@ -34,6 +34,13 @@ SHARE_HOLD_MS: Final = 4_500
 lock of a record that a broker allows (``group.share.min.record.lock.duration.ms``, 15 s)."""
 
 
+UNTOLD_MS: Final = 20_000
+"""How long a Produce may wait here in silence. Who waited longer is told so with its next answer:
+clients give a request up 30 s after they sent it, and what they are told they wait before that."""
+SHORT_MS: Final = 5_000
+"""Who waits for less is told its own throttle again."""
+
+
 @dataclass(slots=True, eq=False)
 class Hold:
     """
@@ -56,6 +63,7 @@ class Hold:
     expired: bool = False
     wake_ms: int = 0
     waited_ms: int = 0
+    _told_ms: int = 0
     _turns: dict[GateKey, GateTurn] = field(default_factory=dict)
     _had: set[GateKey] = field(default_factory=set)  # where this request or answer had its turn
     _keys: tuple[GateKey, ...] = ()
@@ -139,6 +147,20 @@ class Hold:
         """Return how long was waited since the last call, ms."""
         waited_ms, self.waited_ms = self.waited_ms, 0
         return waited_ms
+
+    def told_ms(self, throttle_ms: int) -> int:
+        """
+        Return what to tell a Produce that is charged, and to mute its client for, ms.
+
+        That is its throttle; or where those before it take longer than a client waits for its
+        answer, as much more as it waited in silence.
+        """
+        waited_ms = self.take_waited()
+        if not throttle_ms or waited_ms < SHORT_MS:
+            self._told_ms = 0
+        elif waited_ms > UNTOLD_MS:
+            self._told_ms = max(self._told_ms, throttle_ms) + waited_ms - UNTOLD_MS
+        return max(throttle_ms, self._told_ms)
 
     def pass_unasked(self, now_ms: int) -> None:
         """Let a request pass that asks for no records, without asking the gates."""
