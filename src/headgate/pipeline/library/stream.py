@@ -299,7 +299,12 @@ def piece_of(row: Sequence[Any]) -> FilePiece:
     """Return a piece of an offset."""
     made = FilePiece(*row)
     starts = tuple((broker, (seq, ms)) for broker, (seq, ms) in made.starts)
-    return dataclasses.replace(made, starts=starts, shifts_ms=tuple(made.shifts_ms or ()))
+    return dataclasses.replace(
+        made,
+        starts=starts,
+        shifts_ms=tuple(made.shifts_ms or ()),
+        columns=tuple(made.columns or ()),
+    )
 
 
 def only(pieces: Sequence[FilePiece], kinds: tuple[str, ...], source: str) -> None:

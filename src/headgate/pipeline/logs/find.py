@@ -3,13 +3,14 @@ Find the requests in a line, wherever they stand, and the time of each.
 
 A request is the JSON object that has ``requestHeader``. It may stand in text, be a JSON layout's
 field, a string in a string at any depth, an element of a list, a cell of CSV, or an array of bytes;
-its keys may be in any order, and a line may hold several. Its time is the nearest: in the text in
-front of it, in the fields beside it, or in what stands around these.
+its keys may be in any order, and a line may hold several. Before Kafka 2.8 it is the rest of a text
+that isn't JSON. Its time is the nearest: in the text in front of it, in the fields beside it, or in
+what stands around these. What a request says itself (a client's name, which a collector may have
+copied into a field) is none.
 """
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 import re
@@ -19,18 +20,18 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from headgate.pipeline.logs.bad_lines import MARK, BadLine, not_a_request, why
-from headgate.pipeline.logs.field_times import times_beside
+from headgate.pipeline.logs.csv_lines import cells_of
+from headgate.pipeline.logs.field_times import TimesBeside, raw
+from headgate.pipeline.logs.old_text import OLD, OldRequest, read_old
 from headgate.pipeline.logs.time_stamps import Stamp, StampError, StampReader
 
 _HEADER: Final = "requestHeader"
 _MARK: Final = MARK.decode()
+# What tells a request: its key, or how a line of Kafka before 2.8 begins.
+_SIGN: Final = re.compile(rf"{_HEADER}(?!\.(?!requestApiKey\b))|{re.escape(OLD.decode())}")
 _JSON: Final = json.JSONDecoder()
 _OPENS: Final = re.compile(r'[{\[](?=\s*["{\[])')
 _ESCAPED: Final = re.compile(r'[{\[]\s*\\+"')
-# Of CSV, a cell in quotes up to the word, its own quotes doubled.
-_CELL: Final = re.compile(r'(?:^|[,;\t|])"(?:[^"]|"")*requestHeader')
-_FIRST_CELLS: Final = re.compile(r'(?:[^",;\t|{]*[,;\t|])*"(?!\s*:)')
-_BEHIND: Final = re.compile(r'[^"]"([,;\t|])')
 _MOST_BRACES: Final = 8
 """Braces in front of a request (a thread's name, say) that are looked past."""
 _MOST_LOOKED: Final = 16
@@ -39,10 +40,11 @@ _NEAR: Final = 512
 _WINDOW: Final = 4096
 _EDGE: Final = 16
 """Characters before a part's end where an error may come from its end: an escape, say."""
-_KEY: Final = re.compile(r'(?<=")requestHeader(?=\\*"|\.requestApiKey)')
+_KEY: Final = re.compile(r'(?<=")requestHeader(?=\\*"|\.requestApiKey\b)')
 _MOST_DEPTH: Final = 64
+_SAID: Final = 64
+"""Characters by which the beginning of a text is found again in one that is cut off."""
 _FLAT: Final = re.compile(r"(.*\.)?requestHeader\.requestApiKey")
-csv.field_size_limit(1 << 30)
 
 
 class Found(NamedTuple):
@@ -53,47 +55,81 @@ class Found(NamedTuple):
         body: its JSON, compact.
         own: its time.
         others: times of what stands around, nearest first.
+        old: as Kafka wrote it before 2.8; None: it was JSON.
     """
 
     body: bytes
     own: Stamp
     others: list[Stamp]
+    old: OldRequest | None = None
 
 
 class _Place(NamedTuple):
     """A request, or why none is; what stands around it; which event of the line it belongs to."""
 
-    value: dict[str, Any] | BadLine
+    value: dict[str, Any] | OldRequest | BadLine
     around: tuple[Any, ...]
     event: tuple[int, ...]
 
+    def text_below(self, depth: int) -> str:
+        """Return the text of the field, below so many levels, that it is read from."""
+        for level in reversed(self.around[depth:]):
+            if isinstance(level, tuple) and isinstance(level[1], str):
+                return level[1]
+        return json.dumps(self.value, ensure_ascii=False, default=str)
 
-def find(line: bytes, stamps: StampReader) -> Iterator[Found | BadLine | StampError]:
+
+def find(
+    line: bytes, stamps: StampReader, columns: tuple[str, ...] = ()
+) -> Iterator[Found | BadLine | StampError]:
     """
     Yield the requests in a line, in order, each once; for one that can't be read, why.
+
+    Args:
+        line: the line.
+        stamps: reads stamps of its file.
+        columns: what CSV's are called, where the file says so.
 
     Raises:
         RecursionError: the line is nested too deep.
     """
     text = line.decode("utf-8", "surrogateescape")
-    places = list(_Finder(len(text)).in_text(text, (), (0,)))
+    places = list(_Finder(len(text), columns).in_text(text, (), (0,)))
     by_event: dict[tuple[int, ...], list[_Place]] = {}
     for place in places:  # a field may hold two events, and another the same two again
         by_event.setdefault(place.event, []).append(place)
+    beside = TimesBeside(stamps)
     for group in by_event.values():
-        good: list[_Place] = []
-        for place in group:  # short and full messages, the original beside what was made of it
-            if not any(place.value == other.value for other in good):
-                good += [place] if isinstance(place.value, dict) else []
-        for place in good or group[:1]:
+        for place in _each_once(group):
             if isinstance(place.value, BadLine):
                 yield place.value
                 continue
             try:
-                own, others = moment(place.around, stamps)
-                yield Found(_encoded(place.value), own, others)
+                own, others = beside.moment(place.around)
+                if isinstance(place.value, OldRequest):
+                    yield Found(_encoded(place.value.request), own, others, place.value)
+                else:
+                    yield Found(_encoded(place.value), own, others)
             except (StampError, BadLine) as exc:
                 yield exc
+
+
+def _each_once(group: list[_Place]) -> list[_Place]:
+    """Return an event's requests: of short and full messages, originals and copies, one."""
+    if len(group) == 1:
+        return group
+    good: dict[Any, _Place] = {}
+    for place in group:
+        if not isinstance(place.value, BadLine):
+            good.setdefault(_frozen(place.value), place)
+    return list(good.values()) or group[:1]
+
+
+def _frozen(value: Any) -> Any:
+    """Return a JSON value as one that can be looked up."""
+    if isinstance(value, dict):
+        return frozenset((key, _frozen(each)) for key, each in value.items())
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
 def find_one(line: bytes, stamps: StampReader) -> Found:
@@ -118,10 +154,12 @@ class _Finder:
 
     Args:
         size: of the line; what is decoded in vain grows with it, and no faster.
+        columns: as for ``find``.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, columns: tuple[str, ...]) -> None:
         self._room = _MOST_LOOKED * size
+        self._columns = columns
 
     def in_text(
         self, text: str, around: tuple[Any, ...], event: tuple[int, ...]
@@ -131,14 +169,16 @@ class _Finder:
             raise RecursionError
         at = front = number = 0  # front: where the text begins in front of what is next
         whole = self._decoded(text, 0) if text[:1] in ("{", "[", '"', " ", "\t") else None
-        if whole is not None and whole[1] > text.find(_HEADER):
+        sign = _SIGN.search(text)
+        if whole is not None and (sign is None or whole[1] > sign.start()):
             yield from self.in_value(whole[0], around, (*event, 0))
             at, number = whole[1], 1
             front = at
-        elif (cells := _cells(text)) is not None:
+        elif (cells := cells_of(text, self._columns)) is not None:
             yield from self.in_value(cells, around, event)
             return
-        while (header := text.find(_HEADER, at)) >= 0:
+        while (sign := _SIGN.search(text, at)) is not None:
+            header = sign.start()
             inner = (*event, number)
             number += 1
             here = self._object_around(text, at, header)
@@ -153,8 +193,16 @@ class _Finder:
                 yield from self.in_text(plain, (*around, text[front:begin]), inner)
                 at = front = end
                 continue
+            if sign[0] != _HEADER:
+                if not self._is_cut_json(text, at, header):
+                    yield from _old(
+                        text[header + len(_MARK) :], (*around, text[front:header]), inner
+                    )
+                    return
+                at = front = sign.end()
+                continue
             after = _next_request(text, header)
-            reason = why(_raw(text[max(text.find("{", at), 0) : after]), None)
+            reason = why(raw(text[max(text.find("{", at), 0) : after]), None)
             if self._room <= 0:
                 reason = "too much of this line is broken JSON; what follows isn't read"
             yield _Place(BadLine(reason), around, inner)
@@ -166,15 +214,18 @@ class _Finder:
     ) -> Iterator[_Place]:
         """Yield the requests in a JSON value."""
         if isinstance(value, str):
-            if _HEADER in value:
+            if _SIGN.search(value):
                 yield from self.in_text(value, around, event)
         elif isinstance(value, dict):
             request = _request_in(value)
             if request is not None:
                 yield _Place(request, (*around, (value, None)), event)
                 return
-            for each in value.values():
-                yield from self.in_value(each, (*around, (value, each)), event)
+            fields = [
+                list(self.in_value(each, (*around, (value, each)), event))
+                for each in value.values()
+            ]
+            yield from self._unsaid([each for each in fields if each], len(around))
         elif isinstance(value, list):
             told = _text_of_bytes(value)
             if told is not None:
@@ -191,6 +242,40 @@ class _Finder:
                 yield from found
                 if not found and not is_one and any(_is_alike(each, other) for other in like[:1]):
                     yield _Place(BadLine("not a request line"), around, (*event, number))
+
+    def _unsaid(self, fields: list[list[_Place]], depth: int) -> Iterator[_Place]:
+        """Yield the requests in fields of one object, but for what another's request says."""
+        if len(fields) < 2:
+            yield from itertools.chain.from_iterable(fields)
+            return
+        texts = [dict.fromkeys(place.text_below(depth) for place in each) for each in fields]
+        for number, (places, own) in enumerate(zip(fields, texts, strict=True)):
+            others = [text for n, each in enumerate(texts) if n != number for text in each]
+            said = {text for text in own if any(self._says(other, text) for other in others)}
+            for place in places:
+                if place.text_below(depth) not in said:
+                    yield place
+
+    def _says(self, text: str, said: str) -> bool:
+        """Say whether a text holds another behind where its request begins, or is cut off in it."""
+        self._room -= len(text) + len(said)
+        if self._room <= 0:
+            return False
+        # Whatever has escaped them how often.
+        text = text.replace("\\", "")
+        said = json.dumps(said, ensure_ascii=False)[1:-1].replace("\\", "")
+        begin = text.find(_HEADER[1:]) + 1
+        cut = text.rfind(said[:_SAID], begin)
+        return text.find(said, begin) >= 0 or (cut >= 0 and said.startswith(text[cut:]))
+
+    def _is_cut_json(self, text: str, at: int, end: int) -> bool:
+        """Say whether JSON begins in a text and isn't whole before a place."""
+        while (opens := _OPENS.search(text, at, end)) is not None:
+            decoded = self._decoded(text, opens.start())
+            if decoded is None:
+                return True
+            at = decoded[1]
+        return False
 
     def _object_around(self, text: str, at: int, header: int) -> tuple[int, tuple[Any, int]] | None:
         """Return (where it begins, (value, end)) of the JSON around a place in a text."""
@@ -217,6 +302,8 @@ class _Finder:
             decoded = self._decoded(text, quote)
             if decoded is not None and decoded[1] > header:
                 return quote, decoded
+        if not text.startswith(_HEADER, header):
+            return None
         end = text.rfind("}", begin, _next_request(text, header)) + 1
         self._room -= max(end - begin, 0)
         if self._room <= 0:
@@ -249,6 +336,18 @@ class _Finder:
             else:
                 return value, begin - at + end
         return None
+
+
+def _old(text: str, around: tuple[Any, ...], event: tuple[int, ...]) -> Iterator[_Place]:
+    """Yield the request of a line of Kafka before 2.8; one refusal for each that it may be."""
+    value: OldRequest | BadLine
+    try:
+        value = read_old(raw(text).decode("utf-8", "replace"))
+        count = 1
+    except BadLine as exc:
+        value, count = exc, 1 + text.count(_MARK)
+    for number in range(count):
+        yield _Place(value, around, (*event, number))
 
 
 def _is_alike(value: Any, other: Any) -> bool:
@@ -328,70 +427,9 @@ def _text_of_bytes(value: list[Any]) -> str | None:
         return None
 
 
-def is_csv(line: bytes) -> bool:
-    """Say whether a line is of CSV, and a request is, or begins, in one of its cells."""
-    text = line.decode("utf-8", "replace")
-    return _cells(text) is not None or (
-        text.count('"') % 2 == 1 and _FIRST_CELLS.match(text) is not None
-    )
-
-
-def _cells(text: str) -> dict[int, str] | None:
-    """Return the cells of a line of CSV, by column; None: it isn't one with a request."""
-    cell = _CELL.search(text)
-    if cell is None or '""' not in cell[0]:
-        return None
-    delimiter = cell[0][0] if cell[0][0] != '"' else next(iter(_BEHIND.findall(text)), ",")
-    try:
-        return dict(enumerate(next(csv.reader([text], delimiter=delimiter), [])))
-    except csv.Error:
-        return None
-
-
-def _raw(text: str) -> bytes:
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogatepass")
-
-
 def _encoded(request: dict[str, Any]) -> bytes:
     """Return a request's JSON."""
     try:
         return msgspec.json.encode(request)
     except (UnicodeEncodeError, msgspec.EncodeError, OverflowError):
         return json.dumps(request, separators=(",", ":")).encode()
-
-
-def moment(around: tuple[Any, ...], stamps: StampReader) -> tuple[Stamp, list[Stamp]]:
-    """
-    Return the nearest time of a request, and those farther away.
-
-    Raises:
-        StampError: there is none.
-    """
-    own: Stamp | None = None
-    others: list[Stamp] = []
-    unread: StampError | None = None
-    for level in reversed(around):
-        if own is not None and not stamps.asks_others(own):
-            break
-        if isinstance(level, str):
-            try:
-                first, more = stamps.stamps(_raw(level))
-            except StampError as exc:
-                unread = unread or exc
-                continue
-            found = [first, *more]
-        else:
-            found = times_beside(level[0], stamps, level[1])
-        if own is None and found:
-            own, *found = found
-        others += found
-    if own is None:
-        if any(isinstance(level, tuple) for level in around) and (
-            unread is None or "no time stamp" in str(unread)
-        ):
-            unread = StampError("no time in the JSON layout's fields")
-        raise unread or StampError("no time stamp in front of the request")
-    return own, others

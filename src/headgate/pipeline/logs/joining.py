@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from headgate.pipeline.logs.bad_lines import HEADER, MARK, BadLine, may_go_on
-from headgate.pipeline.logs.find import is_csv
+from headgate.pipeline.logs.csv_lines import names_in
 from headgate.pipeline.logs.line_parser import LineParser, LogRow
 from headgate.pipeline.logs.parts import Part, WrappedLine
 
@@ -35,7 +35,6 @@ _PRETTY: Final = re.compile(r'\s|["}\]{\[]|(?:-?\d[\d.eE+-]*|true|false|null),?\
 _BEGINS: Final = re.compile(r'Completed request:|\{\\*"isForwarded')
 _BEHIND: Final = re.compile(rb"\s+\([\w.$]+\)\s*")
 _MEMBER: Final = re.compile(r'\s*"')
-_NAMES: Final = re.compile(r'"?[@\w .-]{1,64}"?(?:[,;\t|]"?[@\w .-]{1,64}"?)*\s*')
 Read = tuple[int, LogRow | BadLine, bytes]
 """The offset of a line; what it holds, or why not; the line."""
 
@@ -138,8 +137,7 @@ class Joiner:
     def __init__(self, parser: LineParser, *, is_document: bool = False) -> None:
         self._parser = parser
         self._open: list[_Open] = []
-        self._names: tuple[int, bytes] | None = None
-        self._is_csv = False
+        self._is_csv = bool(parser.columns)
         self._in_cell = False
         self._is_document = is_document
         self._has_read = False
@@ -163,12 +161,10 @@ class Joiner:
         ended, self._ended = self._ended, False
         if ended and _BEHIND.fullmatch(line):
             return  # the layout's text behind the JSON
+        if offset == 0 and self._is_csv and names_in(line) == self._parser.columns:
+            return
         found = self._parser.rows(line)
-        if self._names is not None and found:
-            yield from self._told_names(line)
         if len(found) == 1 and isinstance(found[0], BadLine):
-            if offset == 0 and self._begins_csv(line):
-                return
             given = self._kept(offset, line)
             if given is not None:
                 yield from given
@@ -205,7 +201,7 @@ class Joiner:
 
     def pass_over(self, offset: int, line: bytes) -> None:
         """Take a line only for what is under way behind it; what it holds is another's to read."""
-        if self._open or may_go_on(line):
+        if self._open or self._is_csv or may_go_on(line):
             for _ in self.take(offset, line):
                 pass
 
@@ -223,27 +219,6 @@ class Joiner:
         """Yield what the lines hold that are still kept."""
         for opened in list(self._open):
             yield from self._bad(opened)
-        if self._names is not None:
-            yield from self._told_names(b"")
-
-    def _begins_csv(self, line: bytes) -> bool:
-        """Say whether a file's first line is kept, because it may name the columns of CSV."""
-        text = line.decode("utf-8", "replace").lstrip("\ufeff")
-        if not _NAMES.fullmatch(text):
-            return False
-        self._names = (0, line)
-        return True
-
-    def _told_names(self, line: bytes) -> Iterator[Read]:
-        """Yield the file's first line as bad, unless the second is of CSV."""
-        assert self._names is not None
-        offset, first = self._names
-        self._names = None
-        self._is_csv = is_csv(line)
-        if self._is_csv:
-            return
-        for row in self._parser.rows(first):
-            yield offset, row, first
 
     def _begun(self, line: bytes) -> Part | None:
         """Return a line in whose message the JSON of a request, or of several, begins."""

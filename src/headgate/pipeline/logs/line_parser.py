@@ -20,7 +20,6 @@ from headgate.pipeline.logs.api_names import is_brokers_own
 from headgate.pipeline.logs.bad_lines import (
     ARRIVAL,
     HEADER,
-    MARK,
     START,
     BadLine,
     is_arrival,
@@ -44,7 +43,7 @@ from headgate.pipeline.logs.line_json import (
     ShareLine,
     decoded,
 )
-from headgate.pipeline.logs.old_text import OLD, old_text_of, read_old
+from headgate.pipeline.logs.old_text import OLD, OldRequest
 from headgate.pipeline.logs.principals import Principals
 from headgate.pipeline.logs.time_stamps import StampError, StampReader
 
@@ -107,9 +106,11 @@ class LineParser:
         default_partitions: the cluster's ``num.partitions``.
         shifts_ms, watching: see ``time_stamps.StampReader``.
         principal_pattern: see ``principals.Principals``.
+        columns: what the columns of a file of CSV are called, where it says so.
 
     Attributes:
         stamps: the reader of time stamps.
+        columns: as given.
     """
 
     def __init__(
@@ -122,10 +123,12 @@ class LineParser:
         shifts_ms: tuple[float, ...] = (),
         watching: bool = False,
         principal_pattern: str = "",
+        columns: tuple[str, ...] = (),
     ) -> None:
         self.stamps = StampReader(
             zone, nanos=nanos, file=file, shifts_ms=shifts_ms, watching=watching
         )
+        self.columns = columns
         self._default_partitions = default_partitions
         self._principals = Principals(principal_pattern)
 
@@ -146,21 +149,17 @@ class LineParser:
 
     def rows(self, line: bytes) -> list[LogRow | BadLine]:
         """Return what the requests in ``line`` hold, or why not; nothing for an empty line."""
-        mark = line.find(MARK)
-        # A request as JSON begins before what its client's name may hold.
-        if mark >= 0 and line.startswith(OLD, mark) and HEADER not in line[:mark]:
-            return self._old_rows(line)
         start = line.find(START)
         reason: BadLine | None = None
         before = line[: max(start, 0)]
-        if start >= 0 and not is_field(before):
+        if start >= 0 and not is_field(before) and OLD not in before:
             try:
                 return [self._row(line[start:], self.stamps.read(before))]
             except BadLine as exc:
                 reason = exc
             except _UNREADABLE as exc:
                 reason = reason_of(exc)
-        elif start < 0 and HEADER not in line and not _BYTES.search(line):
+        elif not (HEADER in line or OLD in line or _BYTES.search(line)):
             if not line.strip():
                 return []
             return [BadLine(not_a_request(line))]
@@ -171,40 +170,11 @@ class LineParser:
             return [reason]
         return found or [BadLine(not_a_request(line))]
 
-    def _old_rows(self, line: bytes) -> list[LogRow | BadLine]:
-        """Return what a free text line of Kafka before 2.8 holds; nothing counts if it is two."""
-        row = self._old_row(line)
-        return [row] if isinstance(row, LogRow) else [row] * line.count(MARK)
-
-    def _old_row(self, line: bytes) -> LogRow | BadLine:
-        """Return what such a line holds: no sizes."""
-        try:
-            text, log_ms = old_text_of(line, self.stamps)
-            request, bytes_, is_brokers = read_old(text)
-            row = self._row(msgspec.json.encode(request), log_ms)
-        except BadLine as exc:
-            return exc
-        except _UNREADABLE as exc:
-            return reason_of(exc)
-        quota_type = _OLD_TYPES.get(row.api_name)
-        if quota_type is None:
-            return row
-        charged = row.is_charged and not is_brokers
-        bytes_ = bytes_ if quota_type == PRODUCE else 0
-        amount = 1.0 if quota_type == MUTATION else float(bytes_)
-        return row._replace(
-            quota_type=quota_type,
-            bytes_charged=bytes_,
-            bytes_exact=False,
-            amount=amount,
-            is_charged=charged,
-        )
-
     def _found(self, line: bytes) -> list[LogRow | BadLine]:
         """Return what the requests hold that stand anywhere in a line."""
         rows: list[LogRow | BadLine] = []
         try:
-            for each in find(line, self.stamps):
+            for each in find(line, self.stamps, self.columns):
                 if isinstance(each, Found):
                     rows.append(self._found_row(each))
                 else:
@@ -215,11 +185,12 @@ class LineParser:
 
     def _found_row(self, found: Found) -> LogRow | BadLine:
         try:
-            return self._row(found.body, self.stamps.agreed(found.own, found.others))
+            row = self._row(found.body, self.stamps.agreed(found.own, found.others))
         except BadLine as exc:
             return exc
         except _UNREADABLE as exc:
             return reason_of(exc)
+        return row if found.old is None else _unsized(row, found.old)
 
     def _row(self, body: bytes, log_ms: float) -> LogRow:
         line, decoder = decoded(body)
@@ -284,6 +255,21 @@ class LineParser:
                 "--principal-pattern says where its name is"
             )
         return name
+
+
+def _unsized(row: LogRow, old: OldRequest) -> LogRow:
+    """Return the row of a line of Kafka before 2.8: it holds no sizes."""
+    quota_type = _OLD_TYPES.get(row.api_name)
+    if quota_type is None:
+        return row
+    bytes_ = old.bytes_ if quota_type == PRODUCE else 0
+    return row._replace(
+        quota_type=quota_type,
+        bytes_charged=bytes_,
+        bytes_exact=False,
+        amount=1.0 if quota_type == MUTATION else float(bytes_),
+        is_charged=row.is_charged and not old.is_brokers,
+    )
 
 
 def _produce(line: ProduceLine, version: int, client: str) -> tuple[int, bool]:

@@ -10,12 +10,9 @@ line in which more than one place looks like that is refused: none says which is
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from headgate.pipeline.logs.bad_lines import MARK, BadLine
-from headgate.pipeline.logs.find import moment
-from headgate.pipeline.logs.parts import WrappedLine
-from headgate.pipeline.logs.time_stamps import StampReader
 
 OLD: Final = b"Completed request:RequestHeader(apiKey="
 _MARK: Final = MARK.decode()
@@ -38,30 +35,24 @@ _REPLICA: Final = re.compile(r"(?:\{|\w*\()(?:type=\w+, |clusterId=null, )?repli
 _TIMES: Final = ("localTime", "throttleTime", "responseQueueTime", "sendTime")
 
 
-def old_text_of(line: bytes, stamps: StampReader) -> tuple[str, float]:
+class OldRequest(NamedTuple):
     """
-    Return (the text from ``RequestHeader(`` on, epoch ms) of a line, also of a JSON layout's field.
+    What a line holds.
 
-    Raises:
-        StampError: it has no time.
+    Attributes:
+        request: the fields of a request's JSON that are in it.
+        bytes_: of the records that it names.
+        is_brokers: whether another broker sent it.
     """
-    wrapped = WrappedLine(line)
-    part = wrapped.begins()
-    fields = wrapped.fields
-    if not part.path or fields is None:
-        at = line.find(MARK)
-        return line[at + len(MARK) :].decode("utf-8", "replace"), stamps.read(line[:at])
-    front, _, text = part.text.partition(_MARK)
-    return text, stamps.agreed(*moment(((fields, fields[part.path[0]]), front), stamps))
+
+    request: dict[str, Any]
+    bytes_: int
+    is_brokers: bool
 
 
-def read_old(text: str) -> tuple[dict[str, Any], int, bool]:
+def read_old(text: str) -> OldRequest:
     """
     Read a line's text from ``RequestHeader(`` on.
-
-    Returns:
-        (the fields of a request's JSON that the line holds; bytes of the records that it names;
-        whether another broker sent it).
 
     Raises:
         BadLine: the line isn't whole, or names in it look like fields.
@@ -94,4 +85,5 @@ def read_old(text: str) -> tuple[dict[str, Any], int, bool]:
     } | {f"{name}Ms": float(tail[name]) for name in _TIMES}
     request["throttleTimeMs"] = int(float(tail["throttleTime"]))
     is_brokers = replica is not None and int(replica[1]) >= 0
-    return request, sum(int(size) for size in sized if size.isdigit()), is_brokers
+    bytes_ = sum(int(size) for size in sized if size.isdigit())
+    return OldRequest(request, bytes_, is_brokers)

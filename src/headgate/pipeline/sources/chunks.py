@@ -72,14 +72,14 @@ def _read_chunks(piece: FilePiece) -> Iterator[tuple[int, Any, int]]:
         if begin > 0:  # the line that is under way at the start belongs to the piece before
             begin = _behind_newline(file, begin - 1, stop)
         if piece.start != piece.begin:
-            begin = _first_owned(file, begin, stop)
+            begin = _first_owned(file, begin, stop, piece.columns)
         if 0 < end < stop:
-            end = _first_owned(file, _behind_newline(file, end - 1, stop), stop)
+            end = _first_owned(file, _behind_newline(file, end - 1, stop), stop, piece.columns)
         file.seek(begin)
         yield from _chunks(file.readinto, begin, end)
 
 
-def _first_owned(file: Any, at: int, stop: int) -> int:
+def _first_owned(file: Any, at: int, stop: int, columns: tuple[str, ...]) -> int:
     """
     Return where the first line begins, at or behind ``at``, before which no request is under way.
 
@@ -88,7 +88,7 @@ def _first_owned(file: Any, at: int, stop: int) -> int:
     """
     begin = max(at - _LOOK_BYTES, 0)
     file.seek(begin)
-    joiner = Joiner(LineParser())
+    joiner = Joiner(LineParser(columns=columns))
     rest: bytes = file.read(at - begin)
     owned = begin + (rest.find(b"\n") + 1 if begin else 0)  # behind what ends a line under way
     rest, before, start = rest[owned - begin :], b"", 0

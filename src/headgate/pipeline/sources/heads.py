@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from headgate.pipeline.logs.csv_lines import is_csv, names_in
 from headgate.pipeline.logs.line_parser import LineParser
 from headgate.pipeline.sources.compressed import Damaged, decompressed, reading
 from headgate.pipeline.sources.files import filesystem
@@ -111,6 +112,12 @@ def tail_of(path: str) -> bytes:
             file.seek(max(file.size() - HEAD_BYTES, 0))
             text: bytes = file.read(HEAD_BYTES)
     return text
+
+
+def columns_of(head: bytes) -> tuple[str, ...]:
+    """Return what a file of CSV calls its columns; nothing, where it doesn't, or isn't one."""
+    first, _, rest = head.partition(b"\n")
+    return names_in(first) if is_csv(rest.lstrip(b"\r\n").partition(b"\n")[0]) else ()
 
 
 def is_document(head: bytes) -> bool:

@@ -21,7 +21,14 @@ from headgate.pipeline.logs.time_stamps import sniff_nanos
 from headgate.pipeline.sources.compressed import ReadError, reading
 from headgate.pipeline.sources.copies import Beginning, unread_copies
 from headgate.pipeline.sources.files import filesystem
-from headgate.pipeline.sources.heads import first_request, head_of, is_document, shifts_of, tail_of
+from headgate.pipeline.sources.heads import (
+    columns_of,
+    first_request,
+    head_of,
+    is_document,
+    shifts_of,
+    tail_of,
+)
 from headgate.pipeline.sources.journal_files import first_event, journal_file, starts_of
 from headgate.usage.files import SUFFIXES
 
@@ -40,7 +47,8 @@ class FilePiece:
     unknown; ``nanos`` as ``time_stamps.sniff_nanos`` found at the head of the file; ``starts`` the
     (broker, (seq, ms)) of the start events of a journal's worker before the file; ``unread`` says
     why nothing of it is read; ``shifts_ms`` says by how much a wrapper's zone shifts stamps
-    (``heads.shifts_of``); ``is_document`` that the file is JSON over several lines, and one piece.
+    (``heads.shifts_of``); ``is_document`` that the file is JSON over several lines, and one piece;
+    ``columns`` what a file of CSV calls its columns.
     Lines that go on with a request (``bad_lines.goes_on``) belong to the piece in which it begins;
     ``begin`` and ``stop`` are the bounds of all pieces of a file, at which no others are looked at.
     Of a compressed file ``start`` and ``end`` count bytes of text.
@@ -59,6 +67,7 @@ class FilePiece:
     is_document: bool = False
     begin: int = 0
     stop: int = -1
+    columns: tuple[str, ...] = ()
 
 
 def pieces_of(
@@ -136,9 +145,17 @@ def pieces_of(
             except ReadError as exc:
                 unreadable.append(f"--requests {exc}")
                 continue
-        document = is_document(head)
         piece = FilePiece(
-            path, 0, -1, "log", compression, broker, nanos, (), unread, shifts, document
+            path,
+            0,
+            -1,
+            compression=compression,
+            broker_id=broker,
+            nanos=nanos,
+            unread=unread,
+            shifts_ms=shifts,
+            is_document=is_document(head),
+            columns=() if unread else columns_of(head),
         )
         logs.append((piece, Beginning(path, b"" if unread else first_request(head), size)))
     if unreadable:

@@ -68,6 +68,7 @@ class ReadOptions:
             default_partitions=self.default_partitions,
             shifts_ms=piece.shifts_ms,
             principal_pattern=self.principal_pattern,
+            columns=piece.columns,
         )
 
 
