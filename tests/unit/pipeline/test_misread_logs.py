@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from headgate.pipeline.logs import field_times
+from headgate.pipeline.logs import field_times, joining
 from headgate.pipeline.logs.line_parser import LineParser, LogRow
+from headgate.pipeline.logs.parts import Part
 from kit.request_lines import BEGIN, HEAD, body, ms, old, read, stock
 
 STAMP = {"@timestamp": "2024-10-25T10:15:30.123Z"}
@@ -43,6 +44,7 @@ COPIED: dict[str, Callable[[str, str], dict[str, Any]]] = {
         "client_id": text,
         "kafka": json.loads(line[line.index("{") : line.rindex("}") + 1]),
     },
+    "in a row": lambda text, line: {"row": ["a", text, line]},
     "of a line of bytes": lambda text, line: {"client": text, "MESSAGE": list(line.encode())},
 }
 
@@ -227,3 +229,150 @@ def test_a_cell_may_go_on_in_the_next_piece(tmp_path: Path) -> None:
     assert counted(whole) == [("request", "bob")] * 9
     for piece_bytes in range(700, 1500, 37):
         assert read(tmp_path, lines, piece_bytes=piece_bytes) == whole
+
+
+# Whose lines are put together
+
+CUT = 400  # within a request's JSON
+SHIPPED = {"host": {"name": "k0"}}
+OTHERS = (
+    "[2024-10-25 10:15:31,000] INFO [Log partition=x-0] Rolled (kafka.log.Log)",
+    "2024-10-25T10:15:31Z WARN x",
+    "10:15:31,000 x",
+    "25 Oct 2024 10:15:31,000 x",
+    "Oct 25 10:15:31 x",
+    "1729851331000 [main] x",
+    "INFO x",
+    "[ERROR] x",
+)
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("end", ["", "rest", "rest alone"])
+def test_no_other_loggers_line_goes_on_with_a_request(other: str, end: str, tmp_path: Path) -> None:
+    """Nor is what it says a part of that request's."""
+    line = stock()
+    cut = line.index('"c"') + 2
+    rest = line[cut:] if end else '"}'
+    other += rest if end == "rest" else ""
+    texts = [line[:cut], other, *([rest] if end == "rest alone" else [])]
+    found = read(tmp_path, [json.dumps(SHIPPED | {"message": text}) for text in texts])
+    names = {row["client_id"] for row in found}
+    assert names <= ({None, "c"} if end == "rest alone" else {None})
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_no_other_loggers_line_goes_on_with_printed_json(other: str, tmp_path: Path) -> None:
+    printed = json.dumps(json.loads(body()), indent=1).splitlines()
+    lines = [f"[2024-10-25 10:15:30,123] DEBUG Completed request:{printed[0]}", other, *printed[1:]]
+    found = read(tmp_path, lines)
+    reasons = [row["reason"] for row in found if row["kind"] == "bad" and row["offset"]]
+    assert "not a request line" in reasons
+
+
+LAST = {
+    "an object in a text": {"note": "{}"},
+    "a request's end": {"sent": json.dumps({"x": {"y": 1}})},
+    "an object": {"labels": {"a": {"b": "}"}}},
+}
+
+
+@pytest.mark.parametrize("last", LAST)
+@pytest.mark.parametrize("cut", ["anywhere", "behind a brace"])
+def test_a_cut_message_is_one_whatever_stands_behind_it(
+    last: str, cut: str, tmp_path: Path
+) -> None:
+    """Its request is read, too, where a piece ends between its parts."""
+    lines = []
+    for number in range(12):
+        text = stock(number=100 + number)
+        at = CUT if cut == "anywhere" else text.index("}") + 1
+        parts = text[:at], text[at:]
+        lines += [json.dumps(SHIPPED | {"message": part} | LAST[last]) for part in parts]
+    whole = read(tmp_path, lines)
+    assert counted(whole) == [("request", "bob")] * 12
+    for piece_bytes in (1000, 1777, 2600):
+        assert read(tmp_path, lines, piece_bytes=piece_bytes) == whole
+
+
+# What is refused is counted
+
+
+def broken(text: str) -> str:
+    """Return a request's text whose JSON is wrong in the middle."""
+    return text.replace('"request":{}', '"request":{,}')
+
+
+def test_what_is_broken_in_a_joined_line_is_counted(tmp_path: Path) -> None:
+    texts = [stock(number=1), broken(stock(number=2)), stock(number=3), broken(stock(number=4))]
+    event = json.dumps(texts)
+    lines = []
+    for more, part in ((True, event[:CUT]), (True, event[CUT:-CUT]), (False, event[-CUT:])):
+        lines.append(f"2024-10-25T10:15:30.2Z stdout {'FP'[more]} {part}")
+    found = read(tmp_path, lines)
+    assert sorted(row["kind"] for row in found) == ["bad", "bad", "request", "request"]
+    assert all(row["reason"] and row["file"] for row in found if row["kind"] == "bad")
+
+
+def test_what_is_broken_in_a_document_is_counted(tmp_path: Path) -> None:
+    bad = json.loads(body()) | {"principal": "x"}
+    whole = {"first": STAMP | json.loads(body()), "second": STAMP | bad}
+    text = json.dumps({"events": [whole["first"]], "last": whole}, indent=1)
+    found = read(tmp_path, text.splitlines())
+    assert sorted(row["kind"] for row in found) == ["bad", "request", "request"]
+
+
+# What is kept is looked at once
+
+
+class Counted(str):
+    """A text that counts the characters that are copied of it."""
+
+    __slots__ = ()
+    copied = 0
+
+    def __getitem__(self, place: Any) -> Counted:
+        made = Counted(super().__getitem__(place))
+        Counted.copied += len(made)
+        return made
+
+
+def elements_in_a_line(count: int) -> list[str]:
+    element = '{"a":"requestHeader"},'
+    return ['{"events":[' + element * count, element * count]
+
+
+def elements_over_lines(count: int) -> list[str]:
+    return ['{"events":[', *['{"a":', '"requestHeader"},'] * count]
+
+
+def elements_in_elements(count: int) -> list[str]:
+    return ['[{"a":' * count, *['"requestHeader"}],'] * count]
+
+
+def elements_in_elements_in_a_line(count: int) -> list[str]:
+    return ["[" + '[{"a":' * count + '"requestHeader"}],' * count]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        elements_in_a_line,
+        elements_over_lines,
+        elements_in_elements,
+        elements_in_elements_in_a_line,
+    ],
+)
+def test_what_is_copied_grows_with_a_text_and_no_faster(form: Callable[[int], list[str]]) -> None:
+    def copied(count: int) -> int:
+        Counted.copied = 0
+        opened = joining._Open(Part((), (), "", None, str))
+        given = []
+        for line in form(count):
+            given += opened.take(0, line.encode(), Part((), (), Counted(line), None, str))
+        assert len(given) >= count
+        assert "requestHeader" not in opened.text
+        return Counted.copied
+
+    few, many = copied(500), copied(2000)
+    assert many <= 5 * few

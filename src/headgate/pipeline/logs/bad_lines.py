@@ -34,8 +34,9 @@ _UNENDED: Final = (b"{", b"[", b",", b".")
 _MOST_FRONT: Final = 384
 """Bytes in front of a CRI line's text."""
 _TOLD: Final = (b'"logtag"', b"partial_message", b"PARTIAL_MESSAGE", b"_LINE_BREAK")
-# As a string ends that holds a whole request.
-_ENDED: Final = re.compile(rb'\}(?:\s|\([\w.$]+\)|\\[nrt])*"')
+# The rest of a string, and how it ends if it holds a whole request.
+_STRING: Final = re.compile(rb'[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_ENDED: Final = re.compile(rb'\}(?:\s|\([\w.$]+\)|\\[nrt])*"\Z')
 _MOST_BEHIND: Final = 512
 """Bytes behind it, in its layout."""
 
@@ -69,9 +70,14 @@ def may_go_on(line: bytes) -> bool:
         return b" P" in line[:_MOST_FRONT]
     if is_part(line) or any(name in line for name in _TOLD):
         return True
-    return (MARK in line or HEADER in line) and not _ENDED.search(
-        line, max(len(line) - _MOST_BEHIND, 0)
-    )
+    at = line.find(MARK)
+    at = line.find(HEADER) if at < 0 else at
+    string = _STRING.match(line, at) if at >= 0 else None
+    if string is None:
+        return at >= 0
+    end = string.end()
+    ended = _ENDED.search(line, max(end - _MOST_BEHIND, at), end) is not None
+    return not ended or line.count(b"{", at, end) != line.count(b"}", at, end)
 
 
 def not_a_request(line: bytes) -> str:

@@ -232,15 +232,19 @@ class _Finder:
                 yield from self.in_value(told, around, event)
                 return
             # A list is of events, unless it is one: a time, and a line.
-            is_one = sum(isinstance(each, str | int) for each in value) == len(value) <= 4
+            is_row = sum(isinstance(each, str | int) for each in value) == len(value) <= 4
+            signed = sum(isinstance(each, str) and _HEADER in each for each in value)
             events = []
             for number, each in enumerate(value):
-                inner = event if is_one else (*event, number)
+                inner = event if is_row and signed < 2 else (*event, number)
                 events.append(list(self.in_value(each, (*around, (value, each)), inner)))
-            like = [each for each, found in zip(value, events, strict=True) if found]
+            if is_row:
+                yield from self._unsaid([each for each in events if each], len(around))
+                return
+            like = next((each for each, found in zip(value, events, strict=True) if found), None)
             for number, (each, found) in enumerate(zip(value, events, strict=True)):
                 yield from found
-                if not found and not is_one and any(_is_alike(each, other) for other in like[:1]):
+                if not found and _is_alike(each, like):
                     yield _Place(BadLine("not a request line"), around, (*event, number))
 
     def _unsaid(self, fields: list[list[_Place]], depth: int) -> Iterator[_Place]:

@@ -17,6 +17,7 @@ from headgate.pipeline.logs.bad_lines import HEADER, MARK, BadLine, may_go_on
 from headgate.pipeline.logs.csv_lines import names_in
 from headgate.pipeline.logs.line_parser import LineParser, LogRow
 from headgate.pipeline.logs.parts import Part, WrappedLine
+from headgate.pipeline.logs.stamp_forms import EPOCH, STAMP, is_dated
 
 MOST_BYTES: Final = 8 << 20
 """Bytes of lines that are kept for one request; its fetch may name thousands of partitions."""
@@ -30,11 +31,12 @@ _DOTS: Final = "..."
 _TIME: Final = re.compile(r"\d?\d:\d\d:\d\d(?:[.,]\d+)?")
 _BEGIN: Final = re.compile(r'[{\[](?=\s*(?:["{\[}\]]|$))')
 _TOKEN: Final = re.compile(r'["{}\[\]]')
-_IN_STRING: Final = re.compile(r'["\\]')
+_IN_STRING: Final = re.compile(r'["\\]|requestHeader')
 _PRETTY: Final = re.compile(r'\s|["}\]{\[]|(?:-?\d[\d.eE+-]*|true|false|null),?\s*$')
 _BEGINS: Final = re.compile(r'Completed request:|\{\\*"isForwarded')
 _BEHIND: Final = re.compile(rb"\s+\([\w.$]+\)\s*")
 _MEMBER: Final = re.compile(r'\s*"')
+_LEVEL: Final = re.compile(r"(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b", re.IGNORECASE)
 Read = tuple[int, LogRow | BadLine, bytes]
 """The offset of a line; what it holds, or why not; the line."""
 
@@ -47,6 +49,7 @@ class _Open:
         # Of a text with dots at its end, without times: syslog's, and so its source.
         self.front = ""
         self.texts: list[str] = []
+        self._ends: list[int] = []  # of each, what isn't taken out behind it
         self.kept: list[tuple[int, bytes]] = []
         self.size = self.last = 0
         self.more: bool | None = None
@@ -82,45 +85,83 @@ class _Open:
             at = len(text) if begin is None else begin.start()
             self._begun = begin is not None
         self.texts.append(text)
-        self._name(0)
+        self._ends.append(len(text))
         return list(self._walk(at))
 
-    def _name(self, at: int) -> None:
-        """Note where the last text has the key of a request."""
-        found = self.texts[-1].rfind(_HEADER, at)
-        if found >= 0:
-            self._named = (len(self.texts) - 1, found)
+    @property
+    def text(self) -> str:
+        """What all lines say together, but for elements that were taken out."""
+        return "".join(text[:end] for text, end in zip(self.texts, self._ends, strict=True))
 
     def _walk(self, at: int) -> Iterator[str]:
-        """Follow the JSON through the last text."""
+        """Follow the JSON through the last text, and take elements out of it that are whole."""
         text, number = self.texts[-1], len(self.texts) - 1
+        gone: list[tuple[int, int]] = []  # where such elements were in it
         if self._escaped:
             at, self._escaped = at + 1, False
-        while True:
-            found = (_IN_STRING if self._in_string else _TOKEN).search(text, at)
-            if found is None:
-                return
+        while (found := (_IN_STRING if self._in_string else _TOKEN).search(text, at)) is not None:
             at, c = found.end(), found[0]
             if c == '"':
                 self._in_string = not self._in_string
             elif c == "\\":
                 at += 1
                 self._escaped = at > len(text)
+            elif c == _HEADER:
+                self._named = (number, found.start())
             elif c in "{[":
                 self._closers.append((c, number, at - 1))
             elif self._closers:
                 kind, begun, place = self._closers.pop()
                 listed = bool(self._closers) and self._closers[-1][0] == "["
                 if kind == "{" and listed and self._named >= (begun, place):
-                    whole = "".join(self.texts[begun:])[place:]
-                    yield whole[: len(whole) - (len(text) - at)]
-                    del self.texts[begun + 1 :]
-                    self.texts[begun] = self.texts[begun][:place] + text[at:]
-                    text, number, at = self.texts[begun], begun, place
+                    before = self._cut(begun, place) if begun < number else []
+                    begin = 0 if begun < number else place
+                    number = len(self.texts) - 1
+                    own = []
+                    end = at
+                    while gone and gone[-1][0] >= begin:  # those within it
+                        start, stop = gone.pop()
+                        own.append(text[stop:end])
+                        end = start
+                    yield "".join((*before, text[begin:end], *reversed(own)))
+                    gone.append((begin, at))
                     self._named = (-1, -1)
-                    self._name(place)
                 if not self._closers:
-                    return
+                    break
+        self._drop(gone)
+
+    def _cut(self, begun: int, place: int) -> list[str]:
+        """Take out what stands behind a place in the texts before the last."""
+        first = self.texts[begun]
+        cut = [first[place : self._ends[begun]]]
+        between = zip(self.texts[begun + 1 : -1], self._ends[begun + 1 : -1], strict=True)
+        cut += [text[:end] for text, end in between]
+        del self.texts[begun + 1 : -1], self._ends[begun + 1 : -1]
+        self._ends[begun] = place
+        if place * 2 < len(first):  # else copying what stays would cost more than what goes
+            self.texts[begun] = first[:place]
+        return cut
+
+    def _drop(self, gone: list[tuple[int, int]]) -> None:
+        """Take stretches out of the last text."""
+        if not gone:
+            return
+        text, number = self.texts[-1], len(self.texts) - 1
+        first = len(self._closers)
+        while first and self._closers[first - 1][1] == number:
+            first -= 1
+        rest, at, before = [], 0, 0
+        for begin, end in (*gone, (len(text), len(text))):
+            while first < len(self._closers) and self._closers[first][2] < begin:
+                kind, _, place = self._closers[first]
+                self._closers[first] = (kind, number, place - before)
+                first += 1
+            if at <= self._named[1] < begin and self._named[0] == number:
+                self._named = (number, self._named[1] - before)
+            rest.append(text[at:begin])
+            at, before = end, before + end - begin
+        self.texts[-1] = "".join(rest)
+        self._ends[-1] = len(self.texts[-1])
 
 
 class Joiner:
@@ -242,9 +283,13 @@ class Joiner:
             part = wrapped.goes_on(opened.part)
             if part.source != opened.part.source:
                 continue
-            if _MARK in part.text and not _MEMBER.match(part.text):
+            is_marked = _MARK in part.text
+            is_anew = not opened.dotted and _begins_anew(part.text)
+            if opened.more and not (is_anew and is_marked):
+                return opened, part
+            if is_anew or (is_marked and not _MEMBER.match(part.text)):
                 continue
-            if opened.more or (opened.more is None and part.source and not opened.dotted):
+            if opened.more is None and part.source and not opened.dotted:
                 return opened, part
             if opened.dotted:
                 front, dots, rest = part.text.partition(_DOTS)
@@ -263,13 +308,14 @@ class Joiner:
             yield from self._bad(opened)
             return
         self._open.remove(opened)
-        whole = opened.part.rebuilt("".join(opened.texts))
-        found = self._parser.rows(whole.encode("utf-8", "surrogateescape"))
-        good = [row for row in found if isinstance(row, LogRow)]
-        if good:
+        whole = opened.part.rebuilt(opened.text)
+        raw = whole.encode("utf-8", "surrogateescape")
+        found = self._parser.rows(raw)
+        is_read = any(isinstance(row, LogRow) for row in found)
+        if is_read or (self._is_document and self._has_read and _HEADER in whole):
             self._ended = not opened.part.source
-            for number, row in enumerate(good):
-                yield offset + number, row, line
+            for number, row in enumerate(found):
+                yield offset + number, row, raw if isinstance(row, BadLine) else line
         elif not (self._is_document and self._has_read):
             yield from self._each(opened)
 
@@ -308,3 +354,18 @@ class Joiner:
                 found = [BadLine(why)]
             for place, row in enumerate(found):
                 yield offset + place, row, line
+
+
+def _begins_anew(text: str) -> bool:
+    """Say whether a text begins as a logger's line does: with a time, a level, or a request."""
+    if text.startswith(_MARK):
+        return True
+    begin = 1 if text[:1] in ("[", "(", "<") else 0
+    if _LEVEL.match(text, begin):
+        return True
+    raw = text[begin : begin + 64].encode("utf-8", "replace")
+    stamp = STAMP.match(raw)
+    if stamp is not None:
+        return is_dated(stamp) or b":" in stamp[0] or bool(stamp["mon4"])
+    epoch = EPOCH.match(raw)
+    return epoch is not None and raw[epoch.end() : epoch.end() + 1] in (b" ", b"\t", b"]")
