@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.pipeline.logs import find
+from headgate.pipeline.logs import find, joining
 from headgate.pipeline.logs.bad_lines import BadLine
 from headgate.pipeline.logs.line_parser import LineParser
+from headgate.pipeline.sources import chunks, under_way
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.identity import whole_lines
 from headgate.pipeline.sources.pieces import pieces_of
@@ -129,6 +130,9 @@ SPLIT = {
 }
 
 
+TELLS = [name for name in SPLIT if name not in ("SyslogAppender", "a shipper that doesn't tell")]
+
+
 @pytest.mark.parametrize("form", SPLIT)
 def test_parts_are_joined_with_those_of_their_own_source(form: str, tmp_path: Path) -> None:
     texts = [stock(client=f"c{host}", number=60 + host) for host in (0, 1)]
@@ -177,6 +181,52 @@ def test_a_piece_has_all_of_the_requests_that_begin_in_it(
         assert read(tmp_path, lines, scan=scan, piece_bytes=piece_bytes) == whole
 
 
+def split_in_many(form: str, requests: int) -> list[str]:
+    """Return lines of large requests, each in parts."""
+    lines = []
+    topics = ",".join(f'{{"name":"t{n}"}}' for n in range(20_000))
+    for number in range(requests):
+        text = stock(number=100 + number).replace('"request":{}', f'"request":{{"t":[{topics}]}}')
+        starts = range(0, len(text), 16_000)
+        for n, start in enumerate(starts):
+            at = 1 if n == 0 else 4  # SyslogAppender's mark of a part
+            lines.append(SPLIT[form](0, text[start : start + 16_000], at, more=start != starts[-1]))
+    return lines
+
+
+@pytest.mark.parametrize("form", SPLIT)
+def test_a_large_request_is_read_wherever_a_piece_begins(form: str, tmp_path: Path) -> None:
+    lines = split_in_many(form, 3)
+    assert len(lines[0]) * len(lines) > 3 * 250_000
+    whole = read(tmp_path, lines)
+    assert [row["kind"] for row in whole] == ["request"] * 3
+    for piece_bytes in (100_000, 333_333):
+        assert read(tmp_path, lines, piece_bytes=piece_bytes) == whole
+
+
+@pytest.mark.parametrize("form", SPLIT)
+def test_what_is_too_large_to_be_put_together_is_counted(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (joining, chunks, under_way):
+        monkeypatch.setattr(module, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(under_way, "MOST_BETWEEN", 25_000)
+    lines = split_in_many(form, 2)
+    offsets = [sum(len(line) + 1 for line in lines[:n]) for n in range(len(lines))]
+    for piece_bytes in (1 << 30, 70_000, 120_000):
+        rows = read(tmp_path, lines, piece_bytes=piece_bytes)
+        assert sorted(row["offset"] for row in rows) == offsets
+
+
+@pytest.mark.parametrize("form", TELLS)
+def test_a_round_leaves_a_large_request(form: str, tmp_path: Path) -> None:
+    lines = split_in_many(form, 2)
+    log = tmp_path / "kafka.log"
+    log.write_text("".join(f"{line}\n" for line in lines[:-1]))
+    first = sum(len(line) + 1 for line in lines[: len(lines) // 2])
+    assert whole_lines(str(log), 0, log.stat().st_size) == first
+
+
 @pytest.mark.parametrize("form", SPLIT)
 def test_a_sample_counts_all_that_it_holds(form: str, tmp_path: Path) -> None:
     log = tmp_path / "kafka.log"
@@ -184,9 +234,6 @@ def test_a_sample_counts_all_that_it_holds(form: str, tmp_path: Path) -> None:
     log.write_text("".join(f"{line}\n" for line in lines))
     found = look(pieces_of(find_files([str(log)])), ReadOptions(()).parser_of)
     assert (found.requests, found.bad.total()) == (6, 2)
-
-
-TELLS = [name for name in SPLIT if name not in ("SyslogAppender", "a shipper that doesn't tell")]
 
 
 @pytest.mark.parametrize("form", TELLS)

@@ -80,6 +80,12 @@ def may_go_on(line: bytes) -> bool:
     return not ended or line.count(b"{", at, end) != line.count(b"}", at, end)
 
 
+def is_rest(line: bytes) -> bool:
+    """Say whether a line seems a later part of a request, as far as a glance tells."""
+    key = b'\\":' if line.startswith(b"{") else b'":'
+    return key in line and MARK not in line and HEADER not in line
+
+
 def not_a_request(line: bytes) -> str:
     """Say what a line is that has no JSON of a request."""
     if _LEFT_OUT.search(line):

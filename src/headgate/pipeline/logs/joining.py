@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from headgate.pipeline.logs.bad_lines import HEADER, MARK, BadLine, may_go_on
+from headgate.pipeline.logs.bad_lines import HEADER, MARK, BadLine, is_rest, may_go_on
 from headgate.pipeline.logs.csv_lines import names_in
 from headgate.pipeline.logs.line_parser import LineParser, LogRow
 from headgate.pipeline.logs.parts import Part, WrappedLine
@@ -23,7 +23,7 @@ MOST_BYTES: Final = 8 << 20
 """Bytes of lines that are kept for one request; its fetch may name thousands of partitions."""
 _MOST_OPEN: Final = 32
 """Requests under way at once: streams and pods whose lines are mixed in one file."""
-_MOST_BETWEEN: Final = 1 << 20
+MOST_BETWEEN: Final = 1 << 18
 """Bytes of other lines between two parts."""
 _HEADER: Final = HEADER.decode()
 _MARK: Final = MARK.decode()
@@ -173,6 +173,9 @@ class Joiner:
         is_document: the file is JSON over several lines; what wraps its requests is no bad line.
 
     Lines that hold a part of a request, or what wraps requests, give nothing.
+
+    Attributes:
+        is_torn: a line that was passed over seems a part of a request whose beginning wasn't there.
     """
 
     def __init__(self, parser: LineParser, *, is_document: bool = False) -> None:
@@ -181,7 +184,7 @@ class Joiner:
         self._is_csv = bool(parser.columns)
         self._in_cell = False
         self._is_document = is_document
-        self._has_read = False
+        self._has_read = self.is_torn = False
         self._ended = False  # a request of several lines has, in the line before
 
     def take(self, offset: int, line: bytes) -> Iterator[Read]:
@@ -191,7 +194,7 @@ class Joiner:
         A request of several lines has the offset of its last.
         """
         if self._open:
-            for opened in [each for each in self._open if offset - each.last > _MOST_BETWEEN]:
+            for opened in [each for each in self._open if offset - each.last > MOST_BETWEEN]:
                 yield from self._bad(opened)
             goes_on = self._continued(line)
             if goes_on is not None:
@@ -242,9 +245,10 @@ class Joiner:
 
     def pass_over(self, offset: int, line: bytes) -> None:
         """Take a line only for what is under way behind it; what it holds is another's to read."""
+        alone = True
         if self._open or self._is_csv or may_go_on(line):
-            for _ in self.take(offset, line):
-                pass
+            alone = any(at == offset for at, _, _ in self.take(offset, line))
+        self.is_torn |= alone and is_rest(line)
 
     @property
     def is_under_way(self) -> bool:

@@ -10,18 +10,16 @@ from typing import Any, Final
 import numpy as np
 
 from headgate.pipeline.logs.bad_lines import goes_on
-from headgate.pipeline.logs.joining import Joiner
-from headgate.pipeline.logs.line_parser import LineParser
+from headgate.pipeline.logs.joining import MOST_BYTES
 from headgate.pipeline.logs.scan.names import PADDING
 from headgate.pipeline.sources.compressed import Damaged, decompressed, reading
 from headgate.pipeline.sources.files import filesystem
 from headgate.pipeline.sources.pieces import MAX_LINE_BYTES, FilePiece
+from headgate.pipeline.sources.under_way import under_way
 
 # Read at a time: what was just read is still in a core's cache when it's looked at.
 CHUNK_BYTES: Final = 1 << 20
 _LOOK_BYTES: Final = 65536
-_MOST_JOINED_BYTES: Final = 8 << 20
-"""As far behind the end of a piece a request's last line may be."""
 # A buffer that isn't in use, for the next to read: the kernel needn't find and clear new memory.
 _spare: list[bytearray] = []
 
@@ -72,27 +70,24 @@ def _read_chunks(piece: FilePiece) -> Iterator[tuple[int, Any, int]]:
         if begin > 0:  # the line that is under way at the start belongs to the piece before
             begin = _behind_newline(file, begin - 1, stop)
         if piece.start != piece.begin:
-            begin = _first_owned(file, begin, stop, piece.columns)
+            begin = _first_owned(file, begin, piece, stop)
         if 0 < end < stop:
-            end = _first_owned(file, _behind_newline(file, end - 1, stop), stop, piece.columns)
+            end = _first_owned(file, _behind_newline(file, end - 1, stop), piece, stop)
         file.seek(begin)
         yield from _chunks(file.readinto, begin, end)
 
 
-def _first_owned(file: Any, at: int, stop: int, columns: tuple[str, ...]) -> int:
+def _first_owned(file: Any, at: int, piece: FilePiece, stop: int) -> int:
     """
     Return where the first line begins, at or behind ``at``, before which no request is under way.
 
     So the piece in which a request of several lines begins has all of them, and what other sources
-    wrote in between. Some text before ``at`` tells what is under way there.
+    wrote in between.
     """
-    begin = max(at - _LOOK_BYTES, 0)
-    file.seek(begin)
-    joiner = Joiner(LineParser(columns=columns))
-    rest: bytes = file.read(at - begin)
-    owned = begin + (rest.find(b"\n") + 1 if begin else 0)  # behind what ends a line under way
-    rest, before, start = rest[owned - begin :], b"", 0
-    while owned < min(stop, at + _MOST_JOINED_BYTES):
+    joiner, before = under_way(file, piece.begin, at, piece.columns)
+    file.seek(at)
+    owned, rest, start = at, b"", 0
+    while owned < min(stop, at + MOST_BYTES):
         newline = rest.find(b"\n", start)
         if newline < 0:
             more = file.read(_LOOK_BYTES)
@@ -101,7 +96,7 @@ def _first_owned(file: Any, at: int, stop: int, columns: tuple[str, ...]) -> int
                 continue
             newline = len(rest)
         line = rest[start:newline]
-        if owned >= at and not joiner.is_under_way and not goes_on(before, line):
+        if not joiner.is_under_way and not goes_on(before, line):
             return owned
         joiner.pass_over(owned, line)
         owned += len(line) + 1

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.pipeline.logs.bad_lines import is_part
-from headgate.pipeline.logs.joining import Joiner
-from headgate.pipeline.logs.line_parser import LineParser
 from headgate.pipeline.sources.compressed import Damaged, decompressed, reading
 from headgate.pipeline.sources.files import filesystem
 from headgate.pipeline.sources.heads import first_request, head_of
+from headgate.pipeline.sources.under_way import under_way
 
 # A file that wasn't written to for so long is whole, though its last line has no newline.
 SETTLED_S: Final = 60.0
@@ -124,12 +123,5 @@ def whole_lines(path: str, begin: int, end: int) -> int:
 
 def _before_parts(file: Any, begin: int, end: int) -> int:
     """Return where a request begins before ``end`` whose last part is still to come; else that."""
-    start = max(begin, end - _HEAD_BYTES)
-    file.seek(start)
-    data: bytes = file.read(end - start)
-    at = start + (data.find(b"\n") + 1 if start > begin else 0)
-    joiner = Joiner(LineParser())
-    for line in data[at - start :].split(b"\n"):
-        joiner.pass_over(at, line)
-        at += len(line) + 1
+    joiner, _ = under_way(file, begin, end)
     return min(joiner.awaiting, default=end)
