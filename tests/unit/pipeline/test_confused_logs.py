@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,7 @@ from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.identity import whole_lines
 from headgate.pipeline.sources.pieces import pieces_of
 from headgate.pipeline.sources.quality import look
-from headgate.pipeline.workers.log_reader import ReadOptions
+from headgate.pipeline.workers.log_reader import ReadOptions, RequestsOfLogs
 from kit.request_lines import BEGIN, HEAD, NAMED, TAIL, body, ms, old, read, stock
 
 HOUR = timedelta(hours=1)
@@ -58,6 +59,24 @@ def test_clocks_may_change_within_a_file(
     lines = [seen(at - shift, shift) for at, shift in zip(times, shifts, strict=True)]
     rows = read(tmp_path, lines, scan=scan, piece_bytes=piece_bytes)
     assert [row["record_ms"] for row in rows] == [ms(at) for at in times]
+
+
+@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("changes", [True, False])
+def test_a_compressed_log_over_a_clock_change_says_so(
+    scan: bool, changes: bool, tmp_path: Path
+) -> None:
+    times = [BEGIN + timedelta(seconds=30 * n) for n in range(200)]
+    shifts = [HOUR if n < 100 or not changes else 2 * HOUR for n in range(200)]
+    lines = [seen(at - shift, shift) for at, shift in zip(times, shifts, strict=True)]
+    log = tmp_path / "kafka.log.gz"
+    log.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
+    (piece,) = pieces_of(find_files([str(log)]))
+    batches = RequestsOfLogs(ReadOptions((piece,), scan=scan)).read(piece)
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    reasons = [row["reason"] for row in rows if row["kind"] == "bad"]
+    assert ["clocks changed" in reason for reason in reasons] == [True] * changes
+    assert sum(row["kind"] == "request" for row in rows) == 200
 
 
 # Parts are of one source
@@ -372,6 +391,19 @@ def test_no_time_is_taken_from_a_request_that_is_cut_off(tmp_path: Path) -> None
 
 
 # Copies
+
+
+def test_a_rolled_log_is_compressed_by_what_it_is_and_not_by_its_name(tmp_path: Path) -> None:
+    text = f"{stock()}\n".encode()
+    for name, data in (("x.log", text), ("x.log.old", text), ("y.log", text[:-9] + b"x\n")):
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "y.log.1").write_bytes(gzip.compress(text[:-9] + b"x\n"))
+    files = find_files([str(tmp_path)])
+    with pytest.raises(ConfigError, match=r"x\.log(\.old)? begins with what") as said:
+        pieces_of(files, copies="refuse")
+    assert len(said.value.problems) == 2
+    counted = pieces_of(files, copies="count")
+    assert [Path(piece.path).name for piece in counted if piece.unread] == ["y.log.1"]
 
 
 @pytest.mark.parametrize(

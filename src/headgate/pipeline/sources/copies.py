@@ -12,11 +12,16 @@ from headgate.errors import ConfigError
 
 
 class Beginning(NamedTuple):
-    """How a file begins: its first request or event (nothing: there is none), and its bytes."""
+    """
+    How a file begins: its first request or event (nothing: there is none), and its bytes.
+
+    ``is_compressed`` as its first bytes say, whatever its name.
+    """
 
     path: str
     first: bytes
     size: int
+    is_compressed: bool = False
 
 
 def unread_copies(files: Iterable[Beginning], how: str) -> dict[str, str]:
@@ -41,7 +46,7 @@ def unread_copies(files: Iterable[Beginning], how: str) -> dict[str, str]:
         plain = []
         for file in group:
             original = file.path.rpartition(".")[0]
-            if original in there:
+            if file.is_compressed and original in there:
                 unread[file.path] = f"it is {original}, compressed, which is read"
             else:
                 plain.append(file)

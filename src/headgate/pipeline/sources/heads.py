@@ -81,12 +81,15 @@ def shifts_of(head: bytes, tail: bytes = b"") -> tuple[float, ...]:
     """
     at = head.rfind(b"\n", 0, max(_place_of(head), 0)) + 1
     first = _shift_of(head[at : head.rfind(b"\n") + 1].split(b"\n", _MOST_LINES)[:_MOST_LINES])
-    if first is None:
-        return ()
+    return () if first is None else shifts_from((first,), tail)
+
+
+def shifts_from(shifts_ms: tuple[float, ...], tail: bytes) -> tuple[float, ...]:
+    """Return a log's shifts by its beginning, and the one by its end if that is another."""
     last = _shift_of(tail.split(b"\n")[1:-1][-_MOST_LINES:])
-    if last is None or not 0.0 < abs(last - first) <= _HOUR_MS:
-        return (first,)
-    return tuple(sorted((first, last)))
+    if last is None or len(shifts_ms) != 1 or not 0.0 < abs(last - shifts_ms[0]) <= _HOUR_MS:
+        return shifts_ms
+    return tuple(sorted((*shifts_ms, last)))
 
 
 def _shift_of(lines: Iterable[bytes]) -> float | None:

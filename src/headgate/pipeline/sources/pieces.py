@@ -157,7 +157,9 @@ def pieces_of(
             is_document=is_document(head),
             columns=() if unread else columns_of(head),
         )
-        logs.append((piece, Beginning(path, b"" if unread else first_request(head), size)))
+        packed = bool(compression) and not compression.startswith("utf-16")
+        first = b"" if unread else first_request(head)
+        logs.append((piece, Beginning(path, first, size, packed)))
     if unreadable:
         raise ConfigError(unreadable)
     twice = unread_copies([beginning for _, beginning in logs], copies)

@@ -30,6 +30,7 @@ from headgate.pipeline.logs.time_stamps import zone_of
 from headgate.pipeline.logs.topics import TopicParser, TopicRow
 from headgate.pipeline.sources.chunks import read_chunks
 from headgate.pipeline.sources.compressed import Damaged
+from headgate.pipeline.sources.heads import HEAD_BYTES, shifts_from
 from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.table import as_array
 
@@ -38,6 +39,12 @@ if TYPE_CHECKING:
 
 # Read one by one before the scan's machine code is loaded: a small log is done by then.
 SCAN_AFTER_BYTES: Final = 8 << 20
+
+
+_CHANGED: Final = (
+    "clocks changed in this compressed file: the wrapper's zone at its beginning counts for all of "
+    "it, so lines behind the change are off by as much; decompress it to have them right"
+)
 
 
 @dataclass(frozen=True)
@@ -129,6 +136,7 @@ class LogReader:
         parser = self._options.parser_of(piece)
         joiner = Joiner(parser, is_document=piece.is_document)
         lines = size = base = 0
+        last = b""
         self._extra = 0
         try:
             for base, text, end in read_chunks(piece):
@@ -146,6 +154,8 @@ class LogReader:
                             rows += self._rows_of(piece, base + start, [line], joiner)
                         yield base, taken if n else -1, rows
                 size += end
+                if piece.compression and piece.shifts_ms:
+                    last = text[max(end - HEAD_BYTES, 0) : end].tobytes()
         except Damaged as exc:
             yield base, 0, self._settled(piece, joiner.end())
             # What came before it counts.
@@ -153,6 +163,9 @@ class LogReader:
             lines += 1  # its rest, whatever it holds
         else:
             yield base, 0, self._settled(piece, joiner.end())
+        if last and len(shifts_from(piece.shifts_ms, last)) > 1:
+            self._side.add_bad(piece.path, size, _CHANGED, b"")
+            lines += 1
         # Every line counted is a request's or a bad one, but for those of spaces, parts of a
         # request that has several, and what wraps requests.
         self._side.add_stat(piece.path, lines + self._extra, size)
