@@ -24,6 +24,7 @@ from headgate.pipeline.logs.time_stamps import StampError, StampReader, sniff_na
 from headgate.pipeline.sources.chunks import PADDING, read_lines
 from headgate.pipeline.sources.compressed import Damaged
 from headgate.pipeline.sources.pieces import FilePiece, pieces_of
+from headgate.pipeline.workers.log_reader import ReadOptions, RequestsOfLogs
 from kit.layouts import LAYOUTS, rewrapped
 
 _SAMPLES = ROOT / "tests" / "data" / "pipeline"
@@ -94,8 +95,7 @@ def _joined(text: bytes, parser: LineParser) -> None:
     read += joiner.end()
     assert all(str(row) for _, row, _ in read)
     if not any(isinstance(row, LogRow) for _, row, _ in read):
-        # The names of CSV's columns are no bad line.
-        assert set(offsets) - {at for at, _, _ in read} <= {0}
+        assert set(offsets) <= {at for at, _, _ in read}
 
 
 def stamps(data: bytes) -> None:
@@ -133,6 +133,41 @@ def _read(piece: FilePiece) -> None:
                 return
     except Damaged as error:
         assert str(error)
+
+
+def logs(data: bytes) -> None:
+    """Any lines of a file, in pieces of any size: each is a row or a bad line, as in one piece."""
+    log = folder() / "kafka.log"
+    log.write_bytes(data[1:])
+    size = 200 + 20 * data[0] if data else 200
+    found = []
+    for piece_bytes in (1 << 30, size):
+        pieces = tuple(pieces_of([(str(log), len(data) - 1)], piece_bytes=piece_bytes))
+        told = ReadOptions(pieces, scan=False)
+        rows = [r for p in pieces for b in RequestsOfLogs(told).read(p) for r in b.to_pylist()]
+        lines = sum(row["lines"] or 0 for row in rows if row["kind"] == "stat")
+        rows = [row for row in rows if row["kind"] != "stat"]
+        assert lines == len(rows)
+        found.append(sorted(map(str, rows)))
+    assert found[0] == found[1]
+
+
+def _logs() -> list[bytes]:
+    """Return small logs of each layout, whole and split by runtimes and shippers."""
+    text = gzip.decompress((_SAMPLES / "public.log.gz").read_bytes())
+    short = b"\n".join(line for line in text.split(b"\n") if len(line) < 900)
+    made = [b"\n".join(itertools.islice(rewrapped(short, layout), 4)) for layout in LAYOUTS]
+    for n, line in enumerate(short.split(b"\n")[:8]):
+        parts = line[:400].decode(), line[400:].decode()
+        made.append(
+            "\n".join(
+                f"2024-10-25T10:15:30.{i}Z stdout {'PF'[i]} {part}" for i, part in enumerate(parts)
+            ).encode()
+        )
+        made.append(
+            "\n".join(json.dumps({"host": n, "message": part}) for part in parts * 2).encode()
+        )
+    return [b"\x20" + each for each in made]
 
 
 def _lines() -> list[bytes]:
@@ -200,6 +235,7 @@ _WORDS = (
 )  # fmt: skip
 TARGETS = {
     "log lines": Target(lines, _lines, _WORDS),
+    "split logs": Target(logs, _logs, _WORDS),
     "time stamps": Target(
         stamps,
         _stamps,

@@ -49,6 +49,7 @@ TABLE = {
     "log lines": Row("logs", ("headgate.pipeline.logs.line", "headgate.pipeline.logs.fi",
                               "headgate.pipeline.logs.charged", "headgate.pipeline.logs.time")),
     "time stamps": Row("logs", ("headgate.pipeline.logs.time_stamps",)),
+    "split logs": Row("logs", ("headgate.pipeline.logs", "headgate.pipeline.sources.chunks")),
     "log files": Row("logs", ("headgate.pipeline.sources",)),
     "journal files": Row("journals", _PAST),
     "journal messages": Row("journals", ("headgate.usage",)),
