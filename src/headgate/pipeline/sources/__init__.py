@@ -7,6 +7,7 @@ Find what is to be read, and read it: logs, journals, tables written before, top
 - ``copies``: files that begin alike.
 - ``journal_files``: a usage journal's files: batches of events, starts, damage.
 - ``pieces``: files divided into pieces, each for one worker.
+- ``under_way``: the requests of several lines that are under way at a place of a file.
 - ``chunks``: the lines of a piece, in buffers of whole lines.
 - ``identity``: log files known by their content, whatever their names.
 - ``rotation``: the pieces of growing, renamed and compressed files that weren't read yet.

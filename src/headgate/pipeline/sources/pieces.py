@@ -34,6 +34,7 @@ from headgate.usage.files import SUFFIXES
 
 PIECE_BYTES: Final = 8 << 20  # 8 MB: measured best for two cores, and thousands of tasks per TB
 # A request line holds names and counts, no records; the broker's own largest is far below this.
+UTF_16: Final = ("utf-16-le", "utf-16-be")
 MAX_LINE_BYTES: Final = 64 << 20
 
 
@@ -145,20 +146,11 @@ def pieces_of(
             except ReadError as exc:
                 unreadable.append(f"--requests {exc}")
                 continue
-        piece = FilePiece(
-            path,
-            0,
-            -1,
-            compression=compression,
-            broker_id=broker,
-            nanos=nanos,
-            unread=unread,
-            shifts_ms=shifts,
-            is_document=is_document(head),
-            columns=() if unread else columns_of(head),
-        )
-        packed = bool(compression) and not compression.startswith("utf-16")
+        piece = FilePiece(path, 0, -1, "log", compression, broker, nanos, (), unread, shifts)
+        if not unread:
+            piece = replace(piece, is_document=is_document(head), columns=columns_of(head))
         first = b"" if unread else first_request(head)
+        packed = compression not in ("", *UTF_16)
         logs.append((piece, Beginning(path, first, size, packed)))
     if unreadable:
         raise ConfigError(unreadable)
