@@ -32,9 +32,9 @@ from headgate.pipeline.sources.heads import (
 from headgate.pipeline.sources.journal_files import first_event, journal_file, starts_of
 from headgate.usage.files import SUFFIXES
 
+UTF_16: Final = ("utf-16-le", "utf-16-be")
 PIECE_BYTES: Final = 8 << 20  # 8 MB: measured best for two cores, and thousands of tasks per TB
 # A request line holds names and counts, no records; the broker's own largest is far below this.
-UTF_16: Final = ("utf-16-le", "utf-16-be")
 MAX_LINE_BYTES: Final = 64 << 20
 
 
