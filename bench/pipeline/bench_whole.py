@@ -10,6 +10,8 @@ requests, and writes a row per request with a decision on each; Polars leaves th
 kernel. With --hot also a table whose users are alike, and one where one makes 90 %, both of one
 broker.
 
+Headgate runs on Spark, and on Sail (``--engine sail``).
+
 All start, load and compile what they need inside the measure; CPU-seconds are those of all their
 processes. They must agree on produce requests and bytes, or on requests and throttle time.
 """
@@ -17,6 +19,7 @@ processes. They must agree on produce requests and bytes, or on requests and thr
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import statistics
 import subprocess
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
 QUOTA = 100_000.0
 QUOTAS_FILE = f"quotas: [{{entity: {{user: null}}, producer_byte_rate: {QUOTA}}}]\n"
+LONGEST_LINE = 1 << 20
 _ROLLED = """
   sum(requests) as requests, sum(bytes) as bytes, sum(throttle_ms) as throttle_ms,
   count(*) as active_seconds, max(bytes) as peak_per_s, quantile_cont(bytes, 0.5) as p50_per_s,
@@ -161,8 +165,9 @@ def polars_tables(log: str, out: str) -> None:
 def cut_to(log: Path, size: int) -> None:
     """Cut a log that is longer behind its last whole line."""
     with log.open("rb+") as file:
-        text = file.read(size)
-        file.truncate(text.rfind(b"\n") + 1)
+        begin = max(0, size - LONGEST_LINE)
+        file.seek(begin)
+        file.truncate(begin + file.read(size - begin).rfind(b"\n") + 1)
 
 
 def polars_replay(source: str, out: str) -> None:
@@ -213,7 +218,7 @@ def usage_sums(name: str, out: str) -> tuple[int, ...]:
     """Return the produce requests and bytes of a contestant's table."""
     import duckdb
 
-    table = paths(out, "usage") if name == "headgate" else [f"{out}/usage.parquet"]
+    table = paths(out, "usage") if name in OURS else [f"{out}/usage.parquet"]
     found = duckdb.sql(
         f"select sum(requests), sum(bytes) from read_parquet({table}) "
         "where quota_type = 'producer_byte_rate'"
@@ -225,7 +230,7 @@ def replay_sums(name: str, out: str) -> tuple[int, ...]:
     """Return the produce requests and the throttle time of a contestant's table."""
     import duckdb
 
-    table = paths(out, "replay") if name == "headgate" else [f"{out}/replay.parquet"]
+    table = paths(out, "replay") if name in OURS else [f"{out}/replay.parquet"]
     found = duckdb.sql(
         f"select count(*), sum(replayed_throttle_time_ms) from read_parquet({table}) "
         "where quota_type = 'producer_byte_rate'"
@@ -233,23 +238,25 @@ def replay_sums(name: str, out: str) -> tuple[int, ...]:
     return tuple(map(int, found.fetchall()[0]))
 
 
+OURS = {"headgate": [], "sail": ["--engine", "sail"]}
+"""Flags of our commands, by the engine's name here."""
 CONTESTANTS = {
-    "usage": {"polars": polars_tables, "duckdb": duckdb_tables, "headgate": None},
-    "replay": {"polars": polars_replay, "headgate": None},
+    "usage": {"polars": polars_tables, "duckdb": duckdb_tables, **dict.fromkeys(OURS)},
+    "replay": {"polars": polars_replay, **dict.fromkeys(OURS)},
 }
 SUMS = {"usage": usage_sums, "replay": replay_sums}
 
 
 def argv_of(what: str, name: str, source: Path, out: str) -> list[str]:
     """Return the command that is a contestant."""
-    if name != "headgate":
+    if name not in OURS:
         return [sys.executable, __file__, "--one", what, name, str(source), out]
     argv = [sys.executable, "-m", "headgate.cli.main", what, "--requests", str(source)]
     quotas = source.parent / "quotas.yaml"
     if what == "replay":
         quotas.write_text(QUOTAS_FILE)
         argv += ["--quotas", str(quotas)]
-    return [*argv, "--out", out]
+    return [*argv, *OURS[name], "--out", out]
 
 
 def compare(what: str, source: Path, words: str, names: list[str], times: int) -> None:
@@ -266,11 +273,13 @@ def compare(what: str, source: Path, words: str, names: list[str], times: int) -
     cpu = {n: statistics.median(t.cpu_s for t in runs) for n, runs in took.items()}
     for name in names:
         wall = statistics.median(t.wall_s for t in took[name])
-        ratio = ""
-        if name != "headgate" and "headgate" in cpu:
-            ratio = f"headgate / {name} {cpu['headgate'] / cpu[name]:5.2f}"
-        print(f"{what} {words:>18} {name:9} {cpu[name]:6.1f} CPU-s {wall:6.1f} s  {ratio}")
-        sys.stdout.flush()
+        ratios = [f"{n} / {name} {cpu[n] / cpu[name]:.2f}" for n in OURS if n in cpu and n != name]
+        print(
+            f"{what} {words:>18} {name:9} {cpu[name]:6.1f} CPU-s {wall:6.1f} s ",
+            ", ".join(ratios),
+            flush=True,
+        )
+    print(f"load of the last minute {os.getloadavg()[0]:.1f}", flush=True)
 
 
 def main() -> None:

@@ -1,14 +1,15 @@
 """
 What grows with the data: `headgate usage` of 1, 4 and 16 times the log, CPU per byte and memory.
 
-    python bench/pipeline/growth.py [--mb 256] [--times 3] [--of usage replay] [--only here|cluster]
+    python bench/pipeline/growth.py [--mb 256] [--times 3] [--of usage replay]
+        [--only here|sail|cluster]
 
 Each run is a whole command, from its start to its last table. The start that every run has is
 measured with a log of a few lines, and taken off. Sizes take turns, and the medians so far are
-printed after each turn. It is done on one machine, and on a standalone cluster of two workers on
-loopback, where the driver's JVM holds nothing but the driver. Memory is the largest resident set
-that a process had: the driver's Python, its JVM, the executors' JVMs (on one machine, in the
-driver's), the Python workers.
+printed after each turn. It is done on one machine, by Spark and by Sail (inside the driver's
+Python), and on a standalone cluster of two workers on loopback, where the driver's JVM holds
+nothing but the driver. Memory is the largest resident set that a process had: the driver's Python,
+its JVM, the executors' JVMs (on one machine, in the driver's), the Python workers.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from cpu import Took, run_whole
 from kit.spark_machines import standalone
 
 FACTORS = (1, 4, 16)
-HERE, CLUSTER = "one machine", "two workers"
-FIRST_MB = {HERE: 256.0, CLUSTER: 64.0}
+HERE, SAIL, CLUSTER = "one machine", "Sail", "two workers"
+FIRST_MB = {HERE: 256.0, SAIL: 256.0, CLUSTER: 64.0}
 """The less a byte costs, the more of them it takes to tell them from the start."""
 KINDS = {
     "driver": "driver's Python",
@@ -49,9 +50,11 @@ def masters(only: str | None, folder: Path) -> Iterator[dict[str, list[str]]]:
     """Give the flags for each way to run it: on this machine, and on two workers."""
     with contextlib.ExitStack() as stack:
         ways: dict[str, list[str]] = {}
-        if only != "cluster":
+        if only in (None, "here"):
             ways[HERE] = []
-        if only != "here":
+        if only in (None, "here", "sail"):
+            ways[SAIL] = ["--engine", "sail"]
+        if only in (None, "cluster"):
             path = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
             cluster = stack.enter_context(standalone(folder / "machines", path, memory="2g"))
             settings = {
@@ -113,10 +116,12 @@ def main() -> None:
     parser.add_argument("--mb", type=float, help="the smallest log")
     parser.add_argument("--times", type=int, default=3, help="how often, in turn")
     parser.add_argument("--of", nargs="+", default=["usage"], help="commands")
-    parser.add_argument("--only", choices=("here", "cluster"), help="leave the other out")
+    parser.add_argument("--logs", type=Path, help="a folder that keeps the logs for another run")
+    parser.add_argument("--only", choices=("here", "sail", "cluster"), help="a part")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as made_in:
-        folder = Path(made_in)
+    with contextlib.ExitStack() as stack:
+        made = tempfile.TemporaryDirectory(prefix="headgate-bench-")
+        folder = arguments.logs or Path(stack.enter_context(made))
         with masters(arguments.only, folder) as ways:
             logs = {way: logs_of(folder, arguments.mb or FIRST_MB[way]) for way in ways}
             for command in arguments.of:

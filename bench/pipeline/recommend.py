@@ -1,7 +1,7 @@
 """
-`hp.recommend` of a log in a session without settings, fresh and again: seconds, jobs and tasks.
+`hp.recommend` of a log in a stock session, fresh and again: seconds, jobs and tasks.
 
-    python bench/pipeline/recommend.py [--log FILE] [--mb 2] [--jobs]
+    python bench/pipeline/recommend.py [--log FILE] [--mb 2] [--jobs] [--conf NAME=VALUE]
 
 Of the log the first --mb MB of text are read; 0 = all of it. The first run pays what a new session
 pays: Python workers, their imports and kernels. --jobs tells each job's seconds and tasks.
@@ -15,11 +15,15 @@ import argparse
 import contextlib
 import gzip
 import os
+import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cpu import tree_used
 
 DATA = Path(__file__).parents[2] / "tests" / "data" / "pipeline"
 THREADS = {
@@ -60,10 +64,8 @@ def cpu(spark: Any) -> Counter[str]:
             name, seconds = cpu_of(stat)
             for kind, beginnings in THREADS.items():
                 found[kind] += seconds if name.startswith(beginnings) else 0.0
-    for place in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if b"pyspark.daemon" in (place / "cmdline").read_bytes():
-                found["workers"] += cpu_of(place / "stat")[1]
+    used = tree_used()
+    found["workers"] = used["workers"].cpu_s if "workers" in used else 0.0
     return found
 
 
@@ -72,6 +74,7 @@ def main() -> None:
     parser.add_argument("--log", type=Path, default=DATA / "public.log.gz")
     parser.add_argument("--quotas", type=Path, default=DATA / "public.quotas.json")
     parser.add_argument("--mb", type=float, default=2, help="of the log's text; 0 = all")
+    parser.add_argument("--conf", action="append", default=[], help="a setting: NAME=VALUE")
     parser.add_argument("--jobs", action="store_true", help="tell every job")
     arguments = parser.parse_args()
 
@@ -82,7 +85,10 @@ def main() -> None:
 
     import headgate.pipeline as hp
 
-    spark = SparkSession.builder.master("local[*]").getOrCreate()
+    builder = SparkSession.builder.master("local[*]")
+    for setting in arguments.conf:
+        builder = builder.config(*setting.split("=", 1))
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     spark.range(1).collect()
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
