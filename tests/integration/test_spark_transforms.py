@@ -430,6 +430,24 @@ def test_recommend_proposes_with_the_throttling_it_would_cause(spark: SparkSessi
     assert piece["throttle_time_ms_recommended"] == 0
 
 
+def test_what_a_quota_id_used_is_added_up_once_for_its_brokers_and_its_days(
+    spark: SparkSession,
+) -> None:
+    rows = [
+        did(day * 86_400 + second, "alice", "x", P, broker_id=broker, bytes=size << day)
+        for day in range(3)
+        for broker, second, size in ((1, 0, 100), (1, 10, 100), (2, 0, 300))
+    ]
+    activity = frame(spark, ACTIVITY, rows)
+    seen = activity.transform(usage.usage(QUOTAS)).transform(recommend.observe(Advice()))
+    (alice,) = seen.collect()
+    # The busier broker's rates over 10 s are 30, 60 and 120.
+    assert tuple(alice[:5]) == (P, "alice", "", pytest.approx(114.0), 120.0)
+    assert tuple(alice[5:]) == (pytest.approx(1.0), 1000.0, 2 * 86_400 + 11, 6, 0.0)
+    plan = seen._jdf.queryExecution().executedPlan().toString()
+    assert plan.count("MapInArrow Resolve(") == 1
+
+
 def test_who_was_told_to_wait_most_of_the_time_isnt_said_to_wait_no_longer(
     spark: SparkSession,
 ) -> None:

@@ -222,58 +222,63 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
         # All of a quota-id's rows lie together: nothing below moves them again.
         mine = mine.repartition(*_TAGS)
         reach = advice.window_s * 1000 - 1
-        window = (
-            Window.partitionBy(*_TAGS, "broker_id").orderBy("second_ms").rangeBetween(-reach, 0)
-        )
-        rate = F.sum("used").over(window) / float(advice.window_s)
+        before = Window.partitionBy(*_TAGS, "broker_id").orderBy("second_ms")
         # A wait that begins before an earlier one's end counts from that end on.
         ends = F.col("second_ms") + F.col("max_throttle_time_ms")
-        before = Window.partitionBy(*_TAGS, "broker_id").orderBy("second_ms")
         earlier = F.max(ends).over(before.rowsBetween(Window.unboundedPreceding, -1))
-        waits = F.greatest(F.lit(0), ends - F.greatest(F.col("second_ms"), earlier))
-        span = F.max("second_ms") - F.min("second_ms") + 1000
-        of_broker = (
-            mine.withColumn("rate", rate)
-            .withColumn("waits", waits)
-            .groupBy(*_TAGS, "broker_id")
-            .agg(
-                in_order("rate").alias("rates"),
-                F.max("rate").alias("peak"),
-                F.max_by("quota", "second_ms").alias("quota"),
-                F.least(F.lit(1.0), F.sum("waits") / span).alias("held"),
-            )
-            .withColumn("percentile", percentile(F.col("rates"), advice.percentile))
+        measured = mine.withColumns(
+            {
+                "rate": F.sum("used").over(before.rangeBetween(-reach, 0)) / float(advice.window_s),
+                "waits": F.greatest(F.lit(0), ends - F.greatest(F.col("second_ms"), earlier)),
+                "active_ms": F.when(F.col("used") > 0, F.col("second_ms")),
+            }
         )
-        busiest = of_broker.groupBy(*_TAGS).agg(*largest("percentile", "peak", "quota", "held"))
+        parts = _by_broker_and_day(measured).withColumn(
+            "percentile", percentile(F.col("rates"), advice.percentile)
+        )
+        daily = F.when(F.col("used") > 0, F.col("used"))
+        grown = F.when(F.count(daily) >= 3, F.exp(F.regr_slope(F.log(daily), F.col("day"))) - 1.0)
+        found = parts.groupBy(*_TAGS).agg(
+            *largest("percentile", "peak"),
+            F.coalesce(grown, F.lit(0.0)).alias("growth_per_day"),
+            F.max("quota").alias("quota"),
+            (F.floor((F.max("last_ms") - F.min("first_ms")) / 1000) + 1).alias("span_s"),
+            *sums("active_s"),
+            *largest("held"),
+        )
         # Without use (fetches that were all throttled, say) no figure can be given.
-        joined = busiest.where(F.col("peak") > 0).join(_history(mine), [*_TAGS], "left")
-        joined = joined.na.fill({"growth_per_day": 0.0})
         limit = F.when(F.col("quota") < UNLIMITED, F.col("quota")).alias("current")
         figures = ("percentile", "peak", "growth_per_day", limit, "span_s", "active_s", "held")
-        return joined.select(*_TAGS, *figures)
+        return found.where(F.col("peak") > 0).select(*_TAGS, *figures)
 
     return transform
 
 
-def _history(mine: DataFrame) -> DataFrame:
-    """Return growth_per_day, span_s and active_s of each quota-id that used something."""
-    day = F.floor(F.col("second_ms") / DAY_MS).alias("day")
-    second = F.when(F.col("used") > 0, F.col("second_ms"))
-    seconds = mine.groupBy(*_TAGS, day, "second_ms").agg(
-        *sums("used"), F.max(second).alias("active_ms")
-    )
-    days = seconds.groupBy(*_TAGS, "day").agg(
-        *sums("used"),
-        F.min("active_ms").alias("first_ms"),
-        F.max("active_ms").alias("last_ms"),
-        F.count("active_ms").alias("active_s"),
-    )
-    daily = F.when(F.col("used") > 0, F.col("used"))
-    grown = F.when(F.count(daily) >= 3, F.exp(F.regr_slope(F.log(daily), F.col("day"))) - 1.0)
-    return days.groupBy(*_TAGS).agg(
-        grown.alias("growth_per_day"),
-        (F.floor((F.max("last_ms") - F.min("first_ms")) / 1000) + 1).alias("span_s"),
-        *sums("active_s"),
+def _by_broker_and_day(measured: DataFrame) -> DataFrame:
+    """
+    Return a row per quota-id and broker, and one per quota-id and day (of all brokers).
+
+    Each row of use counts in both. As two queries, joined, they would add use up twice.
+    """
+    day = F.floor(F.col("second_ms") / DAY_MS)
+    of_broker = F.col("day").isNull()
+    twice = measured.withColumn("day", F.explode(F.array(F.lit(None).cast("long"), day)))
+    of_brokers = {n: F.when(of_broker, F.col(n)) for n in ("broker_id", "rate", "waits", "quota")}
+    of_days = {n: F.when(~of_broker, F.col(n)) for n in ("used", "active_ms")}
+    span = F.max("second_ms") - F.min("second_ms") + 1000
+    return (
+        twice.withColumns(of_brokers | of_days)
+        .groupBy(*_TAGS, "broker_id", "day")
+        .agg(
+            in_order("rate").alias("rates"),
+            F.max("rate").alias("peak"),
+            F.max_by("quota", "second_ms").alias("quota"),
+            F.when(of_broker, F.least(F.lit(1.0), F.sum("waits") / span)).alias("held"),
+            *sums("used"),
+            F.min("active_ms").alias("first_ms"),
+            F.max("active_ms").alias("last_ms"),
+            F.size(F.collect_set("active_ms")).alias("active_s"),
+        )
     )
 
 
