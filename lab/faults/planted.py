@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from headgate.errors import StoreMovedOn
@@ -46,7 +47,7 @@ class UncheckedRevision(SqliteStore):
         at_revision: int | None = None,
         **more: Any,
     ) -> list[AlterResult]:
-        identity = self.identity()
+        identity = self.home.identity()
         if at_revision is not None and identity is not None and identity.revision != at_revision:
             raise StoreMovedOn(f"at {identity}")
         time.sleep(DAWDLE_S)
@@ -92,9 +93,15 @@ class Lies(SqliteStore):
 class OtherOrder(SqliteStore):
     """Its history has changes in another order than they were made."""
 
-    def history(self, **more: Any) -> list[HistoryEntry]:
-        entries = super().history(**more)
-        return [*entries[:-8], *reversed(entries[-8:])]
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        read = self.history.entries
+
+        def entries(**asked: Any) -> list[HistoryEntry]:
+            found = read(**asked)
+            return [*found[:-8], *reversed(found[-8:])]
+
+        self.history: Any = SimpleNamespace(entries=entries)
 
 
 class Stale(SqliteStore):
@@ -111,9 +118,15 @@ class Stale(SqliteStore):
 class OldRevision(SqliteStore):
     """It shows a revision of a while ago."""
 
-    def identity(self) -> StoreIdentity | None:
-        found = super().identity()
-        return None if found is None else found._replace(revision=max(0, found.revision - 1))
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        read = self.home.identity
+
+        def identity() -> StoreIdentity | None:
+            found = read()
+            return None if found is None else found._replace(revision=max(0, found.revision - 1))
+
+        self.home.identity = identity  # type: ignore[method-assign]
 
 
 class Torn(SqliteStore):

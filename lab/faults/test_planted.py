@@ -43,7 +43,7 @@ def verdict(kind: type[SqliteStore], folder: Path, seed: int = 1) -> list[str]:
         for thread in threads:
             thread.join()
         stores[0]._refresh()
-        stores[0]._quota_hub.deliver()  # what its thread hasn't told yet
+        stores[0]._hub.deliver()  # what its thread hasn't told yet
         with SqliteStore(path) as sound:
             audit = workload.audit_of(sound, 0, names)
         audit = audit._replace(entries=workload.audit_of(stores[0], 0, names).entries)

@@ -103,7 +103,7 @@ class Trial:
             faults: each is called once, in this order, and says what it was.
         """
         with self._clean() as store:  # type: ignore[attr-defined]
-            first = store.identify().revision
+            first = store.home.identify().revision
             watchers = [self._watcher(n) for n in range(2)]
             try:
                 for _ in range(WRITERS):

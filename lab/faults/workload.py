@@ -127,7 +127,7 @@ class Writer:
 
     def revision(self) -> int | None:
         """See the revision."""
-        identity = self._asked("revision", self._store.identity)
+        identity = self._asked("revision", self._store.home.identity)
         if identity is not None:
             self._log.write(id=self._id(), outcome="ok", revision=identity.revision)
         return None if identity is None else int(identity.revision)
@@ -210,9 +210,10 @@ def operations_of(logs: Sequence[Path]) -> list[Operation]:
 def audit_of(store: QuotaStore, first_revision: int, entities: Sequence[str]) -> Audit:
     """Return what a store says in the end."""
     entries = [
-        Entry(h.message, h.entity.path, h.key.name, h.before, h.after) for h in store.history()
+        Entry(h.message, h.entity.path, h.key.name, h.before, h.after)
+        for h in store.history.entries()
     ]
-    identity = store.identity()
+    identity = store.home.identity()
     assert identity is not None
     final = values_in(store.snapshot(), entities)
     mine = [entry for entry in entries if entry.entity in entities]

@@ -13,6 +13,7 @@ import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from fuzzing.quotas import ROOT, folder
@@ -108,19 +109,19 @@ def zookeeper(data: bytes) -> None:
     for entity in entities:
         for value in values_of(entity, nodes).values():
             assert not math.isnan(value)
-    history = ZkHistory(client, lambda: 10_000)
+    home: Any = SimpleNamespace(client=client)
+    home.check_open = home.prepare = home.check_now = lambda: None
+    history = ZkHistory(home)
     for about in (None, ALICE):
-        for entry in history.entries(about, None):
+        for entry in history.entries(entity=about):
             assert isinstance(entry.t_ms, int)
     changed: list[tuple[QuotaKey, float | None, float | None]] = [(PRODUCER, 1.0, 2.0)]
     history.record_foreign([ForeignChange("users/alice", 1, 2, 3, changed)])
-    history.audit_log(None)
+    history.audit_log()
     for settings in brokers.read(client).values():
         assert all(isinstance(value, str) for value in settings.values())
     identity.read(client, None)
-    _, record = outcome(
-        lambda: ZkLeases(client, lambda: None).look("gateway"), "/headgate/leases/gateway"
-    )
+    _, record = outcome(lambda: ZkLeases(home).look("gateway"), "/headgate/leases/gateway")
     if record is not None:
         assert isinstance(record.owner, str)
         assert isinstance(record.epoch, int)
@@ -183,9 +184,13 @@ def _settings() -> Settings:
 
 
 class _Store:
-    """A store of which only its identity is asked."""
+    """A store of which only its identity is asked, and its home."""
 
     url = "fake:"
+
+    @property
+    def home(self) -> _Store:
+        return self
 
     def identity(self) -> StoreIdentity:
         return StoreIdentity("s", 3)
@@ -240,9 +245,9 @@ def sqlite_file(data: bytes) -> None:
         store = SqliteStore(path, create=False)
         try:
             store.snapshot()
-            store.broker_configs()
-            store.history()
-            store.audit_log()
+            store.broker_settings.now()
+            store.history.entries()
+            store.history.audit_log()
         finally:
             store.close()
 
@@ -254,7 +259,7 @@ def _sqlite_bytes() -> bytes:
     path = folder() / "whole.db"
     store = SqliteStore(path)
     store.alter([QuotaAlteration(ALICE, (Op(PRODUCER, 5.0),))], who="a", tool="b")
-    store.audit(AuditEvent("a", "b", "c", "refused"))
+    store.history.audit(AuditEvent("a", "b", "c", "refused"))
     store.close()
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA journal_mode=DELETE")

@@ -11,21 +11,22 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
 from headgate.errors import StoreError
-from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validated
+from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta, table_delta
 from headgate.store import watched
 from headgate.store.base import (
     AuditEvent,
-    BrokerConfigs,
     ChangeOrigin,
     HistoryEntry,
     KeyChange,
     Recorded,
+    StoreChange,
 )
 from headgate.store.broker_rules import Told
+from headgate.store.home import StoreHome
 from headgate.store.identity import StoreIdentity, moved_on, replaced
-from headgate.store.leases import NOBODYS, Decide, Lease, LeaseRecord, LeaseTaker
+from headgate.store.leases import NOBODYS, Decide, LeaseRecord
 from headgate.store.watched import QuotaStore
 
 KEEP_AUDIT: Final = 10_000
@@ -75,6 +76,10 @@ class Contents:
     def count(self) -> None:
         """Make the revision grow."""
         self.identity = self.identity._replace(revision=self.identity.revision + 1)
+
+    def note(self, event: AuditEvent) -> None:
+        """Keep an audit line."""
+        self.audit = [*self.audit, event][-KEEP_AUDIT:]
 
     def set(self, alteration: QuotaAlteration, t_ms: int, origin: ChangeOrigin) -> bool:
         """Set and clear keys of one entity, and log it; return whether that changed anything."""
@@ -183,102 +188,192 @@ class Direct:
         """Nothing happens."""
 
 
-class SimStore(QuotaStore):
+class SimHome(StoreHome):
     """
-    A store as a gateway has it open: the product's own rules over a home that is simulated.
+    A home as one store has it open, over a line.
 
     Args:
-        home: where.
+        place: where.
         line: to there.
-        create: make the home if it is missing.
         clock_ms: of the machine.
+        store: that has it open.
     """
 
     def __init__(
-        self,
-        home: Home,
-        line: Line | None = None,
-        *,
-        create: bool = True,
-        clock_ms: Callable[[], int],
+        self, place: Home, line: Line, clock_ms: Callable[[], int], store: SimStore
     ) -> None:
-        super().__init__(f"{home.flavour.name}:home", home.flavour.poll_s, clock_ms, lambda _: True)
-        self.home = home
-        self._line = line or Direct()
-        self._token = (-1, -1)
-        self._base = 0
-        self._leases = LeaseTaker(SimLeases(self))
+        super().__init__(f"{place.flavour.name}:home", clock_ms)
+        self.place = place
+        self._line = line
+        self._store = store
         self._write_lock = watched.threading.Lock()  # simulated where threads are
-        home.stores.append(self)
-        try:
-            self.identify() if create else self._refresh()
-        except BaseException:
-            self._release()
-            raise
+        place.stores.append(store)
 
-    def poke(self) -> None:
-        """Look for changes now."""
-        self._poke.set()
-
-    def _call(self, kind: str, work: Callable[[], Any]) -> Any:
+    def call(self, kind: str, work: Callable[[], Any]) -> Any:
+        """Call the home."""
         self._line.before(kind)
         result = work()
         self._line.after(kind)
         return result
 
-    # --- reading
-
-    def _missing(self) -> StoreError:
-        if self._identity is not None:
-            return replaced(self.url, self._identity, None)
+    def missing(self) -> StoreError:
+        """Return the error of a home that isn't there."""
+        if self.known is not None:
+            return replaced(self.url, self.known, None)
         return StoreError(
             f"the quota store {self.url}: there is no such file; a command that changes quotas "
             "makes one"
         )
 
-    def _read_identity(self) -> StoreIdentity | None:
-        held: Contents | None = self._call("identity", lambda: self.home.contents)
+    def read_identity(self) -> StoreIdentity | None:
+        """See ``StoreHome``."""
+        held: Contents | None = self.call("identity", lambda: self.place.contents)
         return None if held is None else held.identity
 
-    def _make_whole(self) -> None:
+    def make_whole(self) -> None:
+        """See ``StoreHome``."""
+
         def make() -> None:
-            if self.home.contents is None and self._identity is not None:
-                raise self._missing()
-            self.home.make()
+            if self.place.contents is None and self.known is not None:
+                raise self.missing()
+            self.place.make()
 
-        self._call("make", make)
+        self.call("make", make)
 
-    def _read_brokers(self) -> BrokerConfigs:
-        self._refresh()
-        return self._brokers
+    def write_succeeds(self, succeeds: tuple[tuple[str, int], ...]) -> None:
+        """See ``StoreHome``."""
 
-    def _read_history(self, entity: QuotaEntity | None, limit: int | None) -> list[HistoryEntry]:
-        with self._state_lock:
+        def write(held: Contents) -> None:
+            held.identity = held.identity._replace(succeeds=succeeds)
+            held.count()
+
+        self.transaction("alter", write)
+
+    def transaction(self, kind: str, work: Callable[[Contents], Any]) -> Any:
+        """Do something in one piece; ``work`` raises before it changes anything, or does all."""
+        self.prepare()
+
+        def inside() -> Any:
+            with self.place.lock:  # where threads are real, other stores of this home have theirs
+                held = self.place.contents
+                if held is None:
+                    raise self.missing()
+                self.check_same(held.identity)
+                result = work(held)
+                self.place.committed()
+                return result
+
+        with self._write_lock:
+            result = self.call(kind, inside)
+        self.poke.set()
+        return result
+
+    def release(self) -> None:
+        """See ``StoreHome``."""
+        with contextlib.suppress(ValueError):
+            self.place.stores.remove(self._store)
+
+
+class SimHistory:
+    """The history of a home, as one store of it sees it. See ``StoreHistory``."""
+
+    def __init__(self, home: SimHome, refresh: Callable[[], object]) -> None:
+        self._home = home
+        self._refresh = refresh
+
+    def entries(
+        self, *, entity: QuotaEntity | None = None, limit: int | None = None
+    ) -> list[HistoryEntry]:
+        """See ``StoreHistory``."""
+        self._home.check_open()
+        with self._home.lock:
             self._refresh()
-            held = self._call("history", self.home.backup)
+            held = self._home.call("history", self._home.place.backup)
             if held is None:
-                raise self._missing()
+                raise self._home.missing()
             found = [one for one in held.log if entity is None or one.entity == entity]
             return found if limit is None else found[len(found) - min(limit, len(found)) :]
 
-    def _read_audit(self, limit: int | None) -> list[AuditEvent]:
-        with self._state_lock:
+    def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
+        """See ``StoreHistory``."""
+        self._home.check_open()
+        with self._home.lock:
             self._refresh()
-            found = list(self.home.contents.audit) if self.home.contents else []
+            held = self._home.place.contents
+            found = list(held.audit) if held else []
             return found if limit is None else found[len(found) - min(limit, len(found)) :]
 
+    def audit(self, event: AuditEvent) -> None:
+        """See ``StoreHistory``."""
+        line = event.at(self._home.clock_ms())
+        self._home.transaction("audit", lambda held: held.note(line))
+
+    def prune(self, keep: int) -> int:
+        """See ``SqliteHistory``."""
+
+        def write(held: Contents) -> int:
+            gone = max(len(held.log) - keep, 0)
+            held.log = held.log[gone:]
+            held.pruned += gone
+            return gone
+
+        count: int = self._home.transaction("alter", write)
+        return count
+
+
+class SimStore(QuotaStore):
+    """
+    A store as a gateway has it open: the product's own rules over a home that is simulated.
+
+    Args:
+        place: where.
+        line: to there.
+        create: make the home if it is missing.
+        clock_ms: of the machine.
+    """
+
+    home: SimHome
+    history: SimHistory
+
+    def __init__(
+        self,
+        place: Home,
+        line: Line | None = None,
+        *,
+        create: bool = True,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        home = SimHome(place, line or Direct(), clock_ms, self)
+        super().__init__(
+            home,
+            SimHistory(home, self._refresh),
+            self._alter_broker,
+            SimLeases(home),
+            place.flavour.poll_s,
+            lambda _: True,
+        )
+        self._token = (-1, -1)
+        self._base = 0
+        self._begin(create, self._refresh)
+
+    def poke(self) -> None:
+        """Look for changes now."""
+        self.home.poke.set()
+
+    # --- reading
+
     def _refresh(self) -> QuotaTable:
-        with self._state_lock:
-            found: View | None = self._call("read", self.home.view)
+        with self.home.lock:
+            found: View | None = self.home.call("read", self.home.place.view)
             if found is None:
-                raise self._missing()
+                raise self.home.missing()
             token = (found.place, found.commits)
             if self._table is not None and token == self._token:
                 return self._table
-            self._check_identity(found.identity)
+            self.home.check(found.identity)
             table = self._catch_up(found, same=found.place == self._token[0])
             self._token = token
-            self._publish_brokers(found.brokers)
+            self.broker_settings.publish(found.brokers)
             return table
 
     def _catch_up(self, held: View, *, same: bool) -> QuotaTable:
@@ -294,46 +389,11 @@ class SimStore(QuotaStore):
 
     # --- changing
 
-    def _transaction(self, kind: str, work: Callable[[Contents], Any]) -> Any:
-        """Do something in one piece; ``work`` raises before it changes anything, or does all."""
-        self._prepare()
-
-        def inside() -> Any:
-            with self.home.lock:  # where threads are real, other stores of this home have theirs
-                held = self.home.contents
-                if held is None:
-                    raise self._missing()
-                known, found = self._identity, held.identity
-                if known is not None and not found.follows(known._replace(revision=0)):
-                    raise replaced(self.url, known, found)
-                result = work(held)
-                self.home.committed()
-                return result
-
-        with self._write_lock:
-            result = self._call(kind, inside)
-        self._poke.set()
-        return result
-
-    def _succeed(self, succeeds: tuple[tuple[str, int], ...]) -> None:
-        def write(held: Contents) -> None:
-            held.identity = held.identity._replace(succeeds=succeeds)
-            held.count()
-
-        self._transaction("alter", write)
-
-    def _alter(
-        self,
-        checked: Validated,
-        origin: ChangeOrigin,
-        *,
-        validate_only: bool,
-        at_revision: int | None,
-    ) -> list[AlterResult]:
-        results, accepted = checked
+    def _alter(self, change: StoreChange) -> list[AlterResult]:
+        (results, accepted), origin, validate_only, at_revision, _ = change
         if validate_only or not accepted:
             return results
-        whole = self.home.flavour.whole
+        whole = self.home.place.flavour.whole
         done = 0
         for some in [accepted] if whole else [[one] for one in accepted]:
             expected = None if at_revision is None else at_revision + done
@@ -346,13 +406,13 @@ class SimStore(QuotaStore):
             ) -> bool:
                 if expected is not None and held.identity.revision != expected:
                     raise moved_on(self.url, expected - done, held.identity, done)
-                t_ms = self._clock_ms()
+                t_ms = self.home.clock_ms()
                 changed = [held.set(one, t_ms, origin) for one in some].count(True) > 0
                 if changed:
                     held.count()
                 return changed
 
-            done += self._transaction("alter", write)
+            done += self.home.transaction("alter", write)
         return results
 
     def _alter_broker(self, broker: str, ops: Mapping[str, str | None], told: Told) -> None:
@@ -364,48 +424,20 @@ class SimStore(QuotaStore):
             after = {k: v for k, v in {**now, **changed}.items() if v is not None}
             held.brokers = {b: c for b, c in {**held.brokers, broker: after}.items() if c}
             held.count()
-            self._note(held, told(now, changed))
+            held.note(told(now, changed))
 
-        self._transaction("alter", write)
-
-    def _keep_audit(self, event: AuditEvent) -> None:
-        self._transaction("audit", lambda held: self._note(held, event))
-
-    def _note(self, held: Contents, event: AuditEvent) -> None:
-        held.audit = [*held.audit, event][-KEEP_AUDIT:]
-
-    def prune_history(self, keep: int) -> int:
-        """See ``SqliteStore``."""
-
-        def write(held: Contents) -> int:
-            gone = max(len(held.log) - keep, 0)
-            held.log = held.log[gone:]
-            held.pruned += gone
-            return gone
-
-        count: int = self._transaction("alter", write)
-        return count
-
-    # --- leases
-
-    def lease(self, name: str, owner: str, ttl_ms: int) -> Lease | None:
-        """See ``QuotaStore``."""
-        return self._leases.take(name, owner, ttl_ms)
-
-    def _release(self) -> None:
-        with contextlib.suppress(ValueError):
-            self.home.stores.remove(self)
+        self.home.transaction("alter", write)
 
 
 class SimLeases:
     """The leases of a home, as one store of it sees them."""
 
-    def __init__(self, store: SimStore) -> None:
-        self._store = store
+    def __init__(self, home: SimHome) -> None:
+        self._home = home
 
     def look(self, name: str) -> LeaseRecord:
         """See ``LeaseHome``."""
-        found: LeaseRecord = self._store._transaction(
+        found: LeaseRecord = self._home.transaction(
             "lease", lambda held: held.leases.get(name, NOBODYS)
         )
         return found
@@ -418,9 +450,9 @@ class SimLeases:
             wanted = decide(before)
             if wanted is not None:
                 owner, epoch, ttl_ms = wanted
-                mark = max(self._store._clock_ms() + ttl_ms, before.mark + 1)
+                mark = max(self._home.clock_ms() + ttl_ms, before.mark + 1)
                 held.leases[name] = LeaseRecord(owner, epoch, mark, ttl_ms)
             return wanted is not None
 
-        kept: bool = self._store._transaction("lease", write)
+        kept: bool = self._home.transaction("lease", write)
         return kept

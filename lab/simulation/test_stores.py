@@ -22,7 +22,7 @@ from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_IDS, REQUEST
 from headgate.store import AuditEvent, QuotaStore
 from headgate.store.identity import StoreIdentity
 from headgate.store.sqlite.store import SqliteStore
-from simulation.stores import KAFKA, SQLITE, ZOOKEEPER, Home, SimStore
+from simulation.stores import KAFKA, SQLITE, ZOOKEEPER, Home, SimHome, SimStore
 
 
 def new_id() -> str:
@@ -38,7 +38,7 @@ class Simulated(StoreContract):
     @pytest.fixture
     def reading(self, monkeypatch: pytest.MonkeyPatch) -> Moments:
         moments = Moments()
-        called(monkeypatch, moments.passed, SimStore, "_call")
+        called(monkeypatch, moments.passed, SimHome, "call")
         return moments
 
     @pytest.fixture
@@ -103,7 +103,7 @@ class Pair:
 
     def opened(self, create: bool) -> Any:
         store = self.open(create)
-        store._leases._monotonic = lambda: self.now[0] / 1000
+        store.leases._monotonic = lambda: self.now[0] / 1000
         return store
 
     def open(self, create: bool) -> Any:
@@ -236,19 +236,19 @@ def run(seed: int, pair: Pair) -> list[Any]:
         if what == 5:
             value = rng.choice([None, "1", "7", "-1"])
             broker = rng.choice(["", "1", "x"])
-            return store.alter_broker_configs(broker, {"max.connections": value}, who="ops")
+            return store.broker_settings.alter(broker, {"max.connections": value}, who="ops")
         if what == 6:
-            return {b: dict(c) for b, c in store.broker_configs().items()}
+            return {b: dict(c) for b, c in store.broker_settings.now().items()}
         if what == 7:
-            return store.history(limit=rng.choice([None, 0, 3]))
+            return store.history.entries(limit=rng.choice([None, 0, 3]))
         if what == 8:
-            found = store.identity()
+            found = store.home.identity()
             if found is not None and rng.random() < 0.5:
-                store.accept(found)
+                store.home.accept(found)
             return found
         if what == 9:
             name, owner = rng.choice("xy"), rng.choice(["one", "two"])
-            lease = store.lease(name, owner, rng.choice([500, 1500]))
+            lease = store.leases.take(name, owner, rng.choice([500, 1500]))
             if lease is not None:
                 pair.leases.append(lease)
             return lease
@@ -256,10 +256,10 @@ def run(seed: int, pair: Pair) -> list[Any]:
             lease = rng.choice(pair.leases)
             return rng.choice([lease.renew, lease.held, lease.release])()
         if what == 12:
-            store.audit(AuditEvent("eve", "admin", "alter", "refused"))
-            return [event.action for event in store.audit_log(limit=2)]
+            store.history.audit(AuditEvent("eve", "admin", "alter", "refused"))
+            return [event.action for event in store.history.audit_log(limit=2)]
         if what == 13 and rng.random() < 0.3:
-            return store.prune_history(rng.randint(0, 3))
+            return store.history.prune(rng.randint(0, 3))
         if what == 14:
             kept.append(pair.backup())
             return None
@@ -267,7 +267,7 @@ def run(seed: int, pair: Pair) -> list[Any]:
             pair.put(rng.choice([None, *kept]))
             return None
         if what == 13 and rng.random() < 0.2:
-            return store.succeed(StoreIdentity("a" * 16, 3))
+            return store.home.succeed(StoreIdentity("a" * 16, 3))
         return dict(store.snapshot().entities)
 
     for _ in range(80):

@@ -61,7 +61,7 @@ class AtOnce(Homed):
         table = open_home().snapshot()
         assert dict(table.entities[ALICE]) == dict.fromkeys(keys, 8.0)
         assert len(table) == 1 + 3 * 8
-        entries = stores[0].history(entity=ALICE)
+        entries = stores[0].history.entries(entity=ALICE)
         for key in keys:
             mine = [(h.before, h.after) for h in entries if h.key == key]
             assert mine == [(None, 1.0)] + [(v, v + 1.0) for v in range(1, 8)]
@@ -92,7 +92,7 @@ class AtOnce(Homed):
             thread.join()
         assert failures == []
         table = open_home().snapshot()
-        history = stores[0].history()
+        history = stores[0].history.entries()
         for entity in entities:
             for key in (PRODUCER, PRODUCER_IDS):
                 chain = [(h.before, h.after) for h in history if (h.entity, h.key) == (entity, key)]
@@ -149,7 +149,7 @@ class AtOnce(Homed):
         for value in (1.0, None):
             store.alter([set_key(ALICE, PRODUCER, value), set_key(ALICE, REQUEST, value)])
         assert open_home().snapshot() == known.snapshot() == QuotaTable.of(pairs)
-        assert {h.entity for h in open_home().history()} == {*pairs, ALICE}
+        assert {h.entity for h in open_home().history.entries()} == {*pairs, ALICE}
 
     def test_a_change_amid_a_read_is_in_the_next_read(
         self, store: QuotaStore, open_home: Opener, reading: Moments
@@ -162,7 +162,7 @@ class AtOnce(Homed):
             value = float(next(made))
             asked = [set_key(ALICE, PRODUCER, value), set_key(BOB, PRODUCER_IDS, value)]
             assert errors(other.alter(asked)) == [None, None]
-            other.alter_broker_configs("1", {"max.connections": f"{value:.0f}"})
+            other.broker_settings.alter("1", {"max.connections": f"{value:.0f}"})
 
         moments = 0
         for number in range(200):
@@ -173,7 +173,7 @@ class AtOnce(Homed):
                 break
             moments += 1
             assert store.snapshot() == other.snapshot(), number
-            assert store.broker_configs() == other.broker_configs(), number
+            assert store.broker_settings.now() == other.broker_settings.now(), number
         assert moments >= self.fewest_steps
         for number in range(0, 200, 3):  # a store that reads for the first time
             late = open_home()
@@ -211,7 +211,9 @@ class AtOnce(Homed):
             table = other.snapshot()
             assert table.get(ALICE, CONSUMER) == 3.0, number
             if told:  # else it may have been made after that
-                assert value in {h.after for h in other.history() if h.key == PRODUCER}, number
+                assert value in {h.after for h in other.history.entries() if h.key == PRODUCER}, (
+                    number
+                )
                 self.is_told_in_order(other)
         assert number >= 1
 
@@ -235,13 +237,13 @@ class AtOnce(Homed):
                 break
             assert errors(other.alter([set_key(ALICE, PRODUCER, value + 1.0)])) == [None]
             self.is_told_in_order(other)
-            made = [h for h in other.history() if h.after == value]
+            made = [h for h in other.history.entries() if h.after == value]
             assert {h.who for h in made} <= {who}, number
         assert number >= self.fewest_steps
 
     def is_told_in_order(self, store: QuotaStore) -> None:
         """Each change in the history begins where the one before it ended, and ends at what is."""
-        history, table = store.history(), store.snapshot()
+        history, table = store.history.entries(), store.snapshot()
         for entity, key in {(h.entity, h.key) for h in history}:
             told = [(h.before, h.after) for h in history if (h.entity, h.key) == (entity, key)]
             assert [before for before, _ in told] == [None, *(after for _, after in told[:-1])]

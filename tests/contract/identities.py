@@ -22,17 +22,17 @@ class Identities(Homed):
     def test_a_home_is_one_store_whoever_opens_it(
         self, store: QuotaStore, open_home: Opener
     ) -> None:
-        found = store.identity()
+        found = store.home.identity()
         assert found is not None
         assert len(found.id) == 16
-        assert open_home().identity() == found == open_home(create=False).identity()
-        assert store.identify() == found
+        assert open_home().home.identity() == found == open_home(create=False).home.identity()
+        assert store.home.identify() == found
 
     def test_the_revision_grows_with_what_changes_and_nothing_else(
         self, store: QuotaStore, open_home: Opener
     ) -> None:
         def revision() -> int:
-            found = open_home(create=False).identity()
+            found = open_home(create=False).home.identity()
             assert found is not None
             return found.revision
 
@@ -41,7 +41,7 @@ class Identities(Homed):
             lambda: store.alter([set_key(ALICE, PRODUCER, 1.0)]),
             lambda: store.alter([set_key(ALICE, PRODUCER_IDS, 1.0)]),
             lambda: store.alter([set_key(ALICE, PRODUCER, None)]),
-            lambda: store.alter_broker_configs("1", {"max.connections": "5"}),
+            lambda: store.broker_settings.alter("1", {"max.connections": "5"}),
         ):
             change()
             at.append(revision())
@@ -49,12 +49,12 @@ class Identities(Homed):
         store.alter([set_key(ALICE, PRODUCER_IDS, 1.0)])
         store.alter([set_key(ALICE, PRODUCER, 2.0)], validate_only=True)
         store.alter([set_key(ALICE, PRODUCER, -1.0)])
-        store.alter_broker_configs("1", {"max.connections": "5"})
-        store.audit(AuditEvent("eve", "admin", "alter", "refused"))
-        lease = store.lease("broker-1", "worker", 60_000)
+        store.broker_settings.alter("1", {"max.connections": "5"})
+        store.history.audit(AuditEvent("eve", "admin", "alter", "refused"))
+        lease = store.leases.take("broker-1", "worker", 60_000)
         assert lease is not None
         assert lease.renew()
-        store.history()
+        store.history.entries()
         assert revision() == at[-1]
 
     def test_what_reads_makes_nothing_and_what_changes_makes_it_ready(
@@ -66,20 +66,25 @@ class Identities(Homed):
         except StoreError as exc:
             assert "there is no" in str(exc)
         else:
-            assert len(reader.snapshot()) == len(reader.history()) == len(reader.audit_log()) == 0
-            assert dict(reader.broker_configs()) == {}
-            assert reader.identity() is None
-            assert open_home(create=False).identity() is None
+            assert (
+                len(reader.snapshot())
+                == len(reader.history.entries())
+                == len(reader.history.audit_log())
+                == 0
+            )
+            assert dict(reader.broker_settings.now()) == {}
+            assert reader.home.identity() is None
+            assert open_home(create=False).home.identity() is None
         open_home().alter([set_key(ALICE, PRODUCER_IDS, 1.0)])
         late = open_home(create=False)
         assert errors(late.alter([set_key(BOB, PRODUCER_IDS, 1.0)])) == [None]
-        assert late.identity() == open_home(create=False).identity()
+        assert late.home.identity() == open_home(create=False).home.identity()
 
     def test_a_change_that_goes_by_another_revision_is_refused_whole(
         self, store: QuotaStore, open_home: Opener
     ) -> None:
         def revision() -> int:
-            return store.identify().revision
+            return store.home.identify().revision
 
         seen = revision()
         asked = [set_key(ALICE, PRODUCER, 1.0), set_key(BOB, PRODUCER, 1.0)]
@@ -104,11 +109,11 @@ class Identities(Homed):
     ) -> None:
         seen, brokers = Seen(), Seen()
         store.alter([set_key(ALICE, PRODUCER_IDS, 1.0)])
-        store.alter_broker_configs("1", {"max.connections": "5"})
-        known = store.identify()
+        store.broker_settings.alter("1", {"max.connections": "5"})
+        known = store.home.identify()
         store.watch(seen)
-        store.watch_broker_configs(brokers)
-        assert store.trouble() is None
+        store.broker_settings.watch(brokers)
+        assert store.availability.trouble is None
         empty_home()
         with pytest.raises(StoreReplaced, match=known.id):
             store.snapshot()
@@ -116,12 +121,12 @@ class Identities(Homed):
             with pytest.raises(StoreReplaced):
                 store.alter([set_key(ALICE, key, 2.0)])
         with pytest.raises(StoreReplaced):
-            store.alter_broker_configs("1", {"max.connections": "6"})
-        assert store.identity() is None
+            store.broker_settings.alter("1", {"max.connections": "6"})
+        assert store.home.identity() is None
 
         other = open_home()  # as a tool would that is to change something
         other.alter([set_key(BOB, PRODUCER_IDS, 9.0)])
-        found = other.identity()
+        found = other.home.identity()
         assert found is not None
         assert found.id != known.id
         with pytest.raises(StoreReplaced, match=rf"{known.id}.*{found.id}"):
@@ -129,15 +134,15 @@ class Identities(Homed):
         with pytest.raises(StoreReplaced):
             store.alter([set_key(ALICE, PRODUCER_IDS, 2.0)])
         with pytest.raises(StoreReplaced):
-            store.lease("broker-1", "worker", 60_000)
+            store.leases.take("broker-1", "worker", 60_000)
         assert len(seen.events) == len(brokers.events) == 1
         for _ in range(600):
-            if found.id in str(store.trouble()):
+            if found.id in str(store.availability.trouble):
                 break
             threading.Event().wait(0.05)
-        assert found.id in str(store.trouble())
+        assert found.id in str(store.availability.trouble)
 
-        store.accept(found)
+        store.home.accept(found)
         seen.until(lambda: seen.table == QuotaTable.of({BOB: {PRODUCER_IDS: 9.0}}))
         brokers.until(lambda: dict(brokers.events[-1][0]) == {})
         assert errors(store.alter([set_key(ALICE, PRODUCER_IDS, 2.0)])) == [None]
@@ -149,22 +154,22 @@ class Identities(Homed):
         store.alter([set_key(ALICE, PRODUCER, 1.0), set_key(BOB, PRODUCER_IDS, 1.0)])
         seen = Seen()
         store.watch(seen)
-        known = store.identify()
+        known = store.home.identify()
         open_home().alter([set_key(ALICE, PRODUCER, None), set_key(BOB, PRODUCER_IDS, None)])
         seen.until(lambda: len(seen.table) == 0)
-        now = store.identity()
+        now = store.home.identity()
         assert now is not None
         assert now.follows(known)
 
     def test_a_store_that_took_over_says_from_whom(
         self, store: QuotaStore, open_home: Opener
     ) -> None:
-        before = store.identify()
+        before = store.home.identify()
         old = StoreIdentity("0123456789abcdef", 41, (("fedcba9876543210", 7),))
-        told = store.succeed(old)
+        told = store.home.succeed(old)
         assert told.succeeds == (("0123456789abcdef", 41), ("fedcba9876543210", 7))
         assert told.revision > before.revision
-        found = open_home().identity()
+        found = open_home().home.identity()
         assert found is not None
         assert found.follows(old)
         assert found.follows(StoreIdentity("fedcba9876543210", 7))

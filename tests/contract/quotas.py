@@ -37,9 +37,9 @@ class Quotas(Homed):
     def test_a_new_home_is_empty(self, store: QuotaStore) -> None:
         assert isinstance(store, QuotaStore)
         assert len(store.snapshot()) == 0
-        assert store.history() == []
-        assert store.audit_log() == []
-        assert dict(store.broker_configs()) == {}
+        assert store.history.entries() == []
+        assert store.history.audit_log() == []
+        assert dict(store.broker_settings.now()) == {}
 
     def test_every_entity_is_kept_apart_under_its_own_name(
         self, store: QuotaStore, open_home: Opener
@@ -111,7 +111,7 @@ class Quotas(Homed):
         unset = [set_key(BOB, PRODUCER, None), set_key(ALICE, CONSUMER, None)]
         assert errors(store.alter(unset)) == [None, None]
         assert store.snapshot().version == before
-        assert len(store.history()) == 1
+        assert len(store.history.entries()) == 1
 
     # --- refusals
 
@@ -120,7 +120,7 @@ class Quotas(Homed):
         checked = store.alter(asked, validate_only=True)
         assert errors(checked) == [None, "Quota producer_byte_rate must be greater than 0"]
         assert len(store.snapshot()) == 0
-        assert store.history() == []
+        assert store.history.entries() == []
 
     def test_one_entity_refused_does_not_spoil_the_others(self, store: QuotaStore) -> None:
         asked = [

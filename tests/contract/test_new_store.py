@@ -64,7 +64,7 @@ assert {"apply", "doctor", "history", "kafka-configs", "kafka-quotas", "chargeba
 COMMANDS = """
 import contextlib, io
 from headgate.cli.main import load
-from headgate.store.memory import MemoryStore
+from headgate.store.memory import MemoryHome
 
 def said(command, *arguments):
     told = io.StringIO()
@@ -77,7 +77,7 @@ added = said("kafka-configs", "--alter", *alice, "--add-config", "producer_byte_
 assert added[0] == 0 and "Completed updating" in added[1], added
 assert said("kafka-quotas", "--list")[0] == 0
 assert said("doctor") == (0, "0 entities looked at; nothing found.\\n"), said("doctor")
-MemoryStore.oddities = lambda self: ["a page of the memory can't be read"]
+MemoryHome.oddities = lambda self: ["a page of the memory can't be read"]
 assert said("doctor") == (3, "a page of the memory can't be read\\n"), said("doctor")
 """
 

@@ -100,7 +100,7 @@ class Watches(Homed):
         for value in (1.0, 1.0, 2.0):
             store.alter([set_key(ALICE, PRODUCER, value)])
         seen.until(lambda: seen.table.get(ALICE, PRODUCER) == 2.0)
-        assert [(h.before, h.after) for h in store.history()] == [(None, 1.0), (1.0, 2.0)]
+        assert [(h.before, h.after) for h in store.history.entries()] == [(None, 1.0), (1.0, 2.0)]
         assert all(delta.changes for _, delta in seen.events[1:])
 
     # --- history and audit
@@ -112,7 +112,7 @@ class Watches(Homed):
         store.alter([set_key(ALICE, PRODUCER, 2.0)], who="User:eve", tool="console")
         store.alter([set_key(BOB, PRODUCER_IDS, 9.0)], who="User:ops", tool="apply")
         store.alter([set_key(ALICE, PRODUCER, None)], who="User:ops", tool="kafka-quotas")
-        entries = open_home().history()
+        entries = open_home().history.entries()
         assert [(h.who, h.tool, h.entity, h.key, h.before, h.after) for h in entries] == [
             ("User:ops", "kafka-configs", ALICE, PRODUCER, None, 1.0),
             ("User:eve", "console", ALICE, PRODUCER, 1.0, 2.0),
@@ -121,22 +121,26 @@ class Watches(Homed):
         ]
         times = [h.t_ms for h in entries]
         assert times == sorted(times)
-        assert [h.entity for h in store.history(entity=BOB)] == [BOB]
-        assert store.history(limit=2) == entries[-2:]
-        assert store.history(entity=ALICE, limit=1) == entries[-1:]
-        assert store.history(limit=0) == []
+        assert [h.entity for h in store.history.entries(entity=BOB)] == [BOB]
+        assert store.history.entries(limit=2) == entries[-2:]
+        assert store.history.entries(entity=ALICE, limit=1) == entries[-1:]
+        assert store.history.entries(limit=0) == []
 
     def test_refused_attempts_are_kept(self, store: QuotaStore, open_home: Opener) -> None:
-        store.audit(AuditEvent("User:eve", "admin", "alter_client_quotas", "refused", "{user=a}"))
-        store.audit(AuditEvent("User:eve", "admin", "describe_client_quotas", "refused", t_ms=7))
-        kept = open_home().audit_log()
+        store.history.audit(
+            AuditEvent("User:eve", "admin", "alter_client_quotas", "refused", "{user=a}")
+        )
+        store.history.audit(
+            AuditEvent("User:eve", "admin", "describe_client_quotas", "refused", t_ms=7)
+        )
+        kept = open_home().history.audit_log()
         assert [(e.who, e.tool, e.action, e.outcome, e.subject) for e in kept] == [
             ("User:eve", "admin", "alter_client_quotas", "refused", "{user=a}"),
             ("User:eve", "admin", "describe_client_quotas", "refused", ""),
         ]
         assert kept[0].t_ms > 0
         assert kept[1].t_ms == 7
-        assert store.audit_log(limit=1) == kept[-1:]
+        assert store.history.audit_log(limit=1) == kept[-1:]
 
     def test_history_says_which_call_made_a_change_and_why(
         self, store: QuotaStore, open_home: Opener
@@ -144,7 +148,7 @@ class Watches(Homed):
         both = [set_key(ALICE, PRODUCER, 1.0), set_key(BOB, PRODUCER_IDS, 2.0)]
         store.alter(both, who="ops", tool="apply", message="Müller's ticket 17")
         store.alter([set_key(ALICE, PRODUCER, 3.0)], who="ops", tool="apply")
-        first, second, third = open_home().history()
+        first, second, third = open_home().history.entries()
         assert {first.message, second.message} == {"Müller's ticket 17"}
         assert first.change == second.change != ""
         assert third.message == ""

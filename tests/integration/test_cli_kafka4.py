@@ -367,7 +367,7 @@ def test_apply_splits_entities_whose_keys_live_in_kafka_and_in_headgates_topic(
     assert "Applied: 2 entities changed." in capsys.readouterr().out
     assert kept() == expected(1000, 5000)
     with open_store(kafka_store, create=False) as store:
-        history = store.history()
+        history = store.history.entries()
     assert {(h.entity, h.key, h.after, h.message) for h in history} == {
         (entity, key, value, "why")
         for entity, values in expected(1000, 5000).items()

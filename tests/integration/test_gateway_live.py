@@ -142,7 +142,11 @@ def test_looking_changes_no_sensor(start: Start) -> None:
 @pytest.mark.parametrize("user", [None, "ANONYMOUS", "bob", "nobody-there"])
 def test_others_are_refused_alike_and_audited(start: Start, user: str | None) -> None:
     audited: list[AuditEvent] = []
-    store = SimpleNamespace(audit=audited.append, silent=lambda: None, close=lambda: None)
+    store = SimpleNamespace(
+        availability=SimpleNamespace(silent=None),
+        history=SimpleNamespace(audit=audited.append),
+        close=lambda: None,
+    )
     gateway = start({QuotaEntity.of(user="bob"): {PRODUCER: 9.0}}, super__users="User:root")
     gateway.call(lambda: setattr(gateway.gateway.in_force, "store", store))
     answer = ask(port(gateway), user)

@@ -325,11 +325,11 @@ def test_612_2_kafka_configs_sets_our_broker_settings_and_the_brokers_own(
 
     with pytest.raises(KafkaException, match=r"log\.cleaner\.threads"):
         alter(AlterConfigOpType.SET, "66", "-5")
-    assert not store.broker_configs().get("1")
+    assert not store.broker_settings.now().get("1")
     alter(AlterConfigOpType.SET, "66", "2")
-    assert store.broker_configs()["1"] == {"max.connections": "66"}
+    assert store.broker_settings.now()["1"] == {"max.connections": "66"}
     alter(AlterConfigOpType.DELETE, None, None)
-    assert not store.broker_configs().get("1")
+    assert not store.broker_settings.now().get("1")
 
 
 def test_546_35_the_admin_listener_speaks_the_drafts_own_calls(make_gateway: Make) -> None:

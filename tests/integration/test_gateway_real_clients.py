@@ -130,7 +130,7 @@ def test_a_stranger_may_not_alter_quotas_and_leaves_an_audit_line(
     store = gateway.gateway.store
     assert store is not None
     assert store.snapshot().get(QuotaEntity.of(user="alice"), PRODUCER) is None
-    events = [(e.who, e.action, e.outcome) for e in store.audit_log()]
+    events = [(e.who, e.action, e.outcome) for e in store.history.audit_log()]
     assert ("User:ANONYMOUS", "DescribeClientQuotas", "refused") in events or (
         "User:ANONYMOUS",
         "AlterClientQuotas",

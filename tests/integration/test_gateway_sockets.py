@@ -244,7 +244,7 @@ def test_without_its_store_a_gateway_serves_the_snapshot_until_the_store_answers
     with contextlib.closing(open_store(url)) as store:
         slow = [(e, tuple(Op(k, v) for k, v in values.items())) for e, values in SLOW.items()]
         store.alter([QuotaAlteration(*each) for each in slow])
-        save_snapshot(settings, Snapshot(store.snapshot(), {}, store.identity()))
+        save_snapshot(settings, Snapshot(store.snapshot(), {}, store.home.identity()))
         store.alter([QuotaAlteration(e, tuple(Op(k, None) for k, _ in ops)) for e, ops in slow])
     up = threading.Event()
 

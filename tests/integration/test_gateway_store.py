@@ -144,7 +144,7 @@ def another_is_named(host: Host, gateway: GatewayThread) -> StoreIdentity:
     """Make another store; see that it is named and not let in. Return which it is."""
     with host.store() as other:
         set_bob(other)
-        identity: StoreIdentity = other.identify()
+        identity: StoreIdentity = other.home.identify()
     wait_for(lambda: identity.id in not_ready(gateway), "/readyz names the other store")
     assert identity.id in refusal(gateway)
     assert told_ms(gateway) > 2_000
@@ -192,7 +192,7 @@ def test_another_store_in_its_place_is_let_in_once_it_is_accepted_by_name(
     host.remove()
     with host.store() as other:
         set_bob(other)
-        identity = other.identify()
+        identity = other.home.identify()
     with host.gateway() as gateway:
         assert told_ms(gateway) > 2_000
         assert identity.id in not_ready(gateway)
@@ -237,7 +237,7 @@ def test_a_store_deleted_while_it_is_used_takes_no_changes(host: Host) -> None:
             "the other store's quotas",
         )
         host.bring_back(copy)
-        wait_for(lambda: store.identity() is not None, "the copy")
+        wait_for(lambda: store.home.identity() is not None, "the copy")
         wait_for(lambda: gateway.call(gateway.gateway.not_ready) is not None, "not ready")
 
 
@@ -280,7 +280,7 @@ def test_emptying_by_the_tools_and_moving_to_another_store_pass(host: Host) -> N
         assert len(gateway.gateway.table) == 0
     with host.store() as store:
         set_slow(store)
-        store.alter_broker_configs("1", {"max.connections": "77"})
+        store.broker_settings.alter("1", {"max.connections": "77"})
     new = host.folder / "new.db"
     with host.gateway() as gateway:
         until_ready(gateway)
@@ -316,7 +316,7 @@ def test_a_store_that_is_not_required_is_not_waited_for_but_another_one_is_not_t
 
 def test_settings_of_brokers_stay_in_force_without_the_store(host: Host) -> None:
     with host.gateway() as gateway, host.store() as store:
-        store.alter_broker_configs("1", {"max.connections": "77"})
+        store.broker_settings.alter("1", {"max.connections": "77"})
         wait_for(lambda: "1" in gateway.gateway.broker_configs, "settings of the broker")
     host.remove()
     with host.gateway() as gateway:
@@ -394,7 +394,7 @@ def test_an_upgrade_goes_on_with_the_store_that_led_from_its_snapshot(
     assert known is not None
     assert known.identity is not None
     with host.store() as store:
-        assert store.identity() == known.identity
+        assert store.home.identity() == known.identity
 
 
 def test_an_upgrade_with_another_store_keeps_what_was_in_force(

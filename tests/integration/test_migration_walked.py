@@ -97,7 +97,7 @@ def test_a_migration_loses_no_quota(
     with contextlib.closing(open_store(cluster.url)) as store:
         store.alter([set_key(ALICE, PRODUCER, 1_000.0)])
         store.alter([set_key(ALICE, PRODUCER_IDS, 50.0)])
-        store.alter_broker_configs("", {"max.connections": "200"})
+        store.broker_settings.alter("", {"max.connections": "200"})
         with host.gateway() as gateway:
             until_ready(gateway)
 
@@ -115,7 +115,7 @@ def test_a_migration_loses_no_quota(
                 assert "has taken this cluster over" in told
             assert doctor(["--store", cluster.url]) == 3
             assert "has taken this cluster over" in capsys.readouterr().out
-            assert undo(["--store", cluster.url, store.history()[0].change]) != 0
+            assert undo(["--store", cluster.url, store.history.entries()[0].change]) != 0
             # What is said to be the way is seen by the gateway too, and stays.
             set_in_the_cluster(cluster, 2_000)
             wait_for(lambda: in_force(gateway)[PRODUCER] == 2_000.0, "the cluster's change")

@@ -56,7 +56,9 @@ def test_quotas_as_code(tmp_path: Path, start: Start) -> None:
         wanted, said = reader.run_console("$ headgate plan", good=(3,))
         assert said == wanted
         reader.run(reader.block("plan.json"))
-        store.audit(AuditEvent("mallory", "admin listener", "alter_quotas", "refused", "users/bob"))
+        store.history.audit(
+            AuditEvent("mallory", "admin listener", "alter_quotas", "refused", "users/bob")
+        )
         wanted, said = reader.run_console("$ headgate history")
         assert without_moments(said) == without_moments(wanted)
         [change] = re.findall(r"[0-9a-f]{12}", said)

@@ -24,7 +24,7 @@ folder, how = Path(sys.argv[1]), sys.argv[2]
 url = f"sqlite:{folder / 'q.db'}"
 settings = SimpleNamespace(store_snapshot=str(folder / "snapshot.json"))
 store = open_store(url)
-save_snapshot(settings, Snapshot(store.snapshot(), {}, store.identity()))
+save_snapshot(settings, Snapshot(store.snapshot(), {}, store.home.identity()))
 ballast = folder / "ballast"
 if how == "limit":
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -44,8 +44,8 @@ def until(met):
     return False
 
 
-calm = store.trouble() is None
-lease = store.lease("broker-1", "worker", 60_000)
+calm = store.availability.trouble is None
+lease = store.leases.take("broker-1", "worker", 60_000)
 for number in range(20_000):
     entity = QuotaEntity.of(user=f"user-{number}")
     try:
@@ -55,11 +55,11 @@ for number in range(20_000):
         retriable = error.retriable
         break
     done.append(number)
-troubled = until(lambda: store.trouble() is not None)
+troubled = until(lambda: store.availability.trouble is not None)
 table = store.snapshot()
 try:
     save_snapshot(settings, Snapshot(store.snapshot().apply([QuotaAlteration(
-        QuotaEntity.of(user="x" * 200_000), (Op(PRODUCER, 1.0),))])[0], {}, store.identity()))
+        QuotaEntity.of(user="x" * 200_000), (Op(PRODUCER, 1.0),))])[0], {}, store.home.identity()))
     kept = "saved"
 except OSError as error:
     kept = error.strerror
@@ -68,7 +68,7 @@ if how == "limit":
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 else:
     ballast.unlink()
-calmed = until(lambda: store.trouble() is None)
+calmed = until(lambda: store.availability.trouble is None)
 store.alter([QuotaAlteration(QuotaEntity.of(user="late"), (Op(PRODUCER, 5.0),))])
 store.close()
 with_room = open_store(url)
@@ -77,7 +77,7 @@ print(json.dumps({
     "acknowledged": len(done), "said": said, "retriable": retriable,
     "trouble": [calm, troubled, calmed],
     "in the full store": len(table), "snapshot": kept, "known": known is not None,
-    "later": len(after), "history": len(with_room.history()),
+    "later": len(after), "history": len(with_room.history.entries()),
     "whole": sqlite3.connect(folder / "q.db").execute("PRAGMA integrity_check").fetchone()[0],
     "left": sorted(p.name for p in folder.iterdir() if p.name.startswith(".snapshot")),
 }))

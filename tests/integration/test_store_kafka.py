@@ -119,12 +119,12 @@ def test_what_kafka_s_tool_did_is_in_the_history_once_as_unknown(
             watching.until(lambda w=watching: w.table.get(entity, PRODUCER) == 1_000.0)
     # Closing writes down what was seen; the other one sees that it is written.
     with another(store) as reader:
-        entries = [(h.who, h.before, h.after) for h in reader.history(entity=entity)]
+        entries = [(h.who, h.before, h.after) for h in reader.history.entries(entity=entity)]
     assert entries == [("ops", None, 500.0), ("unknown", 500.0, 1_000.0)]
     # Both saw it and both have it to write down; the second finds it written.
     store.close()
     with another(store) as reader:
-        assert len(reader.history(entity=entity)) == 2
+        assert len(reader.history.entries(entity=entity)) == 2
 
 
 def test_changes_through_headgate_are_seen_elsewhere_without_waiting_for_a_poll(
@@ -141,7 +141,7 @@ def test_changes_through_headgate_are_seen_elsewhere_without_waiting_for_a_poll(
         seen.until(lambda: seen.table.get(ALICE, PRODUCER_IDS) == 3.0)
         store.alter([alteration(ALICE, producer_byte_rate=None)])
         seen.until(lambda: seen.table.get(ALICE, PRODUCER) is None)
-    assert {h.who for h in store.history()} == {""}
+    assert {h.who for h in store.history.entries()} == {""}
 
 
 def test_one_alteration_of_both_homes_is_refused_naming_both_keys(store: KafkaStore) -> None:
@@ -186,7 +186,7 @@ def test_what_the_controller_alone_refuses_is_reported_for_its_entity(store: Kaf
                 None,
             ]
         assert trusting.snapshot() == QuotaTable.of({ALICE: {PRODUCER: 1.0}})
-        assert [h.entity for h in trusting.history()] == [ALICE]
+        assert [h.entity for h in trusting.history.entries()] == [ALICE]
 
 
 def test_the_topic_is_compacted_and_read_back_by_anyone(
@@ -249,7 +249,7 @@ def test_an_entity_with_keys_of_both_kinds_is_copied_from_another_store(
     both = {PRODUCER: 5.0, PRODUCER_IDS: 6.0}
     with open_store(old) as source:  # type: ignore[attr-defined]
         source.alter([QuotaAlteration(ALICE, tuple(Op(k, v) for k, v in both.items()))])
-        known = source.identity()
+        known = source.home.identity()
     try:
         assert store_command(["copy", "--from", old, "--to", url]) == 0
     finally:
@@ -257,8 +257,8 @@ def test_an_entity_with_keys_of_both_kinds_is_copied_from_another_store(
             found = new.snapshot()
             for key in both:
                 new.alter([set_key(ALICE, key, None)])
-            history = [h for h in new.history() if h.tool == "headgate store copy"]
-            succeeded = new.identity().succeeds[0]
+            history = [h for h in new.history.entries() if h.tool == "headgate store copy"]
+            succeeded = new.home.identity().succeeds[0]
     assert found == QuotaTable.of({ALICE: both})
     assert [h.after for h in history] == [5.0, 6.0]
     assert {h.message for h in history} == {f"copied from {old}, store {known}"}
@@ -279,7 +279,9 @@ def test_killed_and_restarted_brokers_lose_nothing(
             broker = 1 if value == 11.0 else brokers  # 1 is the controller as well
             kafka.kill(broker)
             kafka.start(broker)
-            wait_for(lambda: store.silent() is None, "an answer")  # changes are refused before
+            wait_for(
+                lambda: store.availability.silent is None, "an answer"
+            )  # changes are refused before
             assert errors(store.alter([set_key(ALICE, PRODUCER, value)])) == [None]
             assert errors(store.alter([set_key(ALICE, PRODUCER_IDS, value)])) == [None]
             wanted = QuotaTable.of({ALICE: {PRODUCER: value, PRODUCER_IDS: value}})
@@ -287,7 +289,11 @@ def test_killed_and_restarted_brokers_lose_nothing(
             seen.until(lambda wanted=wanted: seen.table == wanted)
         with another(store) as other:
             assert other.snapshot() == wanted
-            assert [h.after for h in other.history() if h.key == PRODUCER_IDS] == [2.0, 11.0, 12.0]
+            assert [h.after for h in other.history.entries() if h.key == PRODUCER_IDS] == [
+                2.0,
+                11.0,
+                12.0,
+            ]
 
 
 def test_a_cluster_that_is_not_there_is_a_retriable_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,7 @@ def check(url: str, acknowledged: int) -> int:
         assert acknowledged <= n <= acknowledged + 1
         wanted = {pair: {PRODUCER: n, CONSUMER: n}, single: {REQUEST: n}} if n else {}
         assert {e: dict(v) for e, v in table.entities.items()} == wanted
-        steps = [(h.key, h.before, h.after) for h in store.history()]
+        steps = [(h.key, h.before, h.after) for h in store.history.entries()]
         assert steps == [
             (key, value - 1.0 or None, value)
             for value in map(float, range(1, int(n) + 1))
@@ -151,7 +151,7 @@ def test_several_processes_alter_at_once_one_is_killed_and_no_change_is_lost(
     for name in "abc":
         assert last[name] == ["60"]
         assert table.entities[QuotaEntity.of(user=name)] == {PRODUCER: 60.0, CONSUMER: 60.0}
-        mine = [h.after for h in store.history() if h.who == name and h.key == REQUEST]
+        mine = [h.after for h in store.history.entries() if h.who == name and h.key == REQUEST]
         assert mine == [float(n) for n in range(1, 61)]
     acknowledged = int((last["d"] or seen[-1:])[0])
     values = table.entities[QuotaEntity.of(user="d")]

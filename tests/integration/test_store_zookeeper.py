@@ -301,7 +301,7 @@ def test_changes_made_past_headgate_enter_the_history_once_as_unknown(home: Home
             watching.until(lambda watching=watching: len(watching.table) == 0)
     home.store.close()  # both have written what they had to
     with home.another() as reader:
-        assert [(h.who, h.tool, h.key, h.before, h.after) for h in reader.history()] == [
+        assert [(h.who, h.tool, h.key, h.before, h.after) for h in reader.history.entries()] == [
             ("ops", "console", PRODUCER, None, 1.0),
             ("unknown", "unknown", PRODUCER, 1.0, 7.0),
             ("ops", "console", PRODUCER, 7.0, None),
@@ -330,7 +330,7 @@ def test_a_deletion_that_one_sees_early_and_one_late_enters_the_history_once(hom
         home.notify(v2("users/alice"))
         assert late.snapshot().get(ALICE, CONSUMER) is None  # by its own
         late._after_delivery()
-        assert [(h.who, h.key, h.before, h.after) for h in late.history()] == [
+        assert [(h.who, h.key, h.before, h.after) for h in late.history.entries()] == [
             ("ops", PRODUCER, None, 1.0),
             ("ops", PRODUCER, 1.0, None),
             ("unknown", CONSUMER, None, 8.0),
@@ -344,7 +344,7 @@ def test_of_two_who_find_a_change_unwritten_at_the_same_time_one_writes_it(
     home.bare.ensure_path("/headgate/history/users+alice")
     change = ForeignChange("users/alice", 7, 0, 200, [(PRODUCER, 1.0, 2.0)])
     with home.another() as other:
-        first, second = home.store._history, other._history
+        first, second = home.store.history, other.history
         commit = first._client.commit
 
         def overtaken(transactions: Any) -> Any:
@@ -354,14 +354,14 @@ def test_of_two_who_find_a_change_unwritten_at_the_same_time_one_writes_it(
 
         monkeypatch.setattr(first._client, "commit", overtaken)
         first.record_foreign([change])
-        found = [(h.t_ms, h.before, h.after) for h in other.history(entity=ALICE)]
+        found = [(h.t_ms, h.before, h.after) for h in other.history.entries(entity=ALICE)]
         assert found == [(8, 1.0, 2.0)]
 
 
 def test_a_change_made_past_headgate_is_recorded_though_others_come_between(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    history = home.store._history
+    history = home.store.history
     asked: list[str] = []
     look = history._folder
 
@@ -378,7 +378,7 @@ def test_a_change_made_past_headgate_is_recorded_though_others_come_between(
     history.record_foreign([change])
     # Twice to write it, once to find it written.
     assert asked == ["/headgate/history/users+alice"] * 3
-    entries = [(h.t_ms, h.who, h.before, h.after) for h in home.store.history(entity=ALICE)]
+    entries = [(h.t_ms, h.who, h.before, h.after) for h in home.store.history.entries(entity=ALICE)]
     assert entries == [(7, "unknown", 1.0, 2.0)]
 
 
@@ -421,8 +421,8 @@ def test_what_several_saw_in_different_pieces_is_written_down_once(
 ) -> None:
     for since, zxid, changed in changes:
         change = ForeignChange("users/alice", 7, since, zxid, changed)
-        home.store._history.record_foreign([change])
-    assert [(h.key, h.before, h.after) for h in home.store.history(entity=ALICE)] == entries
+        home.store.history.record_foreign([change])
+    assert [(h.key, h.before, h.after) for h in home.store.history.entries(entity=ALICE)] == entries
 
 
 def test_what_was_seen_together_with_a_change_of_ours_is_all_that_is_written_down(
@@ -435,8 +435,8 @@ def test_what_was_seen_together_with_a_change_of_ours_is_all_that_is_written_dow
     pieces = [(PRODUCER, None, 1.0), (CONSUMER, None, 2.0)]
     for since in (0, ours - 1):
         change = ForeignChange("users/alice", 7, since, ours + 5, pieces)
-        home.store._history.record_foreign([change])
-    found = [(h.who, h.key, h.before, h.after) for h in home.store.history(entity=ALICE)]
+        home.store.history.record_foreign([change])
+    found = [(h.who, h.key, h.before, h.after) for h in home.store.history.entries(entity=ALICE)]
     assert found == [("ops", PRODUCER, None, 1.0), ("unknown", CONSUMER, None, 2.0)]
 
 
@@ -478,7 +478,7 @@ def test_55d_1_the_older_layout_is_read_the_newer_wins_and_clearing_clears_both(
         assert {e: dict(v) for e, v in store.snapshot().entities.items()} == {
             e: {CONSUMER: n + 10.0} for n, e in enumerate(older.values())
         }
-        last = store.history(entity=older["/config/clients"])[-1]
+        last = store.history.entries(entity=older["/config/clients"])[-1]
         assert (last.before, last.after) == (500.0, None)
 
 
@@ -499,7 +499,7 @@ def test_55d_1_the_older_layout_is_watched(home: Home) -> None:
 
 def expire(store: ZooKeeperStore, hosts: str) -> None:
     """End a store's session from outside, as a server does that hasn't heard of it for long."""
-    thief = KazooClient(hosts, client_id=store._client._kazoo.client_id)
+    thief = KazooClient(hosts, client_id=store.home.client._kazoo.client_id)
     thief.start(timeout=60)
     thief.stop()
     thief.close()
@@ -545,7 +545,7 @@ def test_a_killed_and_restarted_zookeeper_loses_nothing(
     with home.another() as other:
         other.alter([set_key(ALICE, REQUEST, 13.0)])
         seen.until(lambda: seen.table.get(ALICE, REQUEST) == 13.0)
-        assert [h.after for h in other.history(entity=ALICE)] == [12.75, 13.0]
+        assert [h.after for h in other.history.entries(entity=ALICE)] == [12.75, 13.0]
     home.close()
 
 
@@ -613,7 +613,7 @@ def test_sasl_and_acls_keep_others_out(
     with open_store(url, ours) as store:  # type: ignore[attr-defined]
         store.alter([alteration(ALICE, producer_byte_rate=1.0, producer_ids_rate=2.0)])
         assert dict(store.snapshot().entities[ALICE]) == {PRODUCER: 1.0, PRODUCER_IDS: 2.0}
-        kazoo = store._client._kazoo
+        kazoo = store.home.client._kazoo
         acls = {
             path: kazoo.get_acls(path)[0] for path in ("/config/users/alice", "/config/changes")
         }
@@ -668,7 +668,7 @@ def test_tls(make_zookeeper: Callable[..., EmbeddedZooKeeper], tmp_path: Path) -
     with open_store(url, settings(tmp_path, **with_tls)) as store:  # type: ignore[attr-defined]
         store.alter([set_key(ALICE, PRODUCER, 1.0)])
         assert store.snapshot().get(ALICE, PRODUCER) == 1.0
-        assert isinstance(store._client._kazoo._connection._socket, ssl.SSLSocket)
+        assert isinstance(store.home.client._kazoo._connection._socket, ssl.SSLSocket)
     missing = {**with_tls, "zookeeper__ssl__truststore__location": str(tmp_path / "none.pem")}
     with pytest.raises(StoreError, match=r"there is no file .*none\.pem"):
         open_store(url, settings(tmp_path, **missing))

@@ -57,8 +57,8 @@ CHANGES: dict[str, Change] = {
 
 def found(store: ZooKeeperStore) -> dict[str, str]:
     """Return what Alice's znode holds now."""
-    store.client.sync()
-    node = store.client.nodes([ZNODE])[ZNODE]
+    store.home.client.sync()
+    node = store.home.client.nodes([ZNODE])[ZNODE]
     return {} if node is None else decode_config(node.data)
 
 
@@ -91,15 +91,15 @@ def test_a_znode_made_again_isnt_taken_for_the_one_that_was_read(
 ) -> None:
     store, other = open_one(), open_one()
     CHANGES[mine](store, "1")
-    commit = store.client.commit
+    commit = store.home.client.commit
 
     def overtaken(transactions: list[list[TransactionStep]]) -> list[BaseException | None]:
-        monkeypatch.setattr(store.client, "commit", commit)
+        monkeypatch.setattr(store.home.client, "commit", commit)
         CHANGES[mine](other, None)
         CHANGES[others](other, "3")
         return commit(transactions)
 
-    monkeypatch.setattr(store.client, "commit", overtaken)
+    monkeypatch.setattr(store.home.client, "commit", overtaken)
     CHANGES[mine](store, text)
     wanted = {others: "3"} if text is None else {others: "3", mine: text}
     assert found(other) == wanted
@@ -134,10 +134,10 @@ def test_of_sixty_changes_of_one_user_at_once_none_is_lost(
     assert failures == []
     assert lost == []
     store = stores[PRODUCER.name]
-    assert store.client.nodes([ZNODE]) == {ZNODE: None}
-    history = store.history()
+    assert store.home.client.nodes([ZNODE]) == {ZNODE: None}
+    history = store.history.entries()
     assert len(history) == 40
     for key in {h.key for h in history}:
         told = [(h.before, h.after) for h in history if h.key == key]
         assert [before for before, _ in told] == [None, *(after for _, after in told[:-1])]
-    assert len(store.audit_log()) == 20
+    assert len(store.history.audit_log()) == 20

@@ -134,7 +134,7 @@ def test_what_kafka_s_tool_did_is_in_the_history_as_unknown(
     watch.close()
     store.close()
     with open_store(f"zookeeper://{kafka3.zookeeper.address}") as reader:  # type: ignore[attr-defined]
-        entries = [(h.who, h.before, h.after) for h in reader.history(entity=entity)]
+        entries = [(h.who, h.before, h.after) for h in reader.history.entries(entity=entity)]
     assert entries == [
         ("unknown", None, 1_000.0),
         ("ops", 1_000.0, 2_000.0),
@@ -145,10 +145,10 @@ def test_what_kafka_s_tool_did_is_in_the_history_as_unknown(
 def test_612_2_broker_settings_reach_a_running_broker(
     kafka3: EmbeddedKafka, store: QuotaStore
 ) -> None:
-    store.alter_broker_configs("1", {"max.connection.creation.rate": "5000"})
+    store.broker_settings.alter("1", {"max.connection.creation.rate": "5000"})
     try:
         seen = Seen()
-        store.watch_broker_configs(seen)
+        store.broker_settings.watch(seen)
         brokers = ("--entity-type", "brokers", "--entity-name", "1")
 
         def described(setting: str) -> bool:
@@ -161,6 +161,6 @@ def test_612_2_broker_settings_reach_a_running_broker(
         wanted = {"1": {"max.connection.creation.rate": "6000"}}
         seen.until(lambda: {b: dict(c) for b, c in seen.events[-1][0].items()} == wanted)
     finally:
-        store.alter_broker_configs("1", {"max.connection.creation.rate": None})
+        store.broker_settings.alter("1", {"max.connection.creation.rate": None})
     wait_for(lambda: described("log.cleaner.threads=1"), "the other setting to stay")
     kafka3.tool(CONFIGS, "--alter", *brokers, "--delete-config", "log.cleaner.threads")

@@ -59,7 +59,7 @@ def test_a_change_whose_answer_is_lost_is_made_once_though_another_follows(
     lose_answer(store, monkeypatch, lambda: other.alter([set_key(ALICE, PRODUCER, 2.0)], who="b"))
     assert errors(store.alter([set_key(ALICE, PRODUCER, 1.0)], who="a")) == [None]
     assert store.snapshot().get(ALICE, PRODUCER) == 2.0
-    found = [(h.who, h.before, h.after) for h in other.history()]
+    found = [(h.who, h.before, h.after) for h in other.history.entries()]
     assert found == [("a", None, 1.0), ("b", 1.0, 2.0)]
 
 
@@ -67,10 +67,10 @@ def test_one_based_on_a_revision_is_not_refused_after_it_was_made(
     stores: list[ZooKeeperStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, other = stores
-    at = store.identify().revision
+    at = store.home.identify().revision
     lose_answer(store, monkeypatch, lambda: other.alter([set_key(ALICE, PRODUCER, 2.0)]))
     assert errors(store.alter([set_key(ALICE, PRODUCER, 1.0)], at_revision=at)) == [None]
-    assert store.identify().revision == at + 2
+    assert store.home.identify().revision == at + 2
 
 
 def test_broker_settings_whose_answer_is_lost(
@@ -78,13 +78,13 @@ def test_broker_settings_whose_answer_is_lost(
 ) -> None:
     store, other = stores
     lose_answer(store, monkeypatch, lambda: None)
-    store.alter_broker_configs("1", {RATE: "1"}, who="a")
-    assert [line.who for line in store.audit_log()] == ["a"]
-    lose_answer(store, monkeypatch, lambda: other.alter_broker_configs("1", {RATE: "3"}, who="b"))
+    store.broker_settings.alter("1", {RATE: "1"}, who="a")
+    assert [line.who for line in store.history.audit_log()] == ["a"]
+    lose_answer(store, monkeypatch, lambda: other.broker_settings.alter("1", {RATE: "3"}, who="b"))
     with pytest.raises(StoreError, match="others have changed it since; look what it is now"):
-        store.alter_broker_configs("1", {RATE: "2"}, who="a")
-    assert store.broker_configs() == {"1": {RATE: "3"}}
-    assert [line.who for line in store.audit_log()] == ["a", "a", "b"]
+        store.broker_settings.alter("1", {RATE: "2"}, who="a")
+    assert store.broker_settings.now() == {"1": {RATE: "3"}}
+    assert [line.who for line in store.history.audit_log()] == ["a", "a", "b"]
 
 
 def test_credentials_whose_answer_is_lost(
@@ -113,8 +113,8 @@ def test_an_audit_line_whose_answer_is_lost_stands_once(
 ) -> None:
     store, _ = stores
     lose_answer(store, monkeypatch, lambda: None)
-    store.audit(AuditEvent("eve", "admin", "alter_client_quotas", "refused"))
-    assert [line.who for line in store.audit_log()] == ["eve"]
+    store.history.audit(AuditEvent("eve", "admin", "alter_client_quotas", "refused"))
+    assert [line.who for line in store.history.audit_log()] == ["eve"]
 
 
 def test_an_entity_is_read_as_of_one_moment_though_it_changes_in_both_homes_meanwhile(
@@ -155,5 +155,5 @@ def test_a_change_of_ours_is_found_behind_many_later_ones(stores: list[ZooKeeper
     nodes = store._client.nodes(f"{folder}/{name}" for name in names)
     third, fourth = sorted(node.czxid for node in nodes.values() if node)[2:4]
     seen: list[Any] = [(PRODUCER, 3.0, 4.0)]
-    store._history.record_foreign([ForeignChange("users/alice", 7, third, fourth, seen)])
-    assert {h.who for h in store.history()} == {"ops"}
+    store.history.record_foreign([ForeignChange("users/alice", 7, third, fourth, seen)])
+    assert {h.who for h in store.history.entries()} == {"ops"}

@@ -94,9 +94,9 @@ def everybody(store: ZooKeeperStore) -> list[Callable[[], object]]:
     return [
         lambda: alter_credentials(store, "alice", {"SCRAM-SHA-256": "x"}, who="me", tool="test"),
         lambda: alter_credentials(store, "kept", {"SCRAM-SHA-256": None}, who="me", tool="test"),
-        lambda: store.alter_broker_configs("1", {"max.connections": "7"}),
-        lambda: store.alter_broker_configs("1", {"max.connections": "7"}, validate_only=True),
-        lambda: store.alter_broker_configs("", {OVERRIDES: "10.0.0.1:5"}),
+        lambda: store.broker_settings.alter("1", {"max.connections": "7"}),
+        lambda: store.broker_settings.alter("1", {"max.connections": "7"}, validate_only=True),
+        lambda: store.broker_settings.alter("", {OVERRIDES: "10.0.0.1:5"}),
     ]
 
 
@@ -105,7 +105,7 @@ def test_kafka_s_own_quotas_are_refused_and_ours_are_changed(
 ) -> None:
     store.alter([alteration(ALICE, producer_byte_rate=1_000.0, producer_ids_rate=1.0)])
     alter_credentials(store, "kept", {"SCRAM-SHA-256": "x"}, who="me", tool="test")
-    assert store.refuses() is None
+    assert store.availability.refuses is None
     cluster.take_over()
     changes = [
         set_key(ALICE, PRODUCER, 2_000.0),
@@ -113,7 +113,7 @@ def test_kafka_s_own_quotas_are_refused_and_ours_are_changed(
         alteration(BOTH, producer_byte_rate=1.0, producer_ids_rate=2.0),
     ]
     assert told(store.alter(changes, validate_only=True)) == [REFUSED, None, REFUSED]
-    revision = store.identify().revision
+    revision = store.home.identify().revision
     assert told(store.alter(changes, at_revision=revision)) == [REFUSED, None, REFUSED]
     assert told(store.alter([set_key(ALICE, PRODUCER, None)])) == [REFUSED]
     # What has the value already isn't written, so nothing of it can be lost.
@@ -122,19 +122,19 @@ def test_kafka_s_own_quotas_are_refused_and_ours_are_changed(
         with pytest.raises(ApiError, match=r"3000 has taken .*--bootstrap-server.* kafka://") as no:
             change()
         assert no.value.code == KafkaError.POLICY_VIOLATION
-    assert "KRaft controller 3000" in (store.refuses() or "")
+    assert "KRaft controller 3000" in (store.availability.refuses or "")
     with open_store(cluster.url, create=False) as reader:
         table = reader.snapshot()
-        assert "KRaft controller 3000" in (reader.refuses() or "")
-        assert reader.broker_configs() == {}
-        assert [str(h.entity) for h in reader.history()].count(str(BOTH)) == 0
+        assert "KRaft controller 3000" in (reader.availability.refuses or "")
+        assert reader.broker_settings.now() == {}
+        assert [str(h.entity) for h in reader.history.entries()].count(str(BOTH)) == 0
     assert table.get(ALICE, PRODUCER) == 1_000.0
     assert dict(table.entities[BOB]) == {PRODUCER_IDS: 3.0}
     assert BOTH not in table.entities
     assert read_credentials(store) == {"kept": {"SCRAM-SHA-256": "x"}}
     cluster.give_back()
     assert told(store.alter(changes)) == [None, None, None]
-    assert store.refuses() is None
+    assert store.availability.refuses is None
 
 
 @pytest.mark.parametrize("way", range(6))
@@ -142,8 +142,8 @@ def test_a_controller_that_takes_over_amid_a_change_is_noticed(
     cluster: Cluster, store: ZooKeeperStore, monkeypatch: pytest.MonkeyPatch, way: int
 ) -> None:
     alter_credentials(store, "kept", {"SCRAM-SHA-256": "x"}, who="me", tool="test")
-    store.alter_broker_configs("1", {"max.connections": "6"})
-    send = store.client._send
+    store.broker_settings.alter("1", {"max.connections": "6"})
+    send = store.home.client._send
     taken = False
 
     def late(steps: list[Any]) -> Any:
@@ -153,9 +153,9 @@ def test_a_controller_that_takes_over_amid_a_change_is_noticed(
             cluster.take_over()
         return send(steps)
 
-    before = store.snapshot(), store.broker_configs(), read_credentials(store)
+    before = store.snapshot(), store.broker_settings.now(), read_credentials(store)
     changes = [c for n, c in enumerate(everybody(store)) if n != 3]
-    monkeypatch.setattr(store.client, "_send", late)
+    monkeypatch.setattr(store.home.client, "_send", late)
     if way < len(changes):
         with pytest.raises(ApiError, match="KRaft controller 3000 has taken"):
             changes[way]()
@@ -165,7 +165,7 @@ def test_a_controller_that_takes_over_amid_a_change_is_noticed(
         assert refused == ([REFUSED, None] if way == 4 else [REFUSED])
         store.alter([set_key(BOB, PRODUCER_IDS, None)])
     assert taken
-    assert (store.snapshot(), store.broker_configs(), read_credentials(store)) == before
+    assert (store.snapshot(), store.broker_settings.now(), read_credentials(store)) == before
 
 
 def test_a_watch_notices_that_a_controller_takes_over(
@@ -173,9 +173,9 @@ def test_a_watch_notices_that_a_controller_takes_over(
 ) -> None:
     watch = store.watch(lambda _table, _delta: None)
     cluster.take_over()
-    wait_for(lambda: store.refuses() is not None, "the takeover")
+    wait_for(lambda: store.availability.refuses is not None, "the takeover")
     cluster.give_back()
-    wait_for(lambda: store.refuses() is None, "the way back")
+    wait_for(lambda: store.availability.refuses is None, "the way back")
     watch.close()
 
 

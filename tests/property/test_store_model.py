@@ -56,13 +56,13 @@ def compare(requests: list[list[QuotaAlteration]], path: Path) -> None:
             assert all(result.error is None for result in other.alter(alterations))
             assert other.snapshot() == table
         store.snapshot()
-        store._quota_hub.deliver()
+        store._hub.deliver()
         for at, delta in seen:
             told = told.apply(alterations_of(delta.changes))[0]
             assert told == at
         assert told == table
         history = QuotaTable()
-        for entry in other.history():
+        for entry in other.history.entries():
             assert history.get(entry.entity, entry.key) == entry.before
             op = Op(entry.key, entry.after)
             history = history.apply([QuotaAlteration(entry.entity, (op,))])[0]

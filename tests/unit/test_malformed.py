@@ -188,9 +188,10 @@ def test_history_and_audit_nodes_of_others_are_passed_over() -> None:
             "/headgate/audit/a_0000000002": b'{"who":1}',
         }
     )
-    history = ZkHistory(client, lambda: 1)
-    assert {e.entity for e in history.entries(None, None)} == {QuotaEntity.of(user="alice")}
-    assert history.audit_log(None) == []
+    home: Any = SimpleNamespace(client=client, check_open=lambda: None)
+    history = ZkHistory(home)
+    assert {e.entity for e in history.entries()} == {QuotaEntity.of(user="alice")}
+    assert history.audit_log() == []
     assert decode_history(DEEP) is None
 
 
@@ -204,15 +205,16 @@ def test_configurations_and_notices_of_others_are_refused_or_passed_over() -> No
         "/config/users/bob": b"{",
         "/config/users/alice": b'{"version":1,"config":{"SCRAM-SHA-256":"y"}}',
     }
-    store: Any = SimpleNamespace(client=FakeZooKeeper(users))
+    store: Any = SimpleNamespace(home=SimpleNamespace(client=FakeZooKeeper(users)))
     assert read_credentials(store) == {"alice": {"SCRAM-SHA-256": "y"}}
 
 
 @pytest.mark.parametrize("data", [b"{", b"[]", b'{"owner":"a"}', DEEP])
 def test_a_lease_node_that_is_none_is_refused_by_its_path(data: bytes) -> None:
-    client: Any = FakeZooKeeper({"/headgate/leases/gateway": data})
+    client = FakeZooKeeper({"/headgate/leases/gateway": data})
+    home: Any = SimpleNamespace(client=client, prepare=lambda: None, check_now=lambda: None)
     with pytest.raises(StoreError, match="/headgate/leases/gateway holds no lease"):
-        ZkLeases(client, lambda: None).look("gateway")
+        ZkLeases(home).look("gateway")
 
 
 def test_a_store_that_names_no_former_ones_has_none() -> None:

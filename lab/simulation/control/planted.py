@@ -124,9 +124,9 @@ def saved_before_the_check() -> Iterator[None]:
     real = StoreGuard.admit
 
     def admit(self: Any, store: Any) -> None:
-        found = store.identity()
+        found = store.home.identity()
         if found is not None:
-            kept = Snapshot(store.snapshot(), store.broker_configs(), found)
+            kept = Snapshot(store.snapshot(), store.broker_settings.now(), found)
             save_snapshot(self._settings, kept)
         real(self, store)
 

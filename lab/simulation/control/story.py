@@ -164,7 +164,7 @@ class Doing:
         def work() -> None:
             try:
                 store = self.life.tool_store()
-                store.alter_broker_configs(broker, {"max.connections": value}, who="User:root")
+                store.broker_settings.alter(broker, {"max.connections": value}, who="User:root")
             except StoreError:
                 return
             store.close()

@@ -156,7 +156,7 @@ class OpenTarget:
         found = open_store_target(where._replace(store=url, settings=None))
         try:
             store = found.store()
-            if store.identity() is None and not store.history(limit=1):
+            if store.home.identity() is None and not store.history.entries(limit=1):
                 raise StoreError(
                     f"{where.bootstrap} keeps no history: there is no topic of a Headgate store. "
                     "If it is a gateway whose quotas are elsewhere, give its headgate.store as "

@@ -108,21 +108,21 @@ class StoreTarget(QuotaTarget):
 
     async def identity(self) -> StoreIdentity | None:
         """Return the store's identity; None: it has none yet."""
-        return None if self._is_missing() else self.store().identity()
+        return None if self._is_missing() else self.store().home.identity()
 
     async def history(
         self, entity: QuotaEntity | None = None, limit: int | None = None
     ) -> list[HistoryEntry]:
         """Return who changed what, oldest first."""
-        return self.store().history(entity=entity, limit=limit)
+        return self.store().history.entries(entity=entity, limit=limit)
 
     async def audit_log(self, limit: int | None = None) -> list[AuditEvent]:
         """Return what was refused or done beside quotas, oldest first."""
-        return self.store().audit_log(limit=limit)
+        return self.store().history.audit_log(limit=limit)
 
     async def audit(self, event: AuditEvent) -> None:
         """Keep a line about something refused or done."""
-        self.store().audit(event)
+        self.store().history.audit(event)
 
     async def alter(self, request: ChangeRequest) -> list[AlterResult]:
         """Change quotas, each entity all or nothing."""
@@ -144,12 +144,13 @@ class StoreTarget(QuotaTarget):
 
     async def ends(self) -> list[EndingQuota]:
         """Return the quotas that end, by their time."""
-        return [] if self._is_missing() else self.store().ends()
+        ends = None if self._is_missing() else self.store().ends
+        return [] if ends is None else ends.kept()
 
     async def names(self, resource: str) -> list[str]:
         """Return the brokers that have settings here."""
         self._only_brokers(resource)
-        configs = self.store().broker_configs()
+        configs = self.store().broker_settings.now()
         return sorted((broker for broker in configs if broker), key=int)
 
     async def describe_configs(self, resource: str, name: str) -> list[ConfigEntry]:
@@ -163,14 +164,14 @@ class StoreTarget(QuotaTarget):
                 False,
                 tuple(starmap(ConfigSynonym, told)),
             )
-            for setting, told in broker_synonyms(name, self.store().broker_configs()).items()
+            for setting, told in broker_synonyms(name, self.store().broker_settings.now()).items()
         ]
 
     async def alter_configs(self, resource: str, name: str, ops: Mapping[str, str | None]) -> None:
         """Set or remove settings of a broker."""
         self._only_brokers(resource)
         store = self.store(change=True)
-        store.alter_broker_configs(name, ops, who=self._principal(), tool=self._tool)
+        store.broker_settings.alter(name, ops, who=self._principal(), tool=self._tool)
 
     async def alter_scram(
         self, user: str, upsertions: Sequence[ScramUpsertion], deletions: Sequence[str]

@@ -177,7 +177,8 @@ def open_targets(
     quotas = OpenTarget(Address(store=store, config=config, settings=settings, tool=_TOOL))
     opened = quotas.store()
     assert opened is not None
-    opened.watch_ends()
+    if opened.ends is not None:
+        opened.home.watch()  # what ends, in time
     return quotas, gateway
 
 

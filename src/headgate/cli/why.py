@@ -266,7 +266,7 @@ def _quotas_at(arguments: argparse.Namespace, at_ms: int) -> QuotaTable | None:
     if arguments.store is None:
         return None
     with closing(open_quota_store(arguments.store, arguments.command_config)) as store:
-        later = [entry for entry in store.history() if entry.t_ms > at_ms]
+        later = [entry for entry in store.history.entries() if entry.t_ms > at_ms]
         return table_before(store.snapshot(), later)
 
 

@@ -262,7 +262,7 @@ class Gateway:
         """Return leases of this store, by which only one worker fronts each broker."""
         cluster_id = next(iter(self.discovery.clusters.values())).cluster_id
         return Leases(
-            store,
+            store.leases,
             f"gateway/{cluster_id}",
             self.instance,
             self.settings.lease_ttl_ms,

@@ -11,11 +11,11 @@ import math
 import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, NamedTuple
 
 from headgate.errors import MALFORMED
-from headgate.quota.alteration import is_ip_literal
+from headgate.quota.alteration import Validated, is_ip_literal
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable, TableChange, TableDelta
@@ -131,6 +131,25 @@ class EndingQuota(NamedTuple):
         return ChangeOrigin(self.who, ENDING_TOOL, new_change(), cut.decode("utf-8", "ignore"))
 
 
+class StoreChange(NamedTuple):
+    """
+    A change that a kind of store is to make.
+
+    Args:
+        checked: the alterations, and which of them were accepted.
+        origin: where it comes from.
+        validate_only: check, and change nothing.
+        at_revision: the revision that it is based on; None: any.
+        until_ms: when the former values return, epoch ms; None: never.
+    """
+
+    checked: Validated
+    origin: ChangeOrigin
+    validate_only: bool
+    at_revision: int | None
+    until_ms: int | None
+
+
 class KeyChange(NamedTuple):
     """One key of an entity, before and after; None: not set."""
 
@@ -203,6 +222,10 @@ class AuditEvent:
     subject: str = ""
     detail: str = ""
     t_ms: int = 0
+
+    def at(self, t_ms: int) -> AuditEvent:
+        """Return it with a time, unless it has one."""
+        return replace(self, t_ms=self.t_ms or t_ms)
 
 
 def number(value: Any) -> float | None:

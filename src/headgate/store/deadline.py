@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final, Protocol
 
-from headgate.errors import StoreError, StoreSilent
+from headgate.errors import StoreSilent
 
 NOTHING: Final = "Nothing was changed"
 UNSURE: Final = (
@@ -90,52 +90,3 @@ class LimitedLock:
 
     def __exit__(self, *_exc: object) -> None:
         self._lock.release()
-
-
-class Silence:
-    """
-    What is known of a home that doesn't answer.
-
-    Args:
-        look: wakes the thread that looks for changes.
-
-    Attributes:
-        looked: what the last look found silent; None: it was answered.
-    """
-
-    def __init__(self, look: Callable[[], object]) -> None:
-        self._look = look
-        self.looked: str | None = None
-        self._changed: str | None = None  # what a change since then found silent
-
-    def broken(self) -> None:
-        """A look was answered."""
-        self.looked = self._changed = None
-
-    def found(self, error: StoreError) -> None:
-        """A look failed."""
-        self.looked = error.silence if isinstance(error, StoreSilent) else None
-
-    @contextmanager
-    def changing(self, seconds: float, *, watched: bool) -> Iterator[None]:
-        """
-        Let a change take this long; refuse it at once if the home is known not to answer.
-
-        Args:
-            seconds: for the change altogether.
-            watched: a thread goes on asking. Without one nobody would notice the home's return.
-
-        Raises:
-            StoreSilent: the home doesn't answer; it says what became of the change.
-        """
-        silent = self.looked or self._changed
-        if silent is not None and watched:
-            self._look()  # whether it is back
-            raise StoreSilent(silent, f"{NOTHING}: it was refused without being tried")
-        try:
-            with within(seconds):
-                yield
-        except StoreSilent as exc:
-            self._changed = exc.silence
-            self._look()
-            raise StoreSilent(exc.silence, exc.became or NOTHING) from exc

@@ -60,7 +60,7 @@ class LeaseHome(Protocol):
     """Where the records of leases are kept."""
 
     def look(self, name: str) -> LeaseRecord:
-        """Return a lease as of now."""
+        """Return a lease as of now; the home is prepared for a change first."""
 
     def change(self, name: str, decide: Decide) -> bool:
         """
@@ -149,9 +149,13 @@ class LeaseTaker:
         """
         Take a lease; None while another owner may hold it, or where another took it first.
 
+        If its holder doesn't renew it, another owner gets it by asking repeatedly: once this store
+        has seen it unchanged for as long as it lasts.
+
         Args:
             name: what only one may do.
-            owner: the worker that asks.
+            owner: the worker that asks. A worker that restarted takes its own lease over at once,
+                with a new epoch, which fences the older holder.
             ttl_ms: how long it lasts unless renewed.
         """
         asked_at = self._monotonic()

@@ -132,7 +132,7 @@ def test_546_6_a_value_alters_none_removes_and_no_entries_is_no_mistake(
 def test_the_history_says_who_and_by_which_tool(store: SqliteStore) -> None:
     with AdminClient(store=store, who="ops", tool="ansible") as client:
         put(client, QuotaEntity.of(user="u"), producer_byte_rate=5)
-    assert [(entry.who, entry.tool) for entry in store.history()] == [("ops", "ansible")]
+    assert [(entry.who, entry.tool) for entry in store.history.entries()] == [("ops", "ansible")]
 
 
 # --- describe
@@ -407,8 +407,8 @@ def test_synonyms_of_broker_settings_are_the_tools(
         "max.connections.per.ip": "9",
         "max.connections.per.ip.overrides": "127.0.0.1:8",
     }
-    store.alter_broker_configs("", default)
-    store.alter_broker_configs("1", own)
+    store.broker_settings.alter("", default)
+    store.broker_settings.alter("1", own)
     words = ["--store", store.url, "--describe", "--entity-type", "brokers"]
     assert kafka_configs.main(words) == 0
     assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [

@@ -96,12 +96,13 @@ class Store:
 
     def __init__(self, error: Exception | None) -> None:
         self.closed = False
+        self.home = self.history = self
         self._error = error
 
     def identity(self) -> None:
         return None
 
-    def history(self, *, limit: int) -> list[object]:
+    def entries(self, *, limit: int) -> list[object]:
         assert limit == 1
         if self._error is not None:
             raise self._error

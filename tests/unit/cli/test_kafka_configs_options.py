@@ -317,7 +317,7 @@ def test_until_a_time_a_quota_is_another(
     words = [*where, "--user", "bob", "--add-config", "producer_byte_rate=600"]
     assert main([*words, "--until", "2100-01-01"]) == 0
     with SqliteStore(tmp_path / "q.db") as store:
-        [end] = store.ends()
+        [end] = store.ends.kept()
     assert (end.entity.user, end.value, end.former) == ("bob", 600.0, None)
     capsys.readouterr()
     for wrong, said in (
@@ -339,4 +339,4 @@ def test_until_a_time_a_quota_is_another(
         assert main(wrong) == 1
         assert said in capsys.readouterr().err
     with SqliteStore(tmp_path / "q.db") as store:
-        assert store.ends() == [end]
+        assert store.ends.kept() == [end]

@@ -218,7 +218,7 @@ def test_validate_only_checks_and_changes_nothing(
 def test_the_history_knows_the_tool(url: str) -> None:
     assert alter(url, "--names=user=a", "--add=producer_byte_rate=5") == 0
     with SqliteStore(url.removeprefix("sqlite:")) as store:
-        [entry] = store.history()
+        [entry] = store.history.entries()
     assert entry.tool == "kafka-quotas"
     assert "@" in entry.who
 
@@ -360,7 +360,7 @@ def test_until_a_time_the_quota_is_another(
     assert alter(url, *words, "--until=2100-01-01T00:00:00Z", "--validate-only") == 0
     assert alter(url, *words, "--until=2100-01-01T00:00:00Z") == 0
     with SqliteStore(tmp_path / "quotas.db") as store:
-        [end] = store.ends()
+        [end] = store.ends.kept()
     assert (end.value, end.former, end.until_ms) == (600.0, 300.0, 4_102_444_800_000)
     assert load("quotas")(["--store", url, "--json"]) == 0
     [row] = json.loads(capsys.readouterr().out)["quotas"]
@@ -373,4 +373,4 @@ def test_until_a_time_the_quota_is_another(
     told = capsys.readouterr().err
     assert "Not copied: the end of {user=bob} producer_byte_rate:broker_bps, 600 until" in told
     with SqliteStore(tmp_path / "other.db") as store:
-        assert store.ends() == []
+        assert store.ends.kept() == []

@@ -65,7 +65,7 @@ def test_apply_does_what_the_plan_says_whatever_became_of_the_quotas_file(home: 
     assert main_apply([*home.where, home.plan]) == 0
     assert home.table() == QuotaTable.of({ALICE: {PRODUCER: 2.0}, ETL: {PRODUCER: 3.0}})
     with SqliteStore(home.path) as store:
-        assert [h.message for h in store.history()] == ["", "ticket 17", "ticket 17"]
+        assert [h.message for h in store.history.entries()] == ["", "ticket 17", "ticket 17"]
 
 
 @pytest.mark.parametrize("back", [False, True])
@@ -143,12 +143,12 @@ def test_a_change_is_taken_back_unless_the_same_was_changed_since(
     pair = {"entity": {"user": "ürs", "client-id": None}, "producer_byte_rate": 3}
     assert main_apply([*home.where, home.wanted(alice(2), pair)]) == 0
     with SqliteStore(home.path) as store:
-        change = store.history()[-1].change
+        change = store.history.entries()[-1].change
     home.set(ALICE, CONSUMER, 7.0)  # another key: not in the way
     assert main_undo([change, *home.where]) == 0
     assert home.table() == QuotaTable.of({ALICE: {PRODUCER: 1.0, CONSUMER: 7.0}})
     with SqliteStore(home.path) as store:
-        assert store.history()[-1].message == f"undo of {change}"
+        assert store.history.entries()[-1].message == f"undo of {change}"
     capsys.readouterr()
     assert main_undo([change, *home.where]) == 1
     assert "changed again since: users/" in capsys.readouterr().err
@@ -161,7 +161,7 @@ def test_back_to_what_held_at_a_time_by_a_plan(home: Home, monkeypatch: pytest.M
     with SqliteStore(home.path, clock_ms=lambda: next(times)) as store:
         for value in (1.0, 2.0, 3.0, None):
             store.alter([QuotaAlteration(ALICE, (Op(PRODUCER, value),))])
-        at = [h.t_ms for h in store.history()]
+        at = [h.t_ms for h in store.history.entries()]
     assert main_undo(["--since", str(at[2]), *home.where, "--out", home.plan]) == 3
     assert len(home.table()) == 0
     assert main_apply([*home.where, home.plan]) == 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, Self
 
 import jsonschema
@@ -34,8 +35,10 @@ from headgate.quota.key import (
 )
 from headgate.quota.plan import known_clients
 from headgate.quota.table import QuotaTable
+from headgate.store.availability import Availability
 from headgate.store.base import AuditEvent
 from headgate.store.kafka.codec import two_homes
+from headgate.store.sqlite.home import SqliteHome
 from headgate.store.sqlite.store import SqliteStore
 
 main_apply = load("apply")
@@ -473,8 +476,10 @@ def test_history_tells_who_when_from_to_and_by_which_tool(
     file = place.write({"entity": {"user": "alice"}, "producer_byte_rate": 6})
     assert main_apply(["--store", place.url, file, "--message", "why"]) == 0
     with SqliteStore(place.path) as store:
-        store.audit(AuditEvent("mallory", "admin listener", "alter_quotas", "refused", "users/bob"))
-        first, second = store.history()
+        store.history.audit(
+            AuditEvent("mallory", "admin listener", "alter_quotas", "refused", "users/bob")
+        )
+        first, second = store.history.entries()
     capsys.readouterr()
     assert main_history(["--store", place.url]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -536,13 +541,13 @@ def test_a_store_without_an_identity_is_copied_and_not_taken_over_from(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     place.set(user="alice", producer_byte_rate=5)
-    monkeypatch.setattr(SqliteStore, "identity", lambda _: None)
+    monkeypatch.setattr(SqliteHome, "identity", lambda _: None)
     target = f"sqlite:{tmp_path / 'new.db'}"
     assert main_store(["copy", "--from", place.url, "--to", target]) == 0
     assert capsys.readouterr().out == f"1 entities copied to {target}.\n"
     with SqliteStore(tmp_path / "new.db") as copied:
         assert copied.snapshot().entities == place.table().entities
-        assert {entry.message for entry in copied.history()} == {f"copied from {place.url}"}
+        assert {entry.message for entry in copied.history.entries()} == {f"copied from {place.url}"}
 
 
 @pytest.fixture
@@ -552,13 +557,13 @@ def two(place: Place, tmp_path: Path) -> tuple[str, str]:
     place.set(user="alice", producer_byte_rate=5, consumer_byte_rate=6)
     place.set(user="new", producer_byte_rate=1)
     with SqliteStore(place.path) as old:
-        old.alter_broker_configs("", {"max.connections": "7", "max.connections.per.ip": "3"})
+        old.broker_settings.alter("", {"max.connections": "7", "max.connections.per.ip": "3"})
     with SqliteStore(tmp_path / "new.db") as new:
         values = (Op(PRODUCER, 5.0), Op(CONSUMER, 60.0))
         new.alter([QuotaAlteration(ALICE, values)])
         new.alter([QuotaAlteration(QuotaEntity.of(user="there"), (Op(PRODUCER, 2.0),))])
-        new.alter_broker_configs("", {"max.connections": "7", "max.connections.per.ip": "4"})
-        new.alter_broker_configs("1", {"max.connections": "9"})
+        new.broker_settings.alter("", {"max.connections": "7", "max.connections.per.ip": "4"})
+        new.broker_settings.alter("1", {"max.connections": "9"})
     return place.url, target
 
 
@@ -567,10 +572,10 @@ def test_a_store_is_not_copied_over_other_quotas(
 ) -> None:
     source, target = two
     with SqliteStore(target.removeprefix("sqlite:")) as new:
-        before = new.snapshot(), new.broker_configs(), new.identity()
+        before = new.snapshot(), new.broker_settings.now(), new.home.identity()
     assert main_store(["copy", "--from", source, "--to", target]) == 1
     with SqliteStore(target.removeprefix("sqlite:")) as new:
-        assert (new.snapshot(), new.broker_configs(), new.identity()) == before
+        assert (new.snapshot(), new.broker_settings.now(), new.home.identity()) == before
     told = capsys.readouterr().err
     assert "consumer_byte_rate:broker_bps: 6 and 60 there" in told
     assert "producer_byte_rate:broker_bps: not set and 2 there" in told
@@ -592,8 +597,8 @@ def test_a_store_is_merged_and_what_is_there_stays(
             QuotaEntity.of(user="new"): {PRODUCER: 1.0},
         }
         wanted = {"max.connections": "7", "max.connections.per.ip": "4"}
-        assert new.broker_configs() == {"": wanted, "1": {"max.connections": "9"}}
-        known, found = old.identity(), new.identity()
+        assert new.broker_settings.now() == {"": wanted, "1": {"max.connections": "9"}}
+        known, found = old.home.identity(), new.home.identity()
         assert known is not None
         assert found is not None
         assert found.succeeds[0] == (known.id, known.revision)
@@ -607,7 +612,8 @@ def test_a_migrated_cluster_keeps_its_own_quotas(
 ) -> None:
     place.set(user="alice", producer_byte_rate=5, producer_ids_rate=7)
     target = SqliteStore(tmp_path / "new.db")  # stands for the cluster
-    monkeypatch.setattr(SqliteStore, "refuses", lambda _: "a controller has taken over")
+    refuses = property(lambda _: "a controller has taken over", lambda *_: None)
+    monkeypatch.setattr(Availability, "refuses", refuses, raising=False)
     words = ["copy", "--from", place.url, "--to", f"sqlite:{tmp_path / 'new.db'}"]
     # The quota is gone in the cluster: it was removed there since.
     assert main_store([*words, "--merge"] if merge else words) == (0 if merge else 1)
@@ -660,13 +666,12 @@ class BrokenZooKeeper:
     def __init__(self, place: str, *, create: bool, security: ZooKeeperSecurity | None) -> None:
         assert not create
         self.url = f"zookeeper://{place}"
+        self.home = self
+        self.availability = SimpleNamespace(refuses="a KRaft controller has taken over")
         self.opened.append(security)
 
     def snapshot(self) -> QuotaTable:
         return QuotaTable()
-
-    def refuses(self) -> str | None:
-        return "a KRaft controller has taken over"
 
     def oddities(self) -> list[str]:
         return ["/config/users/alice is not of the form: '?'"]

@@ -102,7 +102,7 @@ def test_a_quota_is_previewed_set_with_a_reason_and_taken_back(console: Console)
     made = client.send_form("/change/apply", {**fields(shown), "reason": "a <b>feed</b>"})
     assert made.status_code == 303
     assert value_of(console) == 2e6
-    entry = console.store.history()[-1]
+    entry = console.store.history.entries()[-1]
     assert (entry.who, entry.message, entry.tool) == (
         "operator",
         "a <b>feed</b>",
@@ -117,7 +117,7 @@ def test_a_quota_is_previewed_set_with_a_reason_and_taken_back(console: Console)
     back = client.send_form("/change/undo", {**fields(undo), "reason": "a mistake"})
     assert back.status_code == 303
     assert value_of(console) is None
-    assert console.store.history()[-1].message == "a mistake"
+    assert console.store.history.entries()[-1].message == "a mistake"
     again = client.get(f"/change/undo?change={entry.change}")
     assert again.status_code == 409
     assert "changed again since" in again.text
@@ -237,7 +237,7 @@ def test_undo_says_what_is_not_known_in_place_of_nothing(console: Console, journ
     form = {"entity": PAIR.path, "key": "producer_byte_rate"}
     shown = preview(operator, **form, value="5MB/s")
     operator.send_form("/change/apply", {**shown, "reason": "more"})
-    name = console.store.history()[-1].change
+    name = console.store.history.entries()[-1].change
     page = operator.get(f"/change/undo?change={name}").text
     tried = page.partition("What it would have done")[2]
     who = "user <bdi>alice</bdi>, client-id <bdi>app-0</bdi>"
@@ -290,7 +290,7 @@ def test_a_file_is_compared_applied_and_drift_is_told(console: Console) -> None:
     made = client.send_form("/plan/apply", {**fields(shown), "reason": "review 7"})
     assert made.status_code == 303
     assert value_of(console) == 3e6
-    assert console.store.history()[-1].message == "review 7"
+    assert console.store.history.entries()[-1].message == "review 7"
     page = client.get("/plan").text
     assert "quotas.yaml" in page
     console.store.alter([QuotaAlteration(ALICE, (Op(PRODUCER, 5.0),))], who="x", tool="x")
@@ -354,9 +354,9 @@ def test_a_raise_is_asked_for_changed_and_granted_with_a_word(
     made = operator.send_form("/raises/grant", {**fields(shown), "reason": "as far as it goes"})
     assert made.status_code == 303
     assert value_of(console, PAIR) == 1.5e6
-    entry = console.store.history()[-1]
+    entry = console.store.history.entries()[-1]
     assert (entry.who, entry.message) == ("operator", "raise 1 of payments: as far as it goes")
-    assert [(e.action, e.who) for e in console.store.audit_log()] == [
+    assert [(e.action, e.who) for e in console.store.history.audit_log()] == [
         ("raise_asked", "payments"),
         ("raise_changed", "operator"),
     ]
@@ -383,7 +383,7 @@ def test_a_raise_is_granted_until_a_time(console: Console) -> None:
     assert "It ends at 2100-01-01 00:00:00 UTC" in shown.text
     made = operator.send_form("/raises/grant", {**fields(shown), "reason": "for the fair"})
     assert made.status_code == 303
-    [end] = console.store.ends()
+    [end] = console.store.ends.kept()
     assert (end.entity, end.value, end.until_ms) == (PAIR, 2e6, 4_102_444_800_000)
     assert end.message == "raise 1 of payments: for the fair"
 
@@ -395,7 +395,7 @@ def test_a_raise_is_refused_with_a_word(console: Console) -> None:
     assert operator.send_form("/raises/refuse", {"id": "1", "reason": "no room"}).status_code == 303
     assert "no room" in console.client("tenant", "payments").get(place).text
     assert value_of(console, PAIR) == QUOTA
-    assert console.store.audit_log()[-1].action == "raise_refused"
+    assert console.store.history.audit_log()[-1].action == "raise_refused"
 
 
 def test_an_ask_is_withdrawn_by_its_tenant_alone_and_while_it_is_open(console: Console) -> None:
@@ -407,7 +407,7 @@ def test_an_ask_is_withdrawn_by_its_tenant_alone_and_while_it_is_open(console: C
     assert tenant.send_form("/raises/withdraw", {"id": "1"}).status_code == 303
     assert "withdrawn" in tenant.get("/raises").text
     assert "Withdraw this ask" not in tenant.get(place).text
-    assert console.store.audit_log()[-1].action == "raise_withdrawn"
+    assert console.store.history.audit_log()[-1].action == "raise_withdrawn"
     assert tenant.send_form("/raises/withdraw", {"id": "1"}).status_code == 422
     shown = operator.send_form("/raises/preview", {"id": "1", "value": "2MB/s"})
     answer = operator.send_form("/raises/grant", {**fields(shown), "reason": "late"})

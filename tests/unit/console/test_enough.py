@@ -52,14 +52,14 @@ def test_a_preview_says_how_a_throttled_client_would_go(console: Console, thrott
 def test_what_would_be_enough_fills_the_form(console: Console, throttled: float) -> None:
     operator = console.client("operator")
     assert "What would be enough?" in operator.get("/change").text
-    before = console.store.history()
+    before = console.store.history.entries()
     page = operator.send_form("/change/enough", FORM).text
     value = re.search(r'name="value" value="([^"]+)"', page)
     assert value is not None
     assert throttled <= quota_of(value[1], PRODUCER) <= 1.3 * throttled
     assert "would be enough. It is filled in below." in page
     assert "and never wait" in page
-    assert console.store.history() == before
+    assert console.store.history.entries() == before
     page = operator.send_form("/change/enough", FORM | {"key": "request_percentage"}).text
     assert "What would be enough can&#39;t be known" in page or "can't be known" in page
     assert operator.send_form("/change/enough", {"key": "no"}).status_code == 422

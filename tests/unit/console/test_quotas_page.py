@@ -92,7 +92,7 @@ def test_what_a_row_offers_leads_to_the_filled_form(operator: Browser, console: 
     assert half.endswith("value=500000") and change.endswith("value=1000000")
     form = operator.get(double).text
     assert 'value="2000000"' in form and f'name="entity" value="{ALICE.path}"' in form
-    assert console.store.history(entity=ALICE)[-1].change in undo
+    assert console.store.history.entries(entity=ALICE)[-1].change in undo
     assert "before you confirm" in operator.get(undo).text
 
 
@@ -177,7 +177,8 @@ def test_a_page_has_fifty_rows_and_reads_the_history_once(
 ) -> None:
     read: list[Any] = []
     made: list[int] = []
-    before, listing = type(console.store).history, page_module.Listing
+    kind = type(console.store.history)
+    before, listing = kind.entries, page_module.Listing
 
     def history(self: Any, **more: Any) -> Any:
         read.append(more)
@@ -188,7 +189,7 @@ def test_a_page_has_fifty_rows_and_reads_the_history_once(
         made.append(len(found.at(None)))
         return found
 
-    monkeypatch.setattr(type(console.store), "history", history)
+    monkeypatch.setattr(kind, "entries", history)
     monkeypatch.setattr(page_module, "Listing", listed)
     with operator:  # one event loop, on which the picture is fresh for a second
         for path in ("/quotas", "/quotas?page=2", "/quotas?sort=use", "/quotas?find=alice"):
@@ -229,7 +230,7 @@ def test_a_quota_that_ends_says_when_and_what_returns(operator: Browser, console
     assert state and until
     form = {**asked, "value": "2000000", "until": until[1], "state": state[1], "reason": "fair"}
     assert operator.send_form("/change/apply", form).status_code == 303
-    [end] = console.store.ends()
+    [end] = console.store.ends.kept()
     assert (end.value, end.former, end.until_ms) == (2e6, QUOTA, int(until[1]))
     row = first(operator.get("/quotas?find=alice&sort=waits").text)
     assert "2 MB/s until 2100-01-01 10:00:00 UTC, then 1 MB/s" in row
@@ -247,6 +248,6 @@ def test_a_quota_that_ends_says_when_and_what_returns(operator: Browser, console
     assert state
     again.update(value="2000000", state=state[1], reason="longer")
     assert operator.send_form("/change/apply", again).status_code == 303
-    [later] = console.store.ends()
+    [later] = console.store.ends.kept()
     assert (later.value, later.former, later.message) == (2e6, QUOTA, "longer")
     assert "until 2100-02-01 00:00:00 UTC" in text_of(operator.get("/quotas?find=alice").text)

@@ -68,7 +68,7 @@ def secrets(console: Console) -> Console:
     console.store.alter(
         [QuotaAlteration(bob, (Op(PRODUCER, QUOTA * 2),))], who=WHO, tool="test", message=WHY
     )
-    console.store.audit(AuditEvent(WHO, "test", "alter", "refused", "users/bob", WHY, 1))
+    console.store.history.audit(AuditEvent(WHO, "test", "alter", "refused", "users/bob", WHY, 1))
     (broker,) = console.live.shown.brokers
     quotas = []
     for use in broker.quotas:
@@ -161,7 +161,7 @@ def told(answer: Answer, *given: str) -> tuple[int, object, bytes]:
 
 
 def cases(console: Console) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
-    change = console.store.history(limit=1)[0].change
+    change = console.store.history.entries(limit=1)[0].change
     for row in NAMED:
         pairs = {k: (v[0].replace("CHANGE", change), v[1]) for k, v in row.items()}
         yield {k: v[0] for k, v in pairs.items()}, {k: v[1] for k, v in pairs.items()}

@@ -112,11 +112,11 @@ async def test_our_part_is_done_when_the_broker_has_taken_its_own(talk: Talk) ->
     assert await talk.ask(INCREMENTAL_ALTER_CONFIGS, ("1", MIXED)) == {
         "1": {"log.cleaner.threads": "2"}
     }
-    assert talk.store.broker_configs() == {}
+    assert talk.store.broker_settings.now() == {}
     await talk.reply()
     assert talk.told() == {"1": (0, None)}
-    assert talk.store.broker_configs() == {"1": {"max.connections": "77"}}
-    assert talk.store.audit_log()[-1].who == "User:alice"
+    assert talk.store.broker_settings.now() == {"1": {"max.connections": "77"}}
+    assert talk.store.history.audit_log()[-1].who == "User:alice"
     # And the conversation goes on, when the broker's throttle is over.
     talk.session.wake(talk.session.throttled_until_ms)
     talk.session.client_data(memoryview(bytearray(heartbeat(8))), START_MS)
@@ -130,7 +130,7 @@ async def test_a_broker_that_refuses_its_part_leaves_ours_as_it_was(talk: Talk, 
     await talk.ask(key, ("1", MIXED))
     await talk.reply(b1=40)
     assert talk.told()["1"][0] == 40
-    assert talk.store.broker_configs() == {}
+    assert talk.store.broker_settings.now() == {}
 
 
 @pytest.mark.parametrize("key", [ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS])
@@ -159,7 +159,7 @@ async def test_each_broker_is_for_itself(talk: Talk) -> None:
     await talk.reply(b3=40)
     told = talk.told()
     assert {name: code for name, (code, _) in told.items()} == {"1": 0, "2": 42, "3": 40, "4": 0}
-    assert sorted(talk.store.broker_configs()) == ["1", "4"]
+    assert sorted(talk.store.broker_settings.now()) == ["1", "4"]
 
 
 async def test_a_store_that_fails_after_the_broker_has_taken_its_part_is_told(
@@ -170,7 +170,7 @@ async def test_a_store_that_fails_after_the_broker_has_taken_its_part_is_told(
     def away(*_: object, **__: object) -> None:
         raise StoreError("the disk is full", retriable=True)
 
-    monkeypatch.setattr(talk.store, "alter_broker_configs", away)
+    monkeypatch.setattr(talk.store.broker_settings, "alter", away)
     await talk.reply()
     assert talk.told()["1"] == (
         KafkaError.UNKNOWN_SERVER_ERROR,
@@ -185,36 +185,36 @@ async def test_what_is_only_validated_changes_neither_side(talk: Talk, key: int)
     assert await talk.ask(key, ("1", MIXED), validate=True) == {"1": {"log.cleaner.threads": "2"}}
     await talk.reply()
     assert talk.told() == {"1": (0, None)}
-    assert talk.store.broker_configs() == {}
+    assert talk.store.broker_settings.now() == {}
 
 
 async def test_the_older_call_replaces_all_settings_of_both_sides(talk: Talk) -> None:
-    talk.store.alter_broker_configs("1", {"max.connections": "5", "max.connections.per.ip": "3"})
+    talk.store.broker_settings.alter("1", {"max.connections": "5", "max.connections.per.ip": "3"})
     # None of the broker's own is named: all of them go back to their defaults.
     sent = await talk.ask(ALTER_CONFIGS, ("1", [("max.connections", "6", SET)]))
     assert sent == {"1": {}}
     await talk.reply(b1=42)
-    assert talk.store.broker_configs()["1"]["max.connections.per.ip"] == "3"
+    assert talk.store.broker_settings.now()["1"]["max.connections.per.ip"] == "3"
     talk.told()
     talk.session.wake(talk.session.throttled_until_ms)
     await talk.ask(ALTER_CONFIGS, ("1", [("max.connections", "6", SET)]))
     await talk.reply()
-    assert talk.store.broker_configs() == {"1": {"max.connections": "6"}}
+    assert talk.store.broker_settings.now() == {"1": {"max.connections": "6"}}
     talk.told()
     talk.session.wake(talk.session.throttled_until_ms)
     assert await talk.ask(ALTER_CONFIGS, ("1", MIXED[1:])) == {"1": {"log.cleaner.threads": "2"}}
     await talk.reply()
-    assert talk.store.broker_configs().get("1", {}) == {}
+    assert talk.store.broker_settings.now().get("1", {}) == {}
 
 
 async def test_the_incremental_call_leaves_what_it_doesnt_name(talk: Talk) -> None:
-    talk.store.alter_broker_configs("1", {"max.connections": "5", "max.connections.per.ip": "3"})
+    talk.store.broker_settings.alter("1", {"max.connections": "5", "max.connections.per.ip": "3"})
     assert (
         await talk.ask(INCREMENTAL_ALTER_CONFIGS, ("1", [("max.connections", None, DELETE)]))
         is None
     )
     assert talk.told() == {"1": (0, None)}
-    assert talk.store.broker_configs() == {"1": {"max.connections.per.ip": "3"}}
+    assert talk.store.broker_settings.now() == {"1": {"max.connections.per.ip": "3"}}
 
 
 async def test_what_is_named_twice_is_refused_as_kafka_does(talk: Talk) -> None:
@@ -222,22 +222,22 @@ async def test_what_is_named_twice_is_refused_as_kafka_does(talk: Talk) -> None:
     assert talk.told() == {"1": (42, "Each resource must appear at most once.")}
     assert await talk.ask(INCREMENTAL_ALTER_CONFIGS, ("1", [*MIXED, MIXED[0]])) is None
     assert talk.told() == {"1": (42, "Error due to duplicate config keys")}
-    assert talk.store.broker_configs() == {}
+    assert talk.store.broker_settings.now() == {}
 
 
 async def test_who_may_not_changes_neither_side_of_a_mixed_alteration(
     gateway: Callable[..., Setup], tmp_path: Path
 ) -> None:
     talk = Talk(gateway({}, {"super.users": "User:root"}), tmp_path)
-    talk.store.alter_broker_configs("1", {"max.connections": "5"})
+    talk.store.broker_settings.alter("1", {"max.connections": "5"})
     assert await talk.ask(INCREMENTAL_ALTER_CONFIGS, ("1", MIXED)) is None
     assert talk.told()["1"][0] == KafkaError.CLUSTER_AUTHORIZATION_FAILED
-    assert talk.store.audit_log()[-1].outcome == "refused"
+    assert talk.store.history.audit_log()[-1].outcome == "refused"
     # The broker refuses its own part; the gateway's setting isn't changed.
     assert await talk.ask(ALTER_CONFIGS, ("1", MIXED[1:])) == {"1": {"log.cleaner.threads": "2"}}
     await talk.reply()
     assert talk.told() == {"1": (0, None)}
-    assert talk.store.broker_configs() == {"1": {"max.connections": "5"}}
+    assert talk.store.broker_settings.now() == {"1": {"max.connections": "5"}}
     talk.store.close()
 
 
@@ -252,7 +252,7 @@ async def test_ours_is_done_too_if_the_client_left_while_the_broker_did_its_part
     talk.session.close("client-gone", "", START_MS)
     await asyncio.gather(*talk.answers._finishing)
     assert not b"".join(talk.session.to_client)
-    assert talk.store.broker_configs() == {"1": {"max.connections": "77"}}
+    assert talk.store.broker_settings.now() == {"1": {"max.connections": "77"}}
     assert talk.closed == []
 
 

@@ -112,8 +112,8 @@ class Desk:
         self.forwarded: list[bytes] = []
         self.closed: list[str] = []
         store = SimpleNamespace(
-            silent=lambda: None,
-            audit=self.audited.append,
+            availability=SimpleNamespace(silent=None),
+            history=SimpleNamespace(audit=self.audited.append),
             alter=self._alter,
             snapshot=lambda: QuotaTable(),
         )

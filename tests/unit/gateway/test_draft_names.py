@@ -26,7 +26,8 @@ async def test_546_audit_and_log_lines_name_the_draft_on_the_admin_listener_only
     key: int, draft: str, kafka: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     audited: list[AuditEvent] = []
-    answers = support_of(SimpleNamespace(audit=audited.append, silent=lambda: None))
+    history, told = SimpleNamespace(audit=audited.append), SimpleNamespace(silent=None)
+    answers = support_of(SimpleNamespace(history=history, availability=told))
     for plans in (admin_plans(), build_plans()):
         await answers.refused(Ask(plans[key << 16], 1, "tool", 8, b"", "mallory"), "tool")
     assert [event.action for event in audited] == [draft, kafka]

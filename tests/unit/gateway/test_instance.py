@@ -29,7 +29,7 @@ folder = Path(sys.argv[1])
 instance = WorkerName(folder / "workers", "worker")
 store = open_store(f"sqlite:{folder / 'quotas.db'}")
 leases = [
-    instance.take(lambda owner: store.lease(f"broker/{n}", owner, 3_600_000)) for n in (1, 2)
+    instance.take(lambda owner: store.leases.take(f"broker/{n}", owner, 3_600_000)) for n in (1, 2)
 ]
 print(*(lease and lease.epoch for lease in leases), flush=True)
 signal.pause()
@@ -64,7 +64,7 @@ def store(tmp_path: Path) -> Iterator[QuotaStore]:
 
 
 def lease(store: QuotaStore, instance: WorkerName, broker: int = 1) -> Lease | None:
-    return instance.take(lambda owner: store.lease(f"broker/{broker}", owner, AN_HOUR_MS))
+    return instance.take(lambda owner: store.leases.take(f"broker/{broker}", owner, AN_HOUR_MS))
 
 
 def test_a_killed_worker_has_its_leases_back_at_once_under_new_epochs(

@@ -135,6 +135,8 @@ class SomeStore:
         self.tables = {"a" * 16: QuotaTable(), "b" * 16: QuotaTable.of({ALICE: {PRODUCER: 5.0}})}
         self.becomes: StoreIdentity | None = None
         self.url = "some:store"
+        self.home = self.broker_settings = self
+        self.availability = SimpleNamespace(silent=None, refuses=None, trouble=None)
 
     def snapshot(self) -> QuotaTable:
         table = self.tables[self.identify().id]
@@ -142,14 +144,8 @@ class SomeStore:
             self.here = self.becomes
         return table
 
-    def broker_configs(self) -> dict[str, dict[str, str]]:
+    def now(self) -> dict[str, dict[str, str]]:
         return {}
-
-    def refuses(self) -> None:
-        return None
-
-    def silent(self) -> None:
-        """It answers."""
 
     def identity(self) -> StoreIdentity:
         return self.here
@@ -173,7 +169,7 @@ def test_quotas_of_one_store_are_never_kept_as_those_of_another(tmp_path: Path) 
     kept.save(saving)
     store.becomes = other = StoreIdentity("b" * 16, 3)
     accept_store(settings, other)
-    whole = store.broker_configs
+    whole = store.now
 
     def meanwhile() -> dict[str, dict[str, str]]:
         accepting = threading.Thread(target=kept.reconsider, args=(saving,))
@@ -183,13 +179,13 @@ def test_quotas_of_one_store_are_never_kept_as_those_of_another(tmp_path: Path) 
         return whole()
 
     waiting: list[threading.Thread] = []
-    store.broker_configs = meanwhile  # type: ignore[method-assign]
+    store.now = meanwhile  # type: ignore[method-assign]
     with pytest.raises(StoreReplaced):
         kept.save(saving)
     waiting[0].join(60)
     assert store.accepted == other
     assert kept.last().identity == StoreIdentity("a" * 16, 7)
-    store.broker_configs = whole  # type: ignore[method-assign]
+    store.now = whole  # type: ignore[method-assign]
     kept.save(saving)
     assert kept.last().identity == other
     assert kept.last().table.get(ALICE, PRODUCER) == 5.0
@@ -335,12 +331,13 @@ class Watched:
     def __init__(self) -> None:
         self.watches: list[str] = []
         self.fails = True
+        self.broker_settings = SimpleNamespace(watch=self.watch_brokers)
 
     def watch(self, _: Any) -> Any:
         self.watches.append("quotas")
         return SimpleNamespace(close=lambda: self.watches.remove("quotas"))
 
-    def watch_broker_configs(self, _: Any) -> Any:
+    def watch_brokers(self, _: Any) -> Any:
         if self.fails:
             self.fails = False
             raise StoreError("away")

@@ -61,7 +61,7 @@ class FakeStore:
     def end(self, ttl_ms: int) -> float:
         return self.clock.now_s + ttl_ms / 1000
 
-    def lease(self, name: str, owner: str, ttl_ms: int) -> FakeLease | None:
+    def take(self, name: str, owner: str, ttl_ms: int) -> FakeLease | None:
         self.reach()
         row = self.rows.get(name)
         if row is not None and row[0] != owner and row[2] > self.clock.now_s:

@@ -76,10 +76,10 @@ def test_a_name_of_half_a_surrogate_pair_can_be_written_down() -> None:
 def test_refusals_dont_fill_the_disk(tmp_path: Path) -> None:
     store = open_store(f"sqlite:{tmp_path / 'quotas.db'}")
     try:
-        store._writer.db.execute("PRAGMA synchronous=OFF")  # type: ignore[attr-defined]
+        store.home._writer.db.execute("PRAGMA synchronous=OFF")  # type: ignore[attr-defined]
         for _ in range(10_005):
-            store.audit(AuditEvent("User:mallory", "x", "AlterClientQuotas", "refused"))
-        assert len(store.audit_log()) == 10_000
+            store.history.audit(AuditEvent("User:mallory", "x", "AlterClientQuotas", "refused"))
+        assert len(store.history.audit_log()) == 10_000
     finally:
         store.close()
 

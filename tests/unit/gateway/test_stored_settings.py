@@ -43,7 +43,7 @@ def test_a_setting_that_cant_be_read_is_left_out_and_the_others_are_in_force(
     """Found by an attack: no gateway with such a store started, and running ones kept the old."""
     file, url = tmp_path / "quotas.db", f"sqlite:{tmp_path}/quotas.db"
     with open_store(url) as store:
-        store.alter_broker_configs("", {"max.connections": "7"})
+        store.broker_settings.alter("", {"max.connections": "7"})
 
     def gateway() -> GatewayThread:
         settings = Settings.from_properties(
@@ -68,7 +68,7 @@ def test_a_setting_that_cant_be_read_is_left_out_and_the_others_are_in_force(
             assert "setting=max.connections.per.ip value=many" in caplog.text
         # Written past Headgate, at the same revision: another process has to change something.
         with open_store(url) as store:
-            store.alter_broker_configs("1", {"max.connection.creation.rate": "9"})
+            store.broker_settings.alter("1", {"max.connection.creation.rate": "9"})
         with gateway() as second:
             assert second.gateway.brokers[1].quotas.max_connections == 5
 

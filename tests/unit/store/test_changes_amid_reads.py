@@ -17,10 +17,13 @@ from contract.homes import Moments
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_IDS
 from headgate.quota.table import QuotaTable
+from headgate.store.home import StoreHome
 from headgate.store.identity import StoreIdentity
+from headgate.store.kafka.home import KafkaHome
 from headgate.store.kafka.state import TopicState, quota_record
 from headgate.store.kafka.store import KafkaStore
 from headgate.store.watched import QuotaStore
+from headgate.store.zookeeper.home import ZkHome
 from headgate.store.zookeeper.layout import (
     CHANGE_PREFIX,
     CHANGES,
@@ -114,13 +117,21 @@ class Zk:
         self._read()
 
 
+def put_together(store: QuotaStore, home: StoreHome) -> None:
+    """Make a store without history, settings of brokers and leases."""
+    nothing: Any = None
+    QuotaStore.__init__(store, home, nothing, nothing, nothing, 10.0, lambda _name: True)
+
+
 class OverZk(ZooKeeperStore):
     """A store on znodes in memory."""
 
     def __init__(self, zk: Zk) -> None:
-        QuotaStore.__init__(self, "zookeeper://test", 10.0, lambda: 0, lambda _name: True)
-        self._client: Any = zk
-        self._losses, self._read_at = 0, -1
+        home = ZkHome.__new__(ZkHome)
+        StoreHome.__init__(home, "zookeeper://test", lambda: 0)
+        home.client = self._client = zk  # type: ignore[assignment]
+        home.losses, self._read_at = 0, -1
+        put_together(self, home)
         self._seen, self._pzxid = dict.fromkeys(HOMES, -1), dict.fromkeys(HOMES, -1)
         self._older_fired = False
         self._foreign, self._read_zxids, self._all_read_zxid = [], {}, 0
@@ -128,7 +139,7 @@ class OverZk(ZooKeeperStore):
     def look(self, entity: QuotaEntity) -> tuple[float, float, str | None]:
         """Return what it knows of a user and a broker after a look; 0: nothing."""
         table = self._catch_up()
-        ours = self._brokers.get("1", {}).get("max.connections")
+        ours = self.broker_settings.known.get("1", {}).get("max.connections")
         return table.get(entity, PRODUCER) or 0.0, table.get(entity, PRODUCER_IDS) or 0.0, ours
 
 
@@ -230,7 +241,10 @@ class OverKafka(KafkaStore):
     """A store on both in memory."""
 
     def __init__(self, kafka: Kafka) -> None:
-        QuotaStore.__init__(self, "kafka://test", 10.0, lambda: 0, lambda _name: True)
+        home: Any = KafkaHome.__new__(KafkaHome)
+        StoreHome.__init__(home, "kafka://test", lambda: 0)
+        home.read_identity = self._read_identity
+        put_together(self, home)
         self._client: Any = kafka
         self._topic: Any = kafka
         self._suspects: list[Any] = []

@@ -86,15 +86,15 @@ def test_a_change_is_refused_at_once_while_the_store_is_known_not_to_answer(
 
         patched.setattr(store, "_look", away)
         store.watch(lambda _table, _delta: None)
-        until(store.silent)
+        until(lambda: store.availability.silent)
         asked.clear()
         patched.setattr(store, "_alter", away)
-        patched.setattr(store, "_alter_broker", away)
-        patched.setattr(store, "_look", lambda: store._poke.wait(60))  # looks no more
-        until(lambda: store._poke.is_set() or not store._poke.wait(0))
+        patched.setattr(store.broker_settings, "_write", away)
+        patched.setattr(store, "_look", lambda: store.home.poke.wait(60))  # looks no more
+        until(lambda: store.home.poke.is_set() or not store.home.poke.wait(0))
         for change in (
             lambda: store.alter(CHANGE),
-            lambda: store.alter_broker_configs("1", {"max.connections": "5"}),
+            lambda: store.broker_settings.alter("1", {"max.connections": "5"}),
         ):
             with pytest.raises(
                 StoreSilent, match=r"doesn't answer\. Nothing was changed"
@@ -103,8 +103,8 @@ def test_a_change_is_refused_at_once_while_the_store_is_known_not_to_answer(
             assert raised.value.retriable
             assert raised.value.kafka_code == KafkaError.REQUEST_TIMED_OUT
         assert asked == []
-    store._poke.set()
-    until(lambda: store.silent() is None)
+    store.home.poke.set()
+    until(lambda: store.availability.silent is None)
     assert store.alter(CHANGE)[0].error is None
 
 
@@ -123,7 +123,7 @@ def test_without_a_watch_every_change_is_tried(
 
 
 def test_a_locked_file_is_waited_for_as_long_as_the_change_may_take(store: Any) -> None:
-    with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as other:
+    with contextlib.closing(sqlite3.connect(store.home.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with within(0), pytest.raises(StoreSilent, match=r"holds its lock.*Nothing was changed"):
             store.alter(CHANGE)
@@ -167,12 +167,12 @@ def test_what_zookeeper_was_sent_and_did_not_answer_is_told(outcomes: list[Any],
         sent.append(transactions)
         return outcomes
 
+    client = SimpleNamespace(nodes=nodes, commit=commit)
     home: Any = SimpleNamespace(
-        nodes=nodes, commit=commit, holds=away, prune=lambda _nodes: None, hosts="zk"
+        url="zk", id="id", client=client, clock_ms=lambda: 7, check_now=away
     )
-    alterer = ZkAlterer(
-        "zk", home, home, lambda: 7, away, "id", ChangeOrigin("ops", "t", "c", ""), None
-    )
+    history: Any = SimpleNamespace(holds=away, prune=lambda _nodes: None)
+    alterer = ZkAlterer(home, history, ChangeOrigin("ops", "t", "c", ""), None)
     bob = [QuotaAlteration(QuotaEntity.of(user="bob"), CHANGE[0].ops)]
     with pytest.raises(StoreSilent, match=f"zk doesn't answer. {said}"):
         for batch in (CHANGE, bob):

@@ -59,36 +59,36 @@ def test_at_its_time_the_former_value_returns_with_a_reason(
 ) -> None:
     put(store, 600.0, FRIDAY)
     put(store, 20.0, FRIDAY + 5, REQUEST)  # there was none
-    name = store.history()[-2].change
-    assert store.ends()[0] == EndingQuota(
+    name = store.history.entries()[-2].change
+    assert store.ends.kept()[0] == EndingQuota(
         BOB, PRODUCER, 600.0, 300.0, FRIDAY, "bea", name, "the fair"
     )
     clock.now_ms = FRIDAY - 1
-    store.end_due()
+    store.ends.end_due()
     assert value(store) == 600.0
     clock.now_ms = FRIDAY
-    revision = store.identify().revision
-    store.end_due()
+    revision = store.home.identify().revision
+    store.ends.end_due()
     assert (value(store), value(store, REQUEST)) == (300.0, 20.0)
-    assert store.identify().revision == revision + 1
-    entry = store.history()[-1]
+    assert store.home.identify().revision == revision + 1
+    entry = store.history.entries()[-1]
     assert (entry.t_ms, entry.before, entry.after) == (FRIDAY, 600.0, 300.0)
     assert (entry.who, entry.tool) == ("bea", "headgate until")
     assert entry.message == f"end of {name}: the fair" and entry.change not in ("", name)
     clock.now_ms += 5
-    store.end_due()
+    store.ends.end_due()
     assert value(store, REQUEST) is None
-    assert store.ends() == []
-    count = len(store.history())
-    store.end_due()
-    assert len(store.history()) == count
+    assert store.ends.kept() == []
+    count = len(store.history.entries())
+    store.ends.end_due()
+    assert len(store.history.entries()) == count
 
 
 def test_a_removal_may_end_too(store: SqliteStore, clock: Clock) -> None:
     put(store, None, FRIDAY)
     assert value(store) is None
     clock.now_ms = FRIDAY
-    store.end_due()
+    store.ends.end_due()
     assert value(store) == 300.0
 
 
@@ -96,9 +96,9 @@ def test_a_removal_may_end_too(store: SqliteStore, clock: Clock) -> None:
 def test_what_is_changed_later_stays(store: SqliteStore, clock: Clock, later: float | None) -> None:
     put(store, 600.0, FRIDAY)
     put(store, later)  # also where it is the same value: it is to stay now
-    assert store.ends() == []
+    assert store.ends.kept() == []
     clock.now_ms = FRIDAY
-    store.end_due()
+    store.ends.end_due()
     assert value(store) == later
 
 
@@ -108,20 +108,20 @@ def test_another_end_brings_back_what_the_first_one_would_have(
     put(store, 600.0, FRIDAY)
     put(store, 600.0, FRIDAY + 10)
     put(store, 700.0, FRIDAY + 20)
-    [end] = store.ends()
+    [end] = store.ends.kept()
     assert (end.value, end.former, end.until_ms) == (700.0, 300.0, FRIDAY + 20)
     put(store, 300.0, FRIDAY + 30)  # which is what would return
-    assert store.ends() == []
+    assert store.ends.kept() == []
 
 
 def test_who_knows_no_ends_changes_what_stays(store: SqliteStore, clock: Clock) -> None:
     """An earlier release writes the quota alone, and leaves the record of the end."""
     put(store, 600.0, FRIDAY)
-    with store._transaction() as db:
+    with store.home.transaction() as db:
         rows.set_key(db, BOB.path, PRODUCER.name, 450.0, (5, "", "", "", ""))
-    assert store.ends() == []
+    assert store.ends.kept() == []
     clock.now_ms = FRIDAY
-    store.end_due()
+    store.ends.end_due()
     assert value(store) == 450.0
 
 
@@ -133,11 +133,11 @@ def test_of_many_at_once_one_ends_it(tmp_path: Path, store: SqliteStore, clock: 
 
     def end(other: SqliteStore) -> None:
         begin.wait()
-        other.end_due()
+        other.ends.end_due()
 
     with ThreadPoolExecutor(len(others)) as pool:
         list(pool.map(end, others))
-    assert [entry.after for entry in store.history()] == [300.0, 600.0, 300.0]
+    assert [entry.after for entry in store.history.entries()] == [300.0, 600.0, 300.0]
     for other in others:
         other.close()
 
@@ -154,9 +154,9 @@ def test_an_end_that_breaks_off_changes_nothing(
 
         broken.setattr(rows, "drop_ends", fails)
         with pytest.raises(KeyboardInterrupt):
-            store.end_due()
-    assert value(store) == 600.0 and len(store.ends()) == 1
-    store.end_due()
+            store.ends.end_due()
+    assert value(store) == 600.0 and len(store.ends.kept()) == 1
+    store.ends.end_due()
     assert value(store) == 300.0
 
 
@@ -191,15 +191,15 @@ def test_a_time_that_has_passed_is_refused(store: SqliteStore) -> None:
 
 def test_a_file_without_ends_is_as_earlier_releases_know_it(store: SqliteStore) -> None:
     put(store, 400.0)
-    tables = store._reader.db.execute("SELECT name FROM sqlite_master WHERE name = 'ending'")
+    tables = store.home.reader.db.execute("SELECT name FROM sqlite_master WHERE name = 'ending'")
     assert tables.fetchall() == []
-    assert store.ends() == []
+    assert store.ends.kept() == []
 
 
 def test_another_kind_of_store_says_that_it_has_no_place(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SqliteStore, "keeps_ends", False)
+    monkeypatch.setattr(store, "ends", None)
     for validate_only in (True, False):
         with pytest.raises(ConfigError, match="has no place for the end of a quota; nothing"):
             store.alter(
@@ -207,13 +207,3 @@ def test_another_kind_of_store_says_that_it_has_no_place(
                 validate_only=validate_only,
             )  # fmt: skip
     assert value(store) == 300.0
-    store.watch_ends()
-    assert store._thread is None
-
-
-def test_of_the_kinds_of_stores_sqlite_has_a_place() -> None:
-    from headgate.store.kafka.store import KafkaStore
-    from headgate.store.zookeeper.store import ZooKeeperStore
-
-    kinds = (SqliteStore, ZooKeeperStore, KafkaStore)
-    assert [kind.keeps_ends for kind in kinds] == [True, False, False]

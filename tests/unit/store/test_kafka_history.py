@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 from headgate.quota.entity import QuotaEntity
@@ -46,9 +47,10 @@ class Watcher(KafkaStore):
 
     def __init__(self, topic: Topic, shown: float | None, meanwhile: Any = lambda: None) -> None:
         self._topic: Any = topic
-        self._state_lock = threading.RLock()
+        self.home: Any = SimpleNamespace(
+            lock=threading.RLock(), poke=threading.Event(), write=self._write
+        )
         self._suspects: list[_Suspect] = []
-        self._poke = threading.Event()
         self.shown, self.meanwhile = shown, meanwhile
 
     def _refresh(self) -> QuotaTable:
@@ -83,7 +85,7 @@ def test_one_who_was_held_up_does_not_undo_in_the_history_what_another_tells() -
     assert topic.changes() == [[1.0, 8.0]]
     # It looks again, and finds nothing left to tell.
     assert late._suspects == [suspect]
-    assert late._poke.is_set()
+    assert late.home.poke.is_set()
     late.shown, late.meanwhile = 8.0, lambda: None
     late._record_unknown(late._suspects)
     assert topic.changes() == [[1.0, 8.0]]

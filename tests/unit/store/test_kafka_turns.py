@@ -99,17 +99,19 @@ class Process(KafkaAlterer):
     """One process's alterer."""
 
     def __init__(self, home: Home, turn_s: float) -> None:
-        unused: Any = home
-        super().__init__("kafka://x", unused, unused, home.write, lambda: 7, turn_s)
-        self.home = home
+        self.played = home
+        opened = SimpleNamespace(
+            url="kafka://x", client=home, topic=home, write_change=home.write, clock_ms=lambda: 7
+        )
+        super().__init__(opened, turn_s)  # type: ignore[arg-type]
 
     def _look_up(self, entities: Sequence[QuotaEntity]) -> dict[QuotaEntity, Any]:
-        return {e: self.home.kafka[e] for e in entities if self.home.kafka.get(e)}
+        return {e: self.played.kafka[e] for e in entities if self.played.kafka.get(e)}
 
     def set(self, who: str, key: QuotaKey, value: float, at: int | None = None) -> None:
         asked = [QuotaAlteration(ALICE, (Op(key, value),))]
         theirs, ours = (asked, []) if key.known_to_kafka else ([], asked)
-        self.alter(theirs, ours, QuotaTable.of(self.home.kafka), ChangeOrigin(who, "t", who), at)
+        self.alter(theirs, ours, QuotaTable.of(self.played.kafka), ChangeOrigin(who, "t", who), at)
 
 
 @pytest.fixture
@@ -269,24 +271,24 @@ class Reader(KafkaStore):
     """A store over the home, which sees the topic's quotas change while Kafka's are described."""
 
     def __init__(self, home: Home, changes: Iterator[float]) -> None:
-        self._state_lock = threading.RLock()
-        self._table = self._described = self._identity = None
-        self._brokers, self._in_kafka, self._quotas_version = {}, {}, -1
+        self._table = self._described = None
+        self._in_kafka, self._quotas_version = {}, -1
         self._topic: Any = home
         self._client: Any = self
-        self.home, self.changes = home, changes
-        self.url = "kafka://x"
-        self._suspects, self._clock_ms = [], lambda: 0
+        self.played, self.changes = home, changes
+        nothing = lambda *_: None  # noqa: E731
+        self.home: Any = SimpleNamespace(
+            lock=threading.RLock(), clock_ms=lambda: 0, read_identity=nothing, check=nothing
+        )
+        self.broker_settings: Any = SimpleNamespace(publish=nothing)
+        self._suspects = []
 
     def describe(self) -> tuple[Any, ...]:
         for value in self.changes:
-            self.home.put(ALICE, {PRODUCER: value})
-            self.home.process().set("other", PRODUCER_IDS, value)
+            self.played.put(ALICE, {PRODUCER: value})
+            self.played.process().set("other", PRODUCER_IDS, value)
             break
         return ()
-
-    def _read_identity(self) -> StoreIdentity | None:
-        return self.home.state.identity
 
 
 def test_a_read_is_made_again_where_the_topic_s_quotas_changed_meanwhile(home: Home) -> None:

@@ -177,21 +177,21 @@ def test_in_sqlite_no_wall_clock_ends_a_lease_or_keeps_it(tmp_path: Path) -> Non
         for n in (0, 1)
     ]
     clock = Clock(0.0)
-    stores[1]._leases = LeaseTaker(stores[1]._leases._home, clock)
-    one = stores[0].lease("x", "one", 10_000)
+    stores[1].leases = LeaseTaker(stores[1].leases._home, clock)
+    one = stores[0].leases.take("x", "one", 10_000)
     assert one is not None
     wall[1] += 3_600_000
-    assert stores[1].lease("x", "two", 10_000) is None
+    assert stores[1].leases.take("x", "two", 10_000) is None
     for _ in range(5):  # as if no time had passed, by a clock that is set back and forward
         wall[0] -= 10_000
         assert one.renew()
         wall[0] += 10_000
         assert one.renew()
         clock.now_s += 9
-        assert stores[1].lease("x", "two", 1_000) is None
+        assert stores[1].leases.take("x", "two", 1_000) is None
     wall[1] -= 7_200_000
     clock.now_s += 10
-    assert stores[1].lease("x", "two", 10_000) is not None
+    assert stores[1].leases.take("x", "two", 10_000) is not None
     assert not one.renew()
     for store in stores:
         store.close()
@@ -201,7 +201,7 @@ def test_each_renewal_in_sqlite_leaves_another_mark_though_the_clock_stands(
     tmp_path: Path,
 ) -> None:
     store = SqliteStore(tmp_path / "quotas.db", clock_ms=lambda: 1_000_000)
-    lease = store.lease("x", "one", 10_000)
+    lease = store.leases.take("x", "one", 10_000)
     assert lease is not None
     marks = []
     for _ in range(3):
@@ -228,11 +228,11 @@ def test_a_row_that_was_edited_by_hand_and_holds_no_lease_is_given_to_nobody(
     tmp_path: Path, edit: str
 ) -> None:
     with SqliteStore(tmp_path / "quotas.db") as store:
-        lease = store.lease("x", "one", 10)
+        lease = store.leases.take("x", "one", 10)
         assert lease is not None
         with contextlib.closing(sqlite3.connect(tmp_path / "quotas.db")) as db, db:
             assert db.execute(edit).rowcount == 1
-        for ask in (lease.renew, lease.held, lambda: store.lease("x", "two", 10)):
+        for ask in (lease.renew, lease.held, lambda: store.leases.take("x", "two", 10)):
             with pytest.raises(StoreError, match=r"holds no lease: .*; delete both"):
                 ask()
         with contextlib.closing(sqlite3.connect(tmp_path / "quotas.db")) as db, db:

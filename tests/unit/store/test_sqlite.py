@@ -98,20 +98,20 @@ def test_what_the_version_before_wrote_is_read_as_it_is_and_upgraded_by_a_change
     shutil.copy(BEFORE / "quotas.db", file)
     with SqliteStore(file, create=False) as reader:
         assert len(reader.snapshot()) == 3
-        assert reader.identity() is None
-        assert [h.change for h in reader.history()] == [""] * 7
-        assert dict(reader.broker_configs()) == {"1": {"max.connections": "5"}}
-        assert len(reader.audit_log()) == 2
+        assert reader.home.identity() is None
+        assert [h.change for h in reader.history.entries()] == [""] * 7
+        assert dict(reader.broker_settings.now()) == {"1": {"max.connections": "5"}}
+        assert len(reader.history.audit_log()) == 2
         with contextlib.closing(sqlite3.connect(file)) as db:
             assert pending(db) == ["m003_identity_messages"]
         before = reader.snapshot()
         reader.alter([set_key(ALICE, PRODUCER, 9.0)], message="first")
-        found = reader.identity()
+        found = reader.home.identity()
         assert found is not None
         assert found.revision == 8
-        assert reader.history()[-1].message == "first"
+        assert reader.history.entries()[-1].message == "first"
     with SqliteStore(file) as store:
-        assert store.identity() == found
+        assert store.home.identity() == found
         assert set(store.snapshot().entities) == set(before.entities)
 
 
@@ -172,8 +172,8 @@ def test_a_failed_migration_leaves_nothing_half_done(
 
 def test_a_commit_is_synced_before_it_is_acknowledged(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "q.db") as store:
-        assert store._writer.db.execute("PRAGMA synchronous").fetchone() == (2,)
-        assert store._writer.db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert store.home._writer.db.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert store.home._writer.db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_a_watch_past_a_pruned_log_takes_a_whole_snapshot(tmp_path: Path) -> None:
@@ -185,10 +185,10 @@ def test_a_watch_past_a_pruned_log_takes_a_whole_snapshot(tmp_path: Path) -> Non
             for value in (1.0, 2.0, 3.0):
                 other.alter([set_key(ALICE, PRODUCER, value)])
             other.alter([alteration(QuotaEntity.of(user="bob"), producer_byte_rate=9.0)])
-            assert other.prune_history(1) == 3
-            assert [h.after for h in other.history()] == [9.0]
-            assert other.prune_history(1) == 0
-        watching._poke.set()
+            assert other.history.prune(1) == 3
+            assert [h.after for h in other.history.entries()] == [9.0]
+            assert other.history.prune(1) == 0
+        watching.home.poke.set()
         seen.until(lambda: len(seen.events) == 2)
         table, delta = seen.events[-1]
         assert delta.to_version == table.version == 4
@@ -207,7 +207,7 @@ def test_a_long_log_is_read_as_a_whole_snapshot(
                 other.alter([set_key(ALICE, PRODUCER, value)])
             other.alter([set_key(QuotaEntity.of(user="gone"), PRODUCER, 1.0)])
             other.alter([set_key(QuotaEntity.of(user="gone"), PRODUCER, None)])
-        watching._poke.set()
+        watching.home.poke.set()
         seen.until(lambda: len(seen.events) == 2)
         assert [(c.entity, c.new) for c in seen.events[-1][1].changes] == [(ALICE, 5.0)]
         assert seen.table == QuotaTable.of({ALICE: {PRODUCER: 5.0}})

@@ -59,7 +59,7 @@ class Played(NamedTuple):
 
     def history(self) -> list[tuple[str, str, float | None, float | None]]:
         """Return who changed which key from what to what."""
-        return [(h.who, h.key.name, h.before, h.after) for h in self.other.history()]
+        return [(h.who, h.key.name, h.before, h.after) for h in self.other.history.entries()]
 
 
 @pytest.fixture

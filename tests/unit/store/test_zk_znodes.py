@@ -108,11 +108,11 @@ def test_znodes_of_the_older_layout_and_broken_ones_are_a_stores_oddities(
     server = PlayedZooKeeper()
     server.play(monkeypatch)
     with ZooKeeperStore("played") as store:
-        assert store.oddities() == []
+        assert store.home.oddities() == []
         older = b'{"version":1,"config":{"producer_byte_rate":"9"}}'
         server.transact([("set", f"{KAFKA_HOME}/users", older, -1)])
         server.transact([("create", f"{KAFKA_HOME}/users/alice", b"?", -1)])
-        broken, old = store.oddities()
+        broken, old = store.home.oddities()
     assert broken.startswith(f"{KAFKA_HOME}/users/alice is not of the form")
     assert old == (
         f"{KAFKA_HOME}/users holds quotas of users/<default> in an older layout, which brokers "
@@ -127,6 +127,6 @@ def test_a_znode_that_is_no_configuration_is_named() -> None:
         brokers.alter(zk, "1", {"max.connections": "1"}, lambda *_changed: [])
     user = f"{KAFKA_HOME}/users/alice"
     zk.znodes[user] = b"?", 0
-    store: Any = SimpleNamespace(client=zk, url="zookeeper://test")
+    store: Any = SimpleNamespace(home=SimpleNamespace(client=zk), url="zookeeper://test")
     with pytest.raises(StoreError, match=rf"the znode {user} is not of the form .*fix it"):
         scram.alter_credentials(store, "alice", {"SCRAM-SHA-256": "x"}, who="me", tool="test")

@@ -84,9 +84,9 @@ def look_at_quotas(
     idle: Collection[str] | None = None,
 ) -> None:
     """Look for quotas that don't do what they seem to; see ``findings``."""
-    if store is not None and (refuses := store.refuses()) is not None:
+    if store is not None and (refuses := store.availability.refuses) is not None:
         report.found.append(refuses)
-    odd = [] if store is None else store.oddities()
+    odd = [] if store is None else store.home.oddities()
     report.found += [*odd, *findings(table, idle)]
     report.seen.append(f"{len(table)} {entities(len(table))}")
 

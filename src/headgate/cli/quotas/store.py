@@ -79,7 +79,7 @@ def parser() -> Parser:
 
 def _show(arguments: argparse.Namespace) -> StoreShown:
     with open_quota_store(arguments.store, arguments.command_config) as store:
-        found = store.identity()
+        found = store.home.identity()
     if found is None:
         say("no identity: nothing was changed here yet, or only by a version before")
         return StoreShown(None, None, [])
@@ -96,7 +96,7 @@ def _accept(arguments: argparse.Namespace) -> StoreAccepted:
 
     settings = load_settings(arguments.config)
     with open_store(settings.store, settings, create=False) as store:
-        found = store.identity()
+        found = store.home.identity()
     if found is None:
         raise StoreError(
             f"{settings.store} has no identity: nothing was changed there yet. Put quotas into it "
@@ -124,7 +124,7 @@ def _copy(arguments: argparse.Namespace) -> StoreCopied:
         keep = _Kept(source, target, merge=arguments.merge)
         who, tool = principal(), "headgate store copy"
         while True:
-            before = source.identity()
+            before = source.home.identity()
             table = source.snapshot()
             message = f"copied from {arguments.source}"
             if before is not None:
@@ -133,12 +133,14 @@ def _copy(arguments: argparse.Namespace) -> StoreCopied:
                 for result in target.alter(half, who=who, tool=tool, message=message):
                     if result.error is not None:
                         raise StoreError(f"{result.entity}: {result.error}")
-            for broker, ops in keep.settings(target.broker_configs(), source.broker_configs()):
-                target.alter_broker_configs(broker, ops, who=who, tool=tool)
-            if source.identity() == before:
+            for broker, ops in keep.settings(
+                target.broker_settings.now(), source.broker_settings.now()
+            ):
+                target.broker_settings.alter(broker, ops, who=who, tool=tool)
+            if source.home.identity() == before:
                 break
             complain("The old store was changed meanwhile; what changed is copied too.")
-        for end in source.ends():
+        for end in source.ends.kept() if source.ends is not None else ():
             complain(
                 printable(
                     f"Not copied: the end of {end.entity} {end.key}, {_value(end.value)} until "
@@ -149,7 +151,7 @@ def _copy(arguments: argparse.Namespace) -> StoreCopied:
         if before is None:
             say(f"{len(table)} entities copied to {arguments.target}.")
             return StoreCopied(len(table), arguments.source, arguments.target, None, None)
-        target.succeed(before)
+        target.home.succeed(before)
         say(f"{len(table)} entities copied; {arguments.target} took over from store {before}.")
         id_, revision = before[:2]
         return StoreCopied(len(table), arguments.source, arguments.target, id_, revision)
@@ -172,8 +174,8 @@ class _Kept:
         found = table_delta(target.snapshot(), source.snapshot()).changes
         # A cluster that was migrated has taken its own quotas along: what is missing there now was
         # removed there since.
-        self._kafka_has_its_own = source.refuses() is not None
-        there, here = target.broker_configs(), source.broker_configs()
+        self._kafka_has_its_own = source.availability.refuses is not None
+        there, here = target.broker_settings.now(), source.broker_settings.now()
         self._quotas = {
             (change.entity, change.key): change
             for change in found

@@ -150,11 +150,11 @@ class Alteration:
             raise self._support.no_store()
         broker = resource.resource_name
         if not self._incremental:
-            stored = await self._support.on_thread(store.broker_configs)
+            stored = await self._support.on_thread(store.broker_settings.now)
             ops = {**dict.fromkeys(stored.get(broker, ())), **ops}
         if ops:
             await self._support.on_thread(
-                lambda: store.alter_broker_configs(broker, ops, validate_only=True)
+                lambda: store.broker_settings.alter(broker, ops, validate_only=True)
             )
         return _BrokerPart(ops, theirs, forwarded)
 
@@ -212,7 +212,7 @@ class Alteration:
             if store is None:
                 raise self._support.no_store()
             await self._support.on_thread(
-                lambda: store.alter_broker_configs(broker, part.ops, who=who, tool=tool)
+                lambda: store.broker_settings.alter(broker, part.ops, who=who, tool=tool)
             )
         except (ApiError, StoreError) as error:
             api = error if isinstance(error, ApiError) else None

@@ -138,16 +138,16 @@ class AnswerSupport:
         subject, detail = attempted(ask)
         event = AuditEvent(f"User:{ask.principal}", tool, ask.plan.name, "refused", subject, detail)
         try:
-            if (silent := store.silent()) is not None:
+            if (silent := store.availability.silent) is not None:
                 raise StoreSilent(silent)
-            await self.on_thread(_in_time(READ_S, lambda: store.audit(event)))
+            await self.on_thread(_in_time(READ_S, lambda: store.history.audit(event)))
         except StoreError as error:
             log.warning("audit line lost", error=str(error))
 
     async def table(self) -> QuotaTable:
         """Return the store's quotas as of now; the last known ones while it doesn't answer."""
         store = self.in_force.store
-        if store is None or store.silent():
+        if store is None or store.availability.silent:
             return self.in_force.table
         try:
             async with asyncio.timeout(READ_S):  # its threads may all wait
@@ -158,9 +158,9 @@ class AnswerSupport:
     async def history(self, entity: QuotaEntity, limit: int) -> list[HistoryEntry]:
         """Return an entity's latest changes, oldest first; none while the store doesn't answer."""
         store = self.in_force.store
-        if store is None or store.silent():
+        if store is None or store.availability.silent:
             return []
-        read = partial(store.history, entity=entity, limit=limit)
+        read = partial(store.history.entries, entity=entity, limit=limit)
         try:
             async with asyncio.timeout(READ_S):
                 return await self.on_thread(_in_time(READ_S, read))

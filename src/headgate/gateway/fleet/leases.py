@@ -30,8 +30,7 @@ from headgate.gateway.log import get_logger
 
 if TYPE_CHECKING:
     from headgate.gateway.fleet.worker_name import WorkerName
-    from headgate.store.leases import Lease
-    from headgate.store.watched import QuotaStore
+    from headgate.store.leases import Lease, LeaseTaker
 
 log = get_logger("headgate.gateway")
 
@@ -59,7 +58,7 @@ class Leases:
     The leases of one worker.
 
     Args:
-        store: where they are kept.
+        taker: takes them in the store.
         prefix: of the leases' names; says which cluster is fronted.
         instance: this worker's name, and the names of those known to be dead.
         ttl_ms: ``headgate.lease.ttl.ms``.
@@ -70,7 +69,7 @@ class Leases:
 
     def __init__(
         self,
-        store: QuotaStore,
+        taker: LeaseTaker,
         prefix: str,
         instance: WorkerName,
         ttl_ms: int,
@@ -78,7 +77,7 @@ class Leases:
         on_lost: Callable[[int], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store = store
+        self._taker = taker
         self._prefix = prefix
         self._instance = instance
         self._owner = instance.owner
@@ -118,7 +117,7 @@ class Leases:
         name = self.name_of(broker_id)
 
         def take() -> Lease | None:
-            found = self._instance.take(lambda owner: self._store.lease(name, owner, self._ttl_ms))
+            found = self._instance.take(lambda owner: self._taker.take(name, owner, self._ttl_ms))
             if found is not None and not self._held:
                 # Look now: the store may not answer any more when it is time to renew.
                 self._others = True
@@ -196,7 +195,7 @@ class Leases:
         self._shown_at = now
         if self._standby is None or not await self._on_thread(self._standby.renew):
             self._standby = await self._on_thread(
-                lambda: self._store.lease(f"{self._prefix}/standby", _STANDBYS, self._ttl_ms * 2)
+                lambda: self._taker.take(f"{self._prefix}/standby", _STANDBYS, self._ttl_ms * 2)
             )
 
     async def _stand_down(self) -> None:
@@ -321,7 +320,7 @@ class Leases:
         """
         asked_at = self._monotonic()
         name, owner = f"{self._prefix}/standby", f"{self._owner}/active"
-        lease = self._store.lease(name, owner, self._ttl_ms)
+        lease = self._taker.take(name, owner, self._ttl_ms)
         if asked_at >= self._looked_at:
             self._looked_at, self._others = asked_at, lease is None
         if lease is not None:

@@ -69,22 +69,22 @@ class StoreGuard:
             StoreReplaced: it is another one; nothing was written.
             StoreError: it can't be read.
         """
-        found = store.identity()
+        found = store.home.identity()
         why = self._why_not(store, found)
         if why is not None and (found is None or not self._is_accepted(found)):
             raise StoreReplaced(why)
         if found is not None:
-            store.accept(found)
+            store.home.accept(found)
             self._is_accepted(found)  # needed or not, its acceptance is used up
         self.save(store)
 
     def reconsider(self, store: QuotaStore) -> bool:
         """Use another store in place of the one let in, if that other one was accepted."""
-        found = store.identity()
+        found = store.home.identity()
         if found is None or not self._is_accepted(found):
             return False
         with self._saving:
-            store.accept(found)
+            store.home.accept(found)
         log.warning("another store was accepted; its quotas are in force", store=str(found))
         return True
 
@@ -99,9 +99,9 @@ class StoreGuard:
         """
         with self._saving:
             # Read before what it holds: a change that comes between is of a later revision.
-            found = store.identify()
-            table, brokers = store.snapshot(), store.broker_configs()
-            store.identify()  # or what was read is another store's
+            found = store.home.identify()
+            table, brokers = store.snapshot(), store.broker_settings.now()
+            store.home.identify()  # or what was read is another store's
             save_snapshot(self._settings, Snapshot(table, brokers, found))
 
     def keep(self, table: QuotaTable, brokers: Mapping[str, Mapping[str, str]]) -> None:
@@ -126,7 +126,7 @@ class StoreGuard:
             return None
         if known.identity is None:  # of an older Headgate
             now = store.snapshot()
-            if not len(known.table) or led_to(known.table, now, store.history()):
+            if not len(known.table) or led_to(known.table, now, store.history.entries()):
                 return None
             return (
                 f"{store.url} doesn't hold what was in force last, and its history doesn't tell "
@@ -188,7 +188,7 @@ def _changed_without_count(store: QuotaStore, known: Snapshot, found: StoreIdent
     if not same or not store.counts_every_change:
         return None
     if store.snapshot().entities == known.table.entities and (
-        store.broker_configs() == known.brokers
+        store.broker_settings.now() == known.brokers
     ):
         return None
     return (

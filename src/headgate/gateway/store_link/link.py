@@ -80,12 +80,12 @@ class StoreLink:
     def trouble(self) -> str | None:
         """Say why quotas can't be read or changed now, while the last known stay in force."""
         store = self._in_force.store
-        return self._why if store is None else store.trouble()
+        return self._why if store is None else store.availability.trouble
 
     def refuses(self) -> str | None:
         """Say which changes the store refuses though it can be read, or None."""
         store = self._in_force.store
-        return None if store is None else store.refuses()
+        return None if store is None else store.availability.refuses
 
     @property
     def does_without(self) -> bool:
@@ -163,7 +163,7 @@ class StoreLink:
 
         watch = await loop.run_in_executor(None, store.watch, quotas)
         try:
-            more = await loop.run_in_executor(None, store.watch_broker_configs, brokers)
+            more = await loop.run_in_executor(None, store.broker_settings.watch, brokers)
         except Exception:
             watch.close()  # both are asked for again
             raise
@@ -178,7 +178,7 @@ class StoreLink:
             store, why = self._in_force.store, self._any_trouble()
             if store is None:
                 continue
-            if (refuses := store.refuses()) != refused:
+            if (refuses := store.availability.refuses) != refused:
                 refused = refuses
                 log.warning("changes that the store refuses", refused=refuses or "none any more")
             if why != told:
@@ -233,7 +233,7 @@ class StoreLink:
         """Save what the store says; if it says nothing, what is in force, or a restart lifts it."""
         before = self._what_is_in_force()
         try:
-            if (silent := store.silent()) is not None:
+            if (silent := store.availability.silent) is not None:
                 raise StoreSilent(silent)
             with patient(_SAYING_S):
                 self.guard.save(store)

@@ -11,7 +11,6 @@ it into the history in the dead process's name, and continues.
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -25,20 +24,23 @@ from headgate.quota.filter import FilterComponent
 from headgate.quota.table import QuotaTable
 from headgate.store.base import FOREIGN, ChangeOrigin, KeyChange
 from headgate.store.deadline import NOTHING, UNSURE, left_s
+from headgate.store.home import log
 from headgate.store.identity import check_revision
-from headgate.store.kafka.client import CALL_TIMEOUT_S, KafkaClient
+from headgate.store.kafka.client import CALL_TIMEOUT_S
 from headgate.store.kafka.codec import by_entity
+from headgate.store.kafka.home import KafkaHome
 from headgate.store.kafka.state import (
+    TURN_S,
     At,
     PendingChange,
     Record,
     TopicState,
     history_record,
+    new_id,
     quota_record,
     turn_record,
 )
-from headgate.store.kafka.topic import Decide, QuotaTopic
-from headgate.store.watched import log
+from headgate.store.kafka.topic import Decide
 from headgate.wire.messages.quotas import AlteredEntry
 
 #: How long a change waits for a broker to show what the controller acknowledged: it takes
@@ -47,8 +49,6 @@ IMAGE_TIMEOUT_S: Final = 10.0
 #: How long, before a change, Kafka's values may differ from the history's. If they still do after
 #: that, they were changed without Headgate.
 SETTLE_S: Final = 1.0
-#: If a turn is neither given back nor renewed for this long, its process is taken for dead.
-TURN_S: Final = 20.0
 #: What a change leaves of its time for giving the turn back, where Kafka didn't make it in time.
 GIVE_UP_S: Final = 3.0
 #: Up to this many entities are looked up one by one after an alteration; more, all at once.
@@ -57,11 +57,6 @@ FEW: Final = 16
 MADE: Final = (
     "Kafka has made the change; the history has it once the next change is made, or has it already"
 )
-
-
-def new_id() -> str:
-    """Return the id of a history entry, an audit line or a turn."""
-    return uuid.uuid4().hex
 
 
 @dataclass
@@ -83,19 +78,11 @@ class KafkaAlterer:
     Changes quotas in Kafka and in the topic.
 
     Args:
-        url: what errors call the store.
-        client: calls Kafka's APIs 48 and 49.
-        topic: the topic, for reading.
-        write: commits records; refuses where another store is found, and counts revisions.
-        clock_ms: for the history.
+        home: the cluster and its topic.
         turn_s: how long another process's turn is waited for.
     """
 
-    url: str
-    client: KafkaClient
-    topic: QuotaTopic
-    write: Callable[[Decide], None]
-    clock_ms: Callable[[], int]
+    home: KafkaHome
     turn_s: float = TURN_S
 
     def alter(
@@ -126,7 +113,7 @@ class KafkaAlterer:
         if not in_kafka:
             self._alter_topic(in_topic, origin, at_revision)
             return {}
-        turn = _Held(PendingChange.of(new_id(), self.clock_ms(), origin, in_kafka, known))
+        turn = _Held(PendingChange.of(new_id(), self.home.clock_ms(), origin, in_kafka, known))
         try:
             return self._alter_kafka(turn, in_kafka, in_topic, origin, at_revision)
         except StoreSilent as exc:
@@ -153,7 +140,7 @@ class KafkaAlterer:
         except StoreError:
             self._give_up(turn.turn)
             raise
-        noticed, stamp = (self.clock_ms(), FOREIGN), (self.clock_ms(), origin)
+        noticed, stamp = (self.home.clock_ms(), FOREIGN), (self.home.clock_ms(), origin)
         told = [history_record(new_id(), noticed, entity, [change]) for entity, change in foreign]
         for entity, ops in done:
             changes = [KeyChange(key, values.get((entity, key)), value) for key, value in ops]
@@ -167,7 +154,7 @@ class KafkaAlterer:
                 return []
             return [*_topic_changes(state, in_topic, stamp, told), turn_record(None)]
 
-        self.write(decide)
+        self.home.write_change(decide)
         if overtaken and (told or in_topic):
             raise self._overtaken()
         return errors
@@ -176,14 +163,14 @@ class KafkaAlterer:
         self, in_topic: Sequence[QuotaAlteration], origin: ChangeOrigin, at_revision: int | None
     ) -> None:
         """Change quotas that the topic keeps."""
-        stamp = (self.clock_ms(), origin)
+        stamp = (self.home.clock_ms(), origin)
         became = NOTHING
 
         def decide(state: TopicState) -> list[Record]:
             nonlocal became
             records = _topic_changes(state, in_topic, stamp)
             if records:
-                check_revision(self.url, at_revision, state.identity)
+                check_revision(self.home.url, at_revision, state.identity)
                 became = UNSURE
             return records
 
@@ -206,7 +193,7 @@ class KafkaAlterer:
         """
         seen, since = "", 0.0
         while True:
-            with self.topic.read() as state:
+            with self.home.topic.read() as state:
                 held = state.turn
             now = time.monotonic()
             if held is not None and held.id != seen:
@@ -214,11 +201,11 @@ class KafkaAlterer:
             if held is not None and now - since < self.turn_s:
                 if not left_s(self.turn_s):
                     raise StoreError(
-                        f"{self.url}: another process is in the middle of a change, by "
+                        f"{self.home.url}: another process is in the middle of a change, by "
                         f"{held.origin.who or 'somebody'}. {NOTHING}; try again",
                         retriable=True,
                     )
-                self.topic.wait_for_turn(seen, left_s(self.turn_s - (now - since)))
+                self.home.topic.wait_for_turn(seen, left_s(self.turn_s - (now - since)))
                 continue
             if held is not None:
                 self._settle(held)
@@ -230,7 +217,7 @@ class KafkaAlterer:
                 done = state.turn is None  # else another process took the turn first
                 return decide(state) if done else []
 
-            self.write(free)
+            self.home.write_change(free)
             if done:
                 return
 
@@ -241,13 +228,13 @@ class KafkaAlterer:
         def decide(state: TopicState) -> list[Record]:
             return [*left, turn_record(None)] if state.has_turn(dead.id) else []
 
-        self.write(decide)
+        self.home.write_change(decide)
 
     def _take_turn(self, mine: _Held, at_revision: int | None) -> None:
         """Wait until nobody else is changing Kafka's quotas, and take the turn."""
 
         def decide(state: TopicState) -> list[Record]:
-            check_revision(self.url, at_revision, state.identity)
+            check_revision(self.home.url, at_revision, state.identity)
             mine.since = time.monotonic()
             return [turn_record(mine.turn)]
 
@@ -270,12 +257,12 @@ class KafkaAlterer:
                 raise self._overtaken()
             return [turn_record(mine.turn)]
 
-        self.write(decide)
+        self.home.write_change(decide)
 
     def _overtaken(self) -> StoreError:
         return StoreError(
-            f"{self.url}: the change took so long that another process went on without it; the "
-            "history tells whether it was made",
+            f"{self.home.url}: the change took so long that another process went on without it; "
+            "the history tells whether it was made",
             retriable=True,
         )
 
@@ -284,10 +271,10 @@ class KafkaAlterer:
         if not dead.ops:
             return []
         log.warning("%s: a change by %s was cut short; its history is written now",
-                    self.url, dead.origin.who or "somebody")  # fmt: skip
+                    self.home.url, dead.origin.who or "somebody")  # fmt: skip
         entities = list(dict.fromkeys(at[0] for at in dead.ops))
         found = self._look_up(entities)
-        with self.topic.locked() as state:
+        with self.home.topic.locked() as state:
             last = {at: state.last.get(at, before) for at, (before, _) in dead.ops.items()}
         return [
             history_record(new_id(), (dead.t_ms, dead.origin), at[0], [(at[1], last[at], after)])
@@ -300,7 +287,9 @@ class KafkaAlterer:
         try:
             self._settle(turn)
         except StoreError as exc:
-            log.warning("%s: a change was cut short and couldn't be settled: %s", self.url, exc)
+            log.warning(
+                "%s: a change was cut short and couldn't be settled: %s", self.home.url, exc
+            )
 
     # --- Kafka's own quotas
 
@@ -321,7 +310,7 @@ class KafkaAlterer:
                 for a in alterations
                 for op in a.ops
             }
-            with self.topic.locked() as state:
+            with self.home.topic.locked() as state:
                 foreign = [
                     (at[0], KeyChange(at[1], state.last[at], value))
                     for at, value in values.items()
@@ -350,10 +339,8 @@ class KafkaAlterer:
         for part in cut(alterations):
             for entry in self._answered(part, validate_only, ready):
                 if entry.error_code in RETRIABLE:
-                    raise StoreError(
-                        f"{self.url}: {entry.error_message or KafkaError(entry.error_code).name}",
-                        retriable=True,
-                    )
+                    said = entry.error_message or KafkaError(entry.error_code).name
+                    raise StoreError(f"{self.home.url}: {said}", retriable=True)
                 if entry.error_code:
                     error = ApiError(entry.error_code, entry.error_message)
                     errors[entity_of(entry.entity)] = error
@@ -368,7 +355,7 @@ class KafkaAlterer:
             ready()
             within_s = min(self.turn_s / 2, max(0.1, deadline - time.monotonic()))
             try:
-                return self.client.alter(part, validate_only=validate_only, within_s=within_s)
+                return self.home.client.alter(part, validate_only=validate_only, within_s=within_s)
             except StoreError as exc:
                 if not exc.retriable or time.monotonic() > deadline:
                     raise
@@ -385,7 +372,7 @@ class KafkaAlterer:
             if left and time.monotonic() > deadline:
                 log.warning(
                     "%s: a broker doesn't show what the controller acknowledged for %s",
-                    self.url,
+                    self.home.url,
                     left[0].entity,
                 )
                 return
@@ -395,11 +382,11 @@ class KafkaAlterer:
 
     def _look_up(self, entities: Sequence[QuotaEntity]) -> dict[QuotaEntity, Values]:
         if len(entities) > FEW:
-            return by_entity(self.client.describe())
+            return by_entity(self.home.client.describe())
         found: dict[QuotaEntity, Values] = {}
         for entity in entities:
             components = [FilterComponent.of_name(kind, name) for kind, name in entity]
-            found.update(by_entity(self.client.describe(components, strict=True)))
+            found.update(by_entity(self.home.client.describe(components, strict=True)))
         return found
 
 

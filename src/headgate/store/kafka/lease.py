@@ -4,12 +4,10 @@ Leases in the Kafka home: a record each, changed by the topic's one writer at a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from headgate.store.kafka.home import KafkaHome
 from headgate.store.kafka.state import Record, TopicState, lease_record
-from headgate.store.kafka.topic import Decide as DecideRecords
-from headgate.store.kafka.topic import QuotaTopic
 from headgate.store.leases import NOBODYS, Decide, LeaseRecord
 
 
@@ -19,18 +17,15 @@ class KafkaLeases:
     The topic's records of leases.
 
     Args:
-        topic: the topic, for reading.
-        write: commits records; refuses where another store is found.
-        clock_ms: the wall clock: earlier releases read a lease's mark as the time of its end.
+        home: the topic's. By its clock earlier releases read a lease's mark as the time of its end.
     """
 
-    topic: QuotaTopic
-    write: Callable[[DecideRecords], None]
-    clock_ms: Callable[[], int]
+    home: KafkaHome
 
     def look(self, name: str) -> LeaseRecord:
         """Return a lease as of now."""
-        with self.topic.read() as state:
+        self.home.prepare()
+        with self.home.topic.read() as state:
             return state.leases.get(name, NOBODYS)
 
     def change(self, name: str, decide: Decide) -> bool:
@@ -45,8 +40,8 @@ class KafkaLeases:
             if wanted is None:
                 return []
             owner, epoch, ttl_ms = wanted
-            mark = max(self.clock_ms() + ttl_ms, held.mark + 1)
+            mark = max(self.home.clock_ms() + ttl_ms, held.mark + 1)
             return [lease_record(name, LeaseRecord(owner, epoch, mark, ttl_ms))]
 
-        self.write(records)
+        self.home.write(records)
         return kept

@@ -9,9 +9,10 @@ kinds ``broker``, ``lease``, ``history``, ``audit``, ``identity`` (which store i
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from headgate.errors import MALFORMED
 from headgate.quota.alteration import QuotaAlteration
@@ -34,6 +35,8 @@ from headgate.store.leases import NOBODYS, LeaseRecord
 #: History entries and audit lines kept; the topic is read whole at every start.
 KEEP_HISTORY = 20_000
 KEEP_AUDIT = 10_000
+#: If a turn is neither given back nor renewed for this long, its process is taken for dead.
+TURN_S: Final = 20.0
 #: Ops that a turn lists: about 300 KB, which a record may have. If a larger change is interrupted,
 #: the history can't say who made it.
 MOST_TURN_OPS = 2_000
@@ -199,6 +202,11 @@ class TopicState:
                 ids = list(kept)[:surplus]
                 records += [Record(_key(kind=kind, id=id_), None) for id_ in ids]
         return records
+
+
+def new_id() -> str:
+    """Return the id of a history entry, an audit line or a turn."""
+    return uuid.uuid4().hex
 
 
 def quota_record(entity: QuotaEntity, key: QuotaKey, value: float | None) -> Record:

@@ -15,30 +15,23 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from headgate.client.quota_messages import Values
-from headgate.client.security import librdkafka_config
 from headgate.clock import now_ms
 from headgate.config.security import ClientSecurity
 from headgate.config.settings import Settings
 from headgate.errors import ApiError, StoreError, StoreSilent
-from headgate.quota.alteration import AlterResult, QuotaAlteration, Validated
+from headgate.quota.alteration import AlterResult, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta
-from headgate.store.base import (
-    FOREIGN,
-    AuditEvent,
-    BrokerConfigs,
-    ChangeOrigin,
-    HistoryEntry,
-    resolvable,
-)
+from headgate.store.base import FOREIGN, StoreChange, resolvable
 from headgate.store.broker_rules import Told
 from headgate.store.deadline import NOTHING, UNSURE, LimitedLock
-from headgate.store.identity import StoreIdentity, new_identity
-from headgate.store.kafka.alter import TURN_S, KafkaAlterer, new_id
-from headgate.store.kafka.client import KafkaClient, as_store_error
+from headgate.store.home import log
+from headgate.store.kafka.alter import KafkaAlterer
 from headgate.store.kafka.codec import by_entity, merged, two_homes
+from headgate.store.kafka.home import KafkaHistory, KafkaHome
 from headgate.store.kafka.lease import KafkaLeases
 from headgate.store.kafka.state import (
+    TURN_S,
     At,
     Expected,
     Record,
@@ -46,12 +39,9 @@ from headgate.store.kafka.state import (
     audit_record,
     broker_record,
     history_record,
-    identity_record,
-    is_change,
+    new_id,
 )
-from headgate.store.kafka.topic import Decide, QuotaTopic
-from headgate.store.leases import LeaseTaker
-from headgate.store.watched import QuotaStore, log
+from headgate.store.watched import QuotaStore
 from headgate.wire.messages.quotas import DescribedEntry
 
 TOPIC = "__headgate_quotas"
@@ -89,8 +79,8 @@ class KafkaStore(QuotaStore):
         resolve: whether a host name of an ip entity resolves; Kafka's controller asks too.
     """
 
-    #: A dead process's turn is over after ``TURN_S``, and then there is a change to make.
-    change_s = TURN_S + 5.0
+    home: KafkaHome
+    history: KafkaHistory
 
     def __init__(
         self,
@@ -103,22 +93,19 @@ class KafkaStore(QuotaStore):
         clock_ms: Callable[[], int] = now_ms,
         resolve: Callable[[str], bool] = resolvable,
     ) -> None:
-        super().__init__(f"kafka://{bootstrap}", poll_ms / 1000, clock_ms, resolve)
+        home = KafkaHome(bootstrap, security, topic, clock_ms, self._on_records)
+        history = KafkaHistory(home)
+        leases = KafkaLeases(home)
+        super().__init__(home, history, self._alter_broker, leases, poll_ms / 1000, resolve)
+        self._client, self._topic = home.client, home.topic
         self._alter_lock = LimitedLock(self.url, threading.Lock())
         self._expected: dict[At, tuple[float | None, float]] = {}
         self._suspects: list[_Suspect] = []
         self._described: tuple[DescribedEntry, ...] | None = None
         self._in_kafka: dict[QuotaEntity, Values] = {}
         self._quotas_version = -1
-        with as_store_error():
-            config = librdkafka_config(bootstrap, security)
-        self._client = KafkaClient(bootstrap, security)
-        self._topic = QuotaTopic(config, topic, self._on_records)
-        self._leases = LeaseTaker(KafkaLeases(self._topic, self._write, clock_ms))
-        self._alterer = KafkaAlterer(
-            self.url, self._client, self._topic, self._write_change, clock_ms
-        )
-        self._begin(create, lambda: self._check_identity(self._read_identity()))
+        self._alterer = KafkaAlterer(home)
+        self._begin(create, lambda: home.check(home.read_identity()))
 
     def _on_records(self, expected: Expected) -> None:
         if self._table is None:
@@ -126,33 +113,21 @@ class KafkaStore(QuotaStore):
         until = time.monotonic() + EXPECTED_S
         with self._thread_lock:
             self._expected |= {at: (value, until) for at, value in expected.items()}
-        self._poke.set()
+        self.home.poke.set()
 
     # --- reading
-
-    def _read_brokers(self) -> BrokerConfigs:
-        with self._topic.read() as state:
-            return dict(state.brokers)
-
-    def _read_history(self, entity: QuotaEntity | None, limit: int | None) -> list[HistoryEntry]:
-        with self._topic.read() as state:
-            return state.entries(entity, limit)
-
-    def _read_audit(self, limit: int | None) -> list[AuditEvent]:
-        with self._topic.read() as state:
-            return state.audit_log(limit)
 
     def _look(self) -> None:
         self._topic.check_same()
         self._refresh()
 
     def _refresh(self) -> QuotaTable:
-        with self._state_lock:
+        with self.home.lock:
             for _ in range(MOST_PASSES):
                 with self._topic.locked() as state:
                     version = state.quotas_version
                 described = self._client.describe()
-                self._check_identity(self._read_identity())
+                self.home.check(self.home.read_identity())
                 with self._topic.locked() as state:
                     own = dict(state.quotas)
                     own_version = state.quotas_version
@@ -160,7 +135,7 @@ class KafkaStore(QuotaStore):
                 # Where the topic's quotas stayed as they were, Kafka's belong to the same moment.
                 if own_version == version:
                     break
-            self._publish_brokers(brokers)
+            self.broker_settings.publish(brokers)
             unchanged = described is self._described and own_version == self._quotas_version
             if self._table is not None and unchanged:
                 return self._table
@@ -173,68 +148,17 @@ class KafkaStore(QuotaStore):
         """Publish what was read; note changes in Kafka that no history entry records."""
         with self._topic.locked() as state:
             unknown = [c for c in delta.changes if state.last.get((c.entity, c.key)) != c.new]
-        due, t_ms = time.monotonic() + GRACE_S, self._clock_ms()
+        due, t_ms = time.monotonic() + GRACE_S, self.home.clock_ms()
         self._suspects += [
             _Suspect(due, t_ms, (c.entity, c.key), c.old) for c in unknown if c.key.known_to_kafka
         ]
         return super()._publish(table, delta)
 
-    # --- which store it is
-
-    def _read_identity(self) -> StoreIdentity | None:
-        with self._topic.read() as state:
-            return state.identity
-
-    def _make_whole(self) -> None:
-        if self._identity is None:
-            self._topic.make()
-            if self._read_identity() is None:
-                new = identity_record(new_identity())
-                self._topic.write(lambda state: [] if state.identity else [new])
-
-    def _succeed(self, succeeds: tuple[tuple[str, int], ...]) -> None:
-        def decide(state: TopicState) -> list[Record]:
-            assert state.identity is not None
-            if state.identity.succeeds == succeeds:
-                return []
-            new = state.identity._replace(succeeds=succeeds, revision=state.identity.revision + 1)
-            return [identity_record(new)]
-
-        self._write(decide)
-
-    def _write(self, decide: Decide) -> None:
-        """Commit to the topic if it still is this store's."""
-
-        def checked(state: TopicState) -> list[Record]:
-            self._check_same_store(state.identity)
-            return decide(state)
-
-        self._topic.write(checked)
-
-    def _write_change(self, decide: Decide) -> None:
-        """Commit to the topic; a change of quotas or broker settings makes the revision grow."""
-
-        def counted(state: TopicState) -> list[Record]:
-            records = decide(state)
-            if state.identity is not None and any(map(is_change, records)):
-                new = state.identity._replace(revision=state.identity.revision + 1)
-                return [*records, identity_record(new)]
-            return records
-
-        self._write(counted)
-
     # --- changing
 
-    def _alter(
-        self,
-        checked: Validated,
-        origin: ChangeOrigin,
-        *,
-        validate_only: bool,
-        at_revision: int | None,
-    ) -> list[AlterResult]:
+    def _alter(self, change: StoreChange) -> list[AlterResult]:
         """Kafka's keys go to Kafka, the others to the topic."""
-        results, accepted = checked
+        results, accepted = change.checked
         errors: dict[QuotaEntity, ApiError] = {}
         in_kafka: list[QuotaAlteration] = []
         in_topic: list[QuotaAlteration] = []
@@ -248,15 +172,17 @@ class KafkaStore(QuotaStore):
             elif ours:
                 in_topic.append(alteration._replace(ops=ours))
         with self._alter_lock:
-            if validate_only:
+            if change.validate_only:
                 errors |= self._alterer.send(in_kafka, validate_only=True)
             elif in_kafka or in_topic:
                 known = self._refresh()
-                errors |= self._alterer.alter(in_kafka, in_topic, known, origin, at_revision)
+                errors |= self._alterer.alter(
+                    in_kafka, in_topic, known, change.origin, change.at_revision
+                )
                 # Made, whether or not it can be read now; a later snapshot reads it, or fails.
                 with contextlib.suppress(StoreSilent):
                     self._refresh()
-                self._poke.set()
+                self.home.poke.set()
         # Only accepted alterations were sent, so of two for one entity the first gets the error.
         return [AlterResult(entity, error or errors.get(entity)) for entity, error in results]
 
@@ -279,10 +205,6 @@ class KafkaStore(QuotaStore):
         except StoreSilent as exc:
             raise StoreSilent(exc.silence, became) from exc
 
-    def _keep_audit(self, event: AuditEvent) -> None:
-        line = audit_record(new_id(), event)
-        self._write(lambda state: [line, *state.trimmed(0, 1)])
-
     # --- the rest
 
     def _after_delivery(self) -> None:
@@ -297,26 +219,28 @@ class KafkaStore(QuotaStore):
                 if table.get(*at) != value and until > now
             }
             hurry = bool(self._expected)
-        with self._state_lock:
+        with self.home.lock:
             with self._topic.locked() as state:
                 told = set() if state.turn is None else set(state.turn.ops)
             due = [
                 s
                 for s in self._suspects
-                if (s.due_s <= now and s.at not in told) or s.due_s + TURN_S <= now or self._closed
+                if (s.due_s <= now and s.at not in told)
+                or s.due_s + TURN_S <= now
+                or self.home.closed
             ]
             self._suspects = [s for s in self._suspects if s not in due]
         if due:
             try:
                 self._record_unknown(due)
             except StoreSilent:
-                with self._state_lock:  # later
+                with self.home.lock:  # later
                     self._suspects = [*due, *self._suspects]
             except StoreError as exc:
                 log.warning("changes made past Headgate aren't in its history: %s", exc)
-        if hurry and not self._closed:
+        if hurry and not self.home.closed:
             time.sleep(0.02)
-            self._poke.set()
+            self.home.poke.set()
 
     def _record_unknown(self, due: Iterable[_Suspect]) -> None:
         """
@@ -337,17 +261,15 @@ class KafkaStore(QuotaStore):
             again[:] = [s for at, s in first.items() if state.last.get(at, s.before) != told[at]]
             return _unknown(state, table, [s for s in first.values() if s not in again])
 
-        self._write(decide)
+        self.home.write(decide)
         if again:
-            with self._state_lock:
+            with self.home.lock:
                 self._suspects += again
-            self._poke.set()
+            self.home.poke.set()
 
-    def _release(self) -> None:
-        if self._thread is not None and self._suspects:
+    def _end(self) -> None:
+        if self._suspects:
             self._after_delivery()
-        self._topic.close()
-        self._client.close()
 
 
 def _unknown(state: TopicState, table: QuotaTable, due: Iterable[_Suspect]) -> list[Record]:

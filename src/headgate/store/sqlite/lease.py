@@ -5,13 +5,12 @@ Leases in the SQLite home: a row each, and for its ttl a row of the table ``stat
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
 from headgate.errors import StoreError
 from headgate.store.leases import NOBODYS, Decide, LeaseRecord
+from headgate.store.sqlite.home import SqliteHome
 
 #: An epoch or a time beyond this was written by hand; SQLite's integers end soon after.
 _MOST: Final = 1 << 60
@@ -23,26 +22,24 @@ class SqliteLeases:
     The rows of leases.
 
     Args:
-        transaction: begins one that may write.
-        clock_ms: the wall clock: earlier releases read a lease's mark as the time of its end.
+        home: the file. Earlier releases read a lease's mark as the time of its end, by its clock.
     """
 
-    transaction: Callable[[], AbstractContextManager[sqlite3.Connection]]
-    clock_ms: Callable[[], int]
+    home: SqliteHome
 
     def look(self, name: str) -> LeaseRecord:
         """Return a lease as of now."""
-        with self.transaction() as db:
+        with self.home.transaction() as db:
             return self._read(db, name)
 
     def change(self, name: str, decide: Decide) -> bool:
         """Keep what ``decide`` returns for a lease as it is now."""
-        with self.transaction() as db:
+        with self.home.transaction() as db:
             held = self._read(db, name)
             wanted = decide(held)
             if wanted is not None:
                 owner, epoch, ttl_ms = wanted
-                mark = max(self.clock_ms() + ttl_ms, held.mark + 1)
+                mark = max(self.home.clock_ms() + ttl_ms, held.mark + 1)
                 db.execute(
                     "INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?)", (name, owner, epoch, mark)
                 )

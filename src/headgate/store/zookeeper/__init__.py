@@ -6,6 +6,7 @@ Quotas in ZooKeeper, in the layout that ZooKeeper-mode brokers and Kafka's tools
 - ``takeover``: whether a KRaft controller has taken the cluster over.
 - ``layout``: paths, JSON and notifications as ZooKeeper holds them, byte for byte.
 - ``identity``: which store a chroot is.
+- ``home``: a chroot as a store has it open.
 - ``read``: which znodes make up an entity, and the whole tree at once.
 - ``change``: the steps of the transaction that alters one entity.
 - ``alter``: sends alterations, a transaction for each entity, and again on conflict.

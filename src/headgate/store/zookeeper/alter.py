@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headgate.errors import ApiError, InvalidQuota, StoreError, StoreSilent
@@ -16,28 +16,15 @@ from headgate.store.base import ChangeOrigin
 from headgate.store.deadline import NOTHING, left_s
 from headgate.store.identity import StoreIdentity, moved_on
 from headgate.store.zookeeper.change import decide, reads_of
-from headgate.store.zookeeper.client import ZkClient
 from headgate.store.zookeeper.history import ZkHistory
+from headgate.store.zookeeper.home import PATIENCE_S, ZkHome
 from headgate.store.zookeeper.identity import count_step, node_of
 from headgate.store.zookeeper.znodes import Conflict, Interrupted, TransactionStep
 
 #: Entities that are altered together, with all their transactions in flight.
 BATCH = 250
-#: How long a change is tried, despite lost connections and other writers, before it fails.
-PATIENCE_S = 60.0
-
-
 #: An alteration and the steps that make it happen.
 _Todo = tuple[QuotaAlteration, list[TransactionStep]]
-
-
-def insist(failed: str, check_same: Callable[[], None], tried: Callable[[], bool]) -> None:
-    """Call ``tried`` until it returns True; raise ``failed`` after ``PATIENCE_S`` at most."""
-    deadline = time.monotonic() + left_s(PATIENCE_S)
-    while not tried():
-        check_same()
-        if time.monotonic() > deadline:
-            raise StoreError(failed, retriable=True)
 
 
 @dataclass(eq=False)
@@ -46,12 +33,8 @@ class ZkAlterer:
     One call of ``alter``.
 
     Args:
-        url: what errors call the store.
-        client: the connection.
+        home: the chroot, which is known.
         history: shows whether a transaction happened; truncated where it is too long.
-        clock_ms: for the history.
-        check_same: raises where another store has taken the place of this one.
-        id: the store's id.
         origin: where the changes come from.
         at_revision: the revision that they are based on; None: any.
 
@@ -59,12 +42,8 @@ class ZkAlterer:
         errors: of entities that were refused: a KRaft controller has taken the cluster over.
     """
 
-    url: str
-    client: ZkClient
+    home: ZkHome
     history: ZkHistory
-    clock_ms: Callable[[], int]
-    check_same: Callable[[], None]
-    id: str
     origin: ChangeOrigin
     at_revision: int | None
     errors: dict[QuotaEntity, ApiError] = field(default_factory=dict)
@@ -106,9 +85,9 @@ class ZkAlterer:
         while True:
             todo, version = self._decide(pending)
             versions = self._versions(len(todo), version)
-            outcomes = self.client.commit(
+            outcomes = self.home.client.commit(
                 [
-                    [*steps, count_step(self.id, version)]
+                    [*steps, count_step(self.home.id, version)]
                     for (_, steps), version in zip(todo, versions, strict=True)
                 ]
             )
@@ -127,9 +106,9 @@ class ZkAlterer:
                 return
             if time.monotonic() - began > patience_s:
                 raise StoreError(
-                    f"{self.url}: {len(pending)} of {len(batch)} entities couldn't be altered in "
-                    f"{patience_s:.0f} s, the first is {pending[0].entity}. {self._became()}; try "
-                    "again",
+                    f"{self.home.url}: {len(pending)} of {len(batch)} entities couldn't be "
+                    f"altered in {patience_s:.0f} s, the first is {pending[0].entity}. "
+                    f"{self._became()}; try again",
                     retriable=True,
                 )
             # A random pause, so that two writers that conflicted don't conflict again.
@@ -154,19 +133,20 @@ class ZkAlterer:
 
     def _decide(self, pending: Sequence[QuotaAlteration]) -> tuple[list[_Todo], int]:
         """Return the transactions still to be made, and the revision when they were decided."""
-        counter = node_of(self.id)
-        nodes = self.client.nodes([counter, *(path for a in pending for path in reads_of(a))])
+        counter = node_of(self.home.id)
+        nodes = self.home.client.nodes([counter, *(path for a in pending for path in reads_of(a))])
         count = nodes[counter]
         if count is None:
-            self.check_same()
-            raise StoreError(f"{self.url}: its identity can't be read", retriable=True)
+            self.home.check_now()
+            raise StoreError(f"{self.home.url}: its identity can't be read", retriable=True)
         self.history.prune(nodes)
         try:
             decided = [
-                (a, decide(a, nodes, t_ms=self.clock_ms(), origin=self.origin)) for a in pending
+                (a, decide(a, nodes, t_ms=self.home.clock_ms(), origin=self.origin))
+                for a in pending
             ]
         except InvalidQuota as exc:
-            raise StoreError(f"{self.url}: a znode is {exc}; fix it first") from exc
+            raise StoreError(f"{self.home.url}: a znode is {exc}; fix it first") from exc
         return [(a, steps) for a, steps in decided if steps], count.version
 
     def _versions(self, count: int, version: int) -> list[int]:
@@ -174,6 +154,6 @@ class ZkAlterer:
         if self.at_revision is None or not count:
             return [-1] * count
         if version != self.at_revision + self._done:
-            found = StoreIdentity(self.id, version)
-            raise moved_on(self.url, self.at_revision, found, self._done)
+            found = StoreIdentity(self.home.id, version)
+            raise moved_on(self.home.url, self.at_revision, found, self._done)
         return [version + number for number in range(count)]

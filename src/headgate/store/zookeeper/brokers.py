@@ -33,7 +33,7 @@ def alter(
     broker: str,
     ops: Mapping[str, str | None],
     more: Callable[[Mapping[str, str], Mapping[str, str | None]], list[TransactionStep]],
-) -> BaseException | None:
+) -> bool:
     """
     Set and remove settings of a broker, in one transaction.
 
@@ -44,7 +44,7 @@ def alter(
         more: returns the other steps of the transaction, given what is set and what changes.
 
     Returns:
-        None when it is done, or nothing had to change; else the caller tries again.
+        Whether it is done, or nothing had to change; else the caller tries again.
 
     Raises:
         StoreError: the znode isn't a configuration, or it can't be known whether it was done.
@@ -55,7 +55,7 @@ def alter(
     config = settings_in(path, node)
     changed = {key: value for key, value in ops.items() if config.get(key) != value}
     if not changed:
-        return None
+        return True
     new = {k: v for k, v in {**config, **changed}.items() if v is not None}
     verb, version = ("create", -1) if node is None else ("set", node.version)
     steps = [
@@ -63,4 +63,4 @@ def alter(
         notice_step(KAFKA_HOME, f"brokers/{name}"),
         *more(config, changed),
     ]
-    return settled(client, steps, path, node)
+    return settled(client, steps, path, node) is None

@@ -9,7 +9,7 @@ entries per entity, 10,000 audit lines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import NamedTuple
 
@@ -23,14 +23,14 @@ from headgate.store.base import (
     json_bytes,
     read_audit,
 )
-from headgate.store.watched import log
+from headgate.store.home import log
 from headgate.store.zookeeper.change import (
     decode_history,
     encode_history,
     history_path,
     unchanged_step,
 )
-from headgate.store.zookeeper.client import ZkClient
+from headgate.store.zookeeper.home import ZkHome
 from headgate.store.zookeeper.layout import AUDIT, CHANGE_PREFIX, HISTORY, history_node, sequence
 from headgate.store.zookeeper.znodes import Interrupted, TransactionStep, Znode
 
@@ -68,17 +68,20 @@ class ForeignChange(NamedTuple):
 
 
 class ZkHistory:
-    """History, audit and old notifications, over one connection."""
+    """History, audit and old notifications, over one connection. See ``StoreHistory``."""
 
-    def __init__(self, client: ZkClient, clock_ms: Callable[[], int]) -> None:
-        self._client = client
-        self._clock_ms = clock_ms
+    def __init__(self, home: ZkHome) -> None:
+        self._home = home
+        self._client = home.client
         self._swept_ms = 0
 
     # --- history
 
-    def entries(self, entity: QuotaEntity | None, limit: int | None) -> list[HistoryEntry]:
+    def entries(
+        self, *, entity: QuotaEntity | None = None, limit: int | None = None
+    ) -> list[HistoryEntry]:
         """Return the changes, oldest first in the order of ZooKeeper's transactions."""
+        self._home.check_open()
         if entity is None:
             folders = [f"{HISTORY}/{name}" for name in self._client.children([HISTORY])[HISTORY]]
         else:
@@ -186,9 +189,17 @@ class ZkHistory:
         """Return the step that keeps an audit line."""
         return TransactionStep("sequence", f"{AUDIT}/a_", json_bytes(asdict(event)))
 
-    def keep_audit(self, event: AuditEvent) -> bool:
+    def audit(self, event: AuditEvent) -> None:
+        """Keep an audit line, and remove all but the latest."""
+        self._home.prepare()
+        step = self.audit_step(event.at(self._home.clock_ms()))
+        self._home.insist("the audit line couldn't be kept", lambda: self._keep_audit(step))
+        node = self._client.nodes([AUDIT])[AUDIT]
+        if node is not None and node.children > KEEP_AUDIT + SLACK:
+            self._cut(AUDIT, KEEP_AUDIT)
+
+    def _keep_audit(self, step: TransactionStep) -> bool:
         """Keep an audit line; False if it has to be tried again."""
-        step = self.audit_step(event)
         [outcome] = self._client.commit([[step]])
         if isinstance(outcome, Interrupted):
             self._client.sync()  # a new connection's server may be behind
@@ -197,8 +208,9 @@ class ZkHistory:
             return any(node is not None and node.data == step.data for node in nodes)
         return outcome is None
 
-    def audit_log(self, limit: int | None) -> list[AuditEvent]:
+    def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
         """Return audit lines, oldest first."""
+        self._home.check_open()
         names = self._client.children([AUDIT])[AUDIT]
         if limit is not None:
             names = names[len(names) - min(limit, len(names)) :]
@@ -206,17 +218,11 @@ class ZkHistory:
         lines = [node.data for node in nodes.values() if node and node.data]
         return [event for line in lines if (event := read_audit(line)) is not None]
 
-    def prune_audit(self) -> None:
-        """Truncate the audit to its latest lines."""
-        node = self._client.nodes([AUDIT])[AUDIT]
-        if node is not None and node.children > KEEP_AUDIT + SLACK:
-            self._cut(AUDIT, KEEP_AUDIT)
-
     # --- notifications
 
     def purge_notices(self, folder: str) -> None:
         """Delete Headgate's old notifications, except the newest; every five minutes at most."""
-        now = self._clock_ms()
+        now = self._home.clock_ms()
         if now - self._swept_ms < NOTICE_LIFE_MS // 3:
             return
         self._swept_ms = now

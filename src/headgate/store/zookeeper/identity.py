@@ -11,8 +11,8 @@ import json
 from collections.abc import Sequence
 
 from headgate.errors import MALFORMED, StoreError
+from headgate.store.home import log
 from headgate.store.identity import StoreIdentity, new_identity
-from headgate.store.watched import log
 from headgate.store.zookeeper.client import ZkClient
 from headgate.store.zookeeper.layout import IDENTITY
 from headgate.store.zookeeper.znodes import TransactionStep, Znode

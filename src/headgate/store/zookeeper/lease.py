@@ -7,13 +7,12 @@ Not ephemeral nodes: those live as long as a session, and a worker that hangs ke
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from headgate.errors import MALFORMED, StoreError
 from headgate.quota.sanitizer import sanitize
 from headgate.store.leases import NOBODYS, Decide, LeaseRecord
-from headgate.store.zookeeper.client import ZkClient
+from headgate.store.zookeeper.home import ZkHome
 from headgate.store.zookeeper.layout import LEASES
 from headgate.store.zookeeper.znodes import TransactionStep, Znode
 
@@ -24,17 +23,16 @@ class ZkLeases:
     The znodes of leases.
 
     Args:
-        client: the connection.
-        check_same: raises where another store has taken the place of this one: there, a lease that
-            somebody holds would look free.
+        home: the chroot. Where another store has taken the place of this one, a lease that somebody
+            holds would look free, so that is checked.
     """
 
-    client: ZkClient
-    check_same: Callable[[], None]
+    home: ZkHome
 
     def look(self, name: str) -> LeaseRecord:
         """Return a lease as of now."""
-        self.check_same()
+        self.home.prepare()
+        self.home.check_now()
         path = _path(name)
         return self._record(path, self._node(path))
 
@@ -44,7 +42,7 @@ class ZkLeases:
         node = self._node(path)
         wanted = decide(self._record(path, node))
         if wanted is None:
-            self.check_same()
+            self.home.check_now()
             return False
         data = json.dumps(wanted._asdict()).encode()
         step = (
@@ -52,11 +50,11 @@ class ZkLeases:
             if node is None
             else TransactionStep("set", path, data, node.version)
         )
-        return self.client.commit([[step]])[0] is None
+        return self.home.client.commit([[step]])[0] is None
 
     def _node(self, path: str) -> Znode | None:
-        self.client.sync()
-        return self.client.nodes([path])[path]
+        self.home.client.sync()
+        return self.home.client.nodes([path])[path]
 
     def _record(self, path: str, node: Znode | None) -> LeaseRecord:
         if node is None or not node.data:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from headgate.errors import InvalidQuota, StoreError
 from headgate.quota.entity import QuotaEntity, entity_from_path
 from headgate.quota.key import QuotaKey
-from headgate.store.watched import log
+from headgate.store.home import log
 from headgate.store.zookeeper.client import ZkClient
 from headgate.store.zookeeper.layout import (
     BROKERS,
@@ -81,7 +81,7 @@ def _made(node: Znode | None) -> tuple[int, int] | None:
 
 
 def broken(client: ZkClient) -> list[str]:
-    """Tell what is wrong with each znode of quotas or brokers' settings that isn't read."""
+    """Tell what is wrong with znodes of quotas or settings, or that they are of KIP-55's layout."""
     _, nodes = read_tree(client)
     names = client.children([BROKERS])[BROKERS]
     nodes.update(client.nodes(f"{BROKERS}/{name}" for name in names))
@@ -98,7 +98,12 @@ def broken(client: ZkClient) -> list[str]:
                 f"in {path} {problem}: it is passed over"
                 for problem in decode_values(home, config)[1]
             ]
-    return found
+    return found + [
+        f"{path} holds quotas of {entity.path} in an older layout, which brokers don't read; "
+        "set them again and delete them there"
+        for entity, path in OLDER.items()
+        if config_at(path, nodes)
+    ]
 
 
 def config_at(path: str, nodes: Mapping[str, Znode | None]) -> dict[str, str]:

@@ -28,8 +28,8 @@ _PATIENCE_S: Final = 10.0
 def read_credentials(store: ZooKeeperStore) -> dict[str, dict[str, str]]:
     """Return the credentials by mechanism of each user that has any."""
     folder = f"{KAFKA_HOME}/users"
-    names = store.client.children([folder])[folder]
-    nodes = store.client.nodes(f"{folder}/{name}" for name in names)
+    names = store.home.client.children([folder])[folder]
+    nodes = store.home.client.nodes(f"{folder}/{name}" for name in names)
     found: dict[str, dict[str, str]] = {}
     for name in names:
         path = f"{folder}/{name}"
@@ -55,7 +55,7 @@ def alter_credentials(
     links, folder = chain(KAFKA_HOME, path), history_node(path)
     deadline = time.monotonic() + _PATIENCE_S
     while True:
-        nodes = store.client.nodes([folder, *links])
+        nodes = store.home.client.nodes([folder, *links])
         node = nodes[links[-1]]
         config = settings_in(links[-1], node)
         new = {key: value for key, value in config.items() if ops.get(key, "") is not None}
@@ -67,9 +67,9 @@ def alter_credentials(
             notice_step(KAFKA_HOME, path),
             unchanged_step(folder, nodes[folder]),
         ]
-        if settled(store.client, steps, links[-1], node) is None:
+        if settled(store.home.client, steps, links[-1], node) is None:
             break
         if time.monotonic() > deadline:
             raise StoreError(f"{store.url}: {path} keeps changing; try again", retriable=True)
     done = ", ".join(f"{key} {'removed' if v is None else 'set'}" for key, v in ops.items())
-    store.audit(AuditEvent(who, tool, "alter_scram_credentials", "done", path, done))
+    store.history.audit(AuditEvent(who, tool, "alter_scram_credentials", "done", path, done))

@@ -16,27 +16,19 @@ from typing import Any, NamedTuple
 from headgate.clock import now_ms
 from headgate.config.security import ZooKeeperSecurity
 from headgate.config.settings import Settings
-from headgate.errors import StoreError, StoreSilent, store_missing
-from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validated
+from headgate.errors import StoreError, StoreSilent
+from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta
-from headgate.store.base import (
-    AuditEvent,
-    BrokerConfigs,
-    ChangeOrigin,
-    HistoryEntry,
-    KeyChange,
-    resolvable,
-)
+from headgate.store.base import KeyChange, StoreChange, resolvable
 from headgate.store.broker_rules import Told
-from headgate.store.identity import StoreIdentity
-from headgate.store.leases import LeaseTaker
-from headgate.store.watched import QuotaStore, log
+from headgate.store.home import log
+from headgate.store.watched import QuotaStore
 from headgate.store.zookeeper import brokers as zk_brokers
 from headgate.store.zookeeper import identity as zk_identity
-from headgate.store.zookeeper.alter import BATCH, ZkAlterer, insist
-from headgate.store.zookeeper.client import ZkClient
+from headgate.store.zookeeper.alter import BATCH, ZkAlterer
 from headgate.store.zookeeper.history import ForeignChange, ZkHistory
+from headgate.store.zookeeper.home import ZkHome
 from headgate.store.zookeeper.layout import (
     CHANGE_PREFIX,
     CHANGES,
@@ -44,8 +36,6 @@ from headgate.store.zookeeper.layout import (
     KAFKA_HOME,
     OLDER,
     OWN_HOME,
-    OWN_ROOT,
-    SKELETON,
     decode_notice,
     home_of,
     node_name_error,
@@ -54,15 +44,13 @@ from headgate.store.zookeeper.layout import (
 )
 from headgate.store.zookeeper.lease import ZkLeases
 from headgate.store.zookeeper.read import (
-    broken,
-    config_at,
     gone_by,
     read_entities,
     read_tree,
     values_of,
 )
 from headgate.store.zookeeper.takeover import CONTROLLER
-from headgate.store.zookeeper.znodes import Znode
+from headgate.store.zookeeper.znodes import TransactionStep, Znode
 
 #: How often a watch looks without a notification, in case ZooKeeper's was lost; a few small reads.
 IDLE_POLL_S = 10.0
@@ -89,6 +77,9 @@ class ZooKeeperStore(QuotaStore):
         resolve: whether a host name of an ip entity resolves.
     """
 
+    home: ZkHome
+    history: ZkHistory
+
     def __init__(
         self,
         hosts: str,
@@ -98,101 +89,41 @@ class ZooKeeperStore(QuotaStore):
         clock_ms: Callable[[], int] = now_ms,
         resolve: Callable[[str], bool] = resolvable,
     ) -> None:
-        super().__init__(f"zookeeper://{hosts}", IDLE_POLL_S, clock_ms, resolve)
-        # Counts losses of the connection; what was read before the last one is read again.
-        self._losses = 0
+        home = ZkHome(hosts, security, clock_ms)
+        history = ZkHistory(home)
+        super().__init__(home, history, self._alter_broker, ZkLeases(home), IDLE_POLL_S, resolve)
+        self._client = home.client
         self._read_at = -1
         self._seen = dict.fromkeys(HOMES, -1)
         self._pzxid = dict.fromkeys(HOMES, -1)
         self._older_fired = False
-        self._refuses: str | None = None
         self._foreign: list[ForeignChange] = []
         # By entity path: the transaction as of which it was last read under /config. For all that
         # aren't in it, the one as of which everything was read.
         self._read_zxids: dict[str, int] = {}
         self._all_read_zxid = 0
-        self._client = ZkClient(hosts, security, self._on_state)
-        self._history = ZkHistory(self._client, clock_ms)
-        self._leases = LeaseTaker(ZkLeases(self._client, self._check_same))
-        self._begin(create, self._find)
-
-    # --- which store it is
-
-    def _find(self) -> None:
-        if self._client.nodes(["/"])["/"] is None:
-            raise store_missing(f"{self.url}: there is no such znode")
-        self._check_identity(self._read_identity())
-
-    def _make_whole(self) -> None:
-        self._client.make_chroot()
-        self._client.sync()
-        known = self._client.nodes([OWN_ROOT, *SKELETON])
-        self._client.make(path for path, node in known.items() if node is None)
-        if self._identity is None and self._read_identity() is None:
-            zk_identity.make(self._client)
-
-    def _read_identity(self) -> StoreIdentity | None:
-        return zk_identity.read(self._client, self._identity)
-
-    def _succeed(self, succeeds: tuple[tuple[str, int], ...]) -> None:
-        assert self._identity is not None
-        zk_identity.succeed(self._client, self._identity.id, succeeds)
-
-    def _check_same(self) -> None:
-        """
-        See that the home still is the store that was opened.
-
-        Raises:
-            StoreReplaced: it isn't.
-        """
-        with self._state_lock:
-            found, known = self._read_identity(), self._identity
-            if known is not None and (found is None or not found.follows(known)):
-                self._client.sync()  # a new session's server may be behind
-                found = self._read_identity()
-            self._check_identity(found)
-
-    def _on_state(self, connected: bool) -> None:
-        if not connected:
-            self._losses += 1
-        self._poke.set()
-
-    def _on_change(self, _event: Any) -> None:
-        self._poke.set()
-
-    def refuses(self) -> str | None:
-        """Return that a KRaft controller has taken the cluster over, or None."""
-        return self._refuses
-
-    def _on_older(self, _event: Any) -> None:
-        self._older_fired = True
-        self._poke.set()
+        self._begin(create, home.find)
 
     # --- reading
 
+    def _on_change(self, _event: Any) -> None:
+        self.home.poke.set()
+
+    def _on_older(self, _event: Any) -> None:
+        self._older_fired = True
+        self.home.poke.set()
+
     def snapshot(self) -> QuotaTable:
         """Return every quota as of now."""
-        self._check_open()
+        self.home.check_open()
         self._client.sync()
         return self._refresh()
 
-    def _read_brokers(self) -> BrokerConfigs:
-        self._client.sync()
-        with self._state_lock:
-            self._refresh()
-            return self._brokers
-
-    def _read_history(self, entity: QuotaEntity | None, limit: int | None) -> list[HistoryEntry]:
-        return self._history.entries(entity, limit)
-
-    def _read_audit(self, limit: int | None) -> list[AuditEvent]:
-        return self._history.audit_log(limit)
-
     def _refresh(self) -> QuotaTable:
-        with self._state_lock:
+        with self.home.lock:
             try:
-                self._check_same()
-                self._refuses = self._client.in_charge().why
+                self.home.check_now()
+                self.availability.refuses = self._client.in_charge().why
                 return self._catch_up()
             except StoreError:
                 # What was read may be another store's; what was noticed may not have been read.
@@ -201,17 +132,18 @@ class ZooKeeperStore(QuotaStore):
 
     def _publish(self, table: QuotaTable, delta: TableDelta) -> QuotaTable:
         """Publish what was read if it is still this store's."""
-        self._check_same()
+        self.home.check_now()
         return super()._publish(table, delta)
 
-    def _publish_brokers(self, brokers: BrokerConfigs) -> None:
-        """Publish what was read if it is still this store's."""
-        if brokers != self._brokers:
-            self._check_same()
-        super()._publish_brokers(brokers)
+    def _publish_brokers(self) -> None:
+        """Publish the settings of brokers, read anew, if they are still this store's."""
+        found = zk_brokers.read(self._client)
+        if found != self.broker_settings.known:
+            self.home.check_now()
+        self.broker_settings.publish(found)
 
     def _catch_up(self) -> QuotaTable:
-        losses = self._losses
+        losses = self.home.losses
         if self._table is None or self._read_at != losses:
             table = self._read_all()
             self._read_at = losses
@@ -266,7 +198,7 @@ class ZooKeeperStore(QuotaStore):
             if entity is not None:
                 entities[entity] = notice
         if any(path == "brokers" or path.startswith("brokers/") for path in noticed):
-            self._publish_brokers(zk_brokers.read(self._client))
+            self._publish_brokers()
         return self._reread(table, entities)
 
     def _reread(
@@ -326,7 +258,7 @@ class ZooKeeperStore(QuotaStore):
         if noticed is None:
             return self._read_all()
         table, _ = self._obey(QuotaTable(found), noticed)
-        self._publish_brokers(zk_brokers.read(self._client))
+        self._publish_brokers()
         return self._publish_whole(table)
 
     def _watch_older(self) -> None:
@@ -337,112 +269,62 @@ class ZooKeeperStore(QuotaStore):
         self._client.watch_data(CONTROLLER, self._on_change)
         super()._look()
 
-    @property
-    def client(self) -> ZkClient:
-        """The connection, for SCRAM credentials, which are in the same znodes as quotas."""
-        self._check_open()
-        return self._client
-
-    def oddities(self) -> list[str]:
-        """Return what is wrong with znodes that can't be read, or are of KIP-55's older layout."""
-        nodes = self._client.nodes(OLDER.values())
-        return broken(self._client) + [
-            f"{path} holds quotas of {entity.path} in an older layout, which brokers don't read; "
-            "set them again and delete them there"
-            for entity, path in OLDER.items()
-            if config_at(path, nodes)
-        ]
-
     # --- changing
 
-    def _alter(
-        self,
-        checked: Validated,
-        origin: ChangeOrigin,
-        *,
-        validate_only: bool,
-        at_revision: int | None,
-    ) -> list[AlterResult]:
+    def _alter(self, change: StoreChange) -> list[AlterResult]:
         """Each entity changes in a transaction of its own."""
-        validated, accepted = checked
+        validated, accepted = change.checked
         refused = {a.entity: error for a in accepted if (error := node_name_error(a.entity))}
         results = [AlterResult(e, error or refused.get(e)) for e, error in validated]
         accepted = [a for a in accepted if a.entity not in refused]
-        if validate_only:
+        if change.validate_only:
             refusal = self._client.in_charge().refusal()
             kafkas = {a.entity for a in accepted if any(op.key.known_to_kafka for op in a.ops)}
             return [
                 AlterResult(e, error or (refusal if e in kafkas else None)) for e, error in results
             ]
-        assert self._identity is not None
-        alterer = ZkAlterer(
-            self.url,
-            self._client,
-            self._history,
-            self._clock_ms,
-            self._check_same,
-            self._identity.id,
-            origin,
-            at_revision,
-        )
+        alterer = ZkAlterer(self.home, self.history, change.origin, change.at_revision)
         for first in range(0, len(accepted), BATCH):
             batch = accepted[first : first + BATCH]
             alterer.alter(batch)
             # Made, whether or not it can be read now; a later snapshot reads it again, or fails.
-            with contextlib.suppress(StoreSilent), self._state_lock:
+            with contextlib.suppress(StoreSilent), self.home.lock:
                 table, delta = self._reread(self._refresh(), dict.fromkeys(a.entity for a in batch))
                 if delta.changes:
                     self._publish(table, delta)
-            self._poke.set()
+            self.home.poke.set()
         return [AlterResult(e, error or alterer.errors.get(e)) for e, error in results]
 
     def _alter_broker(self, broker: str, ops: Mapping[str, str | None], told: Told) -> None:
         """Change settings; what else the broker's znode holds stays."""
-        assert self._identity is not None
-        counted = zk_identity.count_step(self._identity.id)
-        insist(
-            f"{self.url}: broker settings couldn't be altered",
-            self._check_same,
-            lambda: (
-                zk_brokers.alter(
-                    self._client,
-                    broker,
-                    ops,
-                    lambda *changed: [self._history.audit_step(told(*changed)), counted],
-                )
-                is None
-            ),
-        )
-        with contextlib.suppress(StoreSilent), self._state_lock:
-            self._refresh()
-            self._publish_brokers(zk_brokers.read(self._client))
-        self._poke.set()
+        counted = zk_identity.count_step(self.home.id)
 
-    def _keep_audit(self, event: AuditEvent) -> None:
-        insist(
-            f"{self.url}: the audit line couldn't be kept",
-            self._check_same,
-            lambda: self._history.keep_audit(event),
+        def more(*changed: Any) -> list[TransactionStep]:
+            return [self.history.audit_step(told(*changed)), counted]
+
+        self.home.insist(
+            "broker settings couldn't be altered",
+            lambda: zk_brokers.alter(self._client, broker, ops, more),
         )
-        self._history.prune_audit()
+        with contextlib.suppress(StoreSilent), self.home.lock:
+            self._refresh()
+            self._publish_brokers()
+        self.home.poke.set()
 
     # --- the rest
 
     def _after_delivery(self) -> None:
         """Write changes made without Headgate into the history; purge old notifications."""
-        with self._state_lock:
+        with self.home.lock:
             foreign, self._foreign = self._foreign, []
         try:
-            self._history.record_foreign(foreign)
-            self._history.purge_notices(CHANGES[OWN_HOME])
+            self.history.record_foreign(foreign)
+            self.history.purge_notices(CHANGES[OWN_HOME])
         except StoreSilent:
-            with self._state_lock:  # later; what was written is found then, and not written again
+            with self.home.lock:  # later; what was written is found then, and not written again
                 self._foreign = [*foreign, *self._foreign]
         except StoreError as exc:
             log.warning("changes made past Headgate aren't in its history: %s", exc)
-
-    def _release(self) -> None:
-        self._client.close()
 
 
 def open_home(place: str, settings: Settings | None, *, create: bool) -> ZooKeeperStore:
