@@ -167,6 +167,13 @@ class Hold:
         self._stop(self._gates.time(now_ms))
         self.asks_nothing = True
 
+    def step_aside(self, now_ms: int) -> None:
+        """Something else keeps a request that is held: it keeps its places, and others pass."""
+        if self._held_ms is not None:
+            now_ms = self._gates.time(now_ms)
+            self._hold_nothing_but(None, now_ms)
+            self._stop(now_ms)
+
     def drop_answer(self, now_ms: int) -> None:
         """Stop holding an answer: there is no room for its bytes, and it will be emptied."""
         self._stop(self._gates.time(now_ms))
@@ -248,8 +255,8 @@ class Hold:
             turn = self._turns[key] = GateTurn(gate, principal, number, self._wake)
         return turn
 
-    def _hold_nothing_but(self, waiting: GateTurn, now_ms: int) -> None:
-        """Have the next pass wherever it had its turn: it waits elsewhere now."""
+    def _hold_nothing_but(self, waiting: GateTurn | None, now_ms: int) -> None:
+        """Have the next pass wherever it has a turn: it waits elsewhere now."""
         for turn in self._turns.values():
             if turn is not waiting and (turn.granted or turn.waiting):
                 turn.gate.done(turn, now_ms)

@@ -223,9 +223,8 @@ class RequestReader:
         held = self.held
         while session.closed is None:
             waits = session.waits
-            if waits & THROTTLE:
-                return
-            if waits & (UPSTREAM | QUESTION) or (session.unanswered and waits & ANSWER):
+            if waits & (UPSTREAM | THROTTLE | QUESTION) or (session.unanswered and waits & ANSWER):
+                session.step_aside(now_ms)
                 return
             session.waits &= WORK
             if not held.size:
@@ -340,6 +339,8 @@ class RequestReader:
                 session.to_broker.append(data[run:pos] if run or pos < end else data)
         if pos < end:
             if verdict == WAITS:
+                if session.waits & (ANSWER | THROTTLE):
+                    session.step_aside(now_ms)
                 self._put_back(session, data[pos:], owned=owned)
             else:
                 self._keep_head(session, data[pos:], verdict)
@@ -479,6 +480,7 @@ class RequestReader:
             return True
         debts = session.debts
         if debts is not None and debts.waits_at is not None:  # nobody knows how long
+            session.step_aside(now_ms)
             session.waits |= TURN
             return True
         if until_ms <= now_ms:

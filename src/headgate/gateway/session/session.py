@@ -278,6 +278,8 @@ class Session:
             return False
         self.gone = True
         self.requests.held.clear()
+        if self.produce_hold is not None:
+            self.produce_hold.leave()
         if self.holds & HOLDS_TURN:
             self._look_again(now_ms)
             self._charge_if_closed(now_ms)
@@ -361,15 +363,15 @@ class Session:
             self.debts.withdraw(now_ms)
 
     def _look_again(self, now_ms: int) -> None:
-        """Go on with a request that was held, or with its answer, if its turn has come."""
-        if not self.holds & HOLDS_TURN:
+        """Go on with a request that was held, and with an answer, if its turn has come."""
+        if self.holds & HOLDS_TURN:
+            try:
+                if self.answers.release(self, now_ms):
+                    self.commands.append(ResumeBroker())
+            except RemoteProtocolError as error:
+                self.end(error.reason, f"from the broker: {error}")
+        if self.waits & TURN:
             self.requests.go_on(self, now_ms)
-            return
-        try:
-            if self.answers.release(self, now_ms):
-                self.commands.append(ResumeBroker())
-        except RemoteProtocolError as error:
-            self.end(error.reason, f"from the broker: {error}")
 
     # --- what the shell decides -------------------------------------------------------------
 
@@ -637,6 +639,13 @@ class Session:
         if until_ms not in (0, self._look_due_ms):  # else that time was asked for already
             self._look_due_ms = until_ms
             self.commands.append(WakeAt(until_ms))
+
+    def step_aside(self, now_ms: int) -> None:
+        """Have others pass at the gates where a request is held, which waits for something else."""
+        if self.produce_hold is not None:
+            self.produce_hold.step_aside(now_ms)
+        if self.hold is not None and not self.holds & HOLDS_TURN:
+            self.hold.step_aside(now_ms)
 
     def call(self) -> None:
         """Look again soon, since what this waits for may be gone; once, however often called."""
