@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from headgate.gateway.charging import gates as gates_module
-from headgate.gateway.charging.gates import SLOT_MS, Gate, GateKey, Gates, GateTurn
+from headgate.gateway.charging.gates import (
+    CALLED_AT_ONCE,
+    SLOT_MS,
+    Gate,
+    GateKey,
+    Gates,
+    GateTurn,
+)
 
 OTHER = GateKey("consumer_byte_rate", "bob", "")
 KEY = GateKey("consumer_byte_rate", "alice", "")
@@ -332,3 +339,21 @@ def test_gates_that_are_open_make_room_for_others(monkeypatch: pytest.MonkeyPatc
         gates.charged(KEY._replace(user_tag=str(number)), 25, 100.0, number * 10)
         sizes.append(len(gates))
     assert sizes == [1, 2, 3, 3, 4, 3, 4, 3]  # looked for at three, then at twice what stays
+
+
+def test_many_are_let_through_some_at_a_time() -> None:
+    """Nobody is charged for long, so thousands may pass at once; to call them takes long."""
+    queue = Queue()
+    turns = queue.wait(*map(str, range(1_000)))
+    now_ms, looks = 1_000, 0
+    assert queue.gate.admit(turns["0"], now_ms)
+    now_ms += 10 * SLOT_MS
+    queue.woken[:] = ["1"]
+    while queue.woken:
+        name = queue.woken.pop(0)
+        before = len(queue.woken)
+        queue.gate.admit(turns[name], now_ms)
+        assert len(queue.woken) - before <= CALLED_AT_ONCE + 1
+        looks += 1
+    assert all(turn.granted for turn in turns.values())
+    assert looks <= 1_000 + 1_000 // CALLED_AT_ONCE

@@ -32,6 +32,8 @@ LOOK_AGAIN_MS: Final = 1_000
 """After so long at most a bucket is asked again: its bound may have lapsed to a higher one."""
 MOST_DOUBLED: Final = 20
 """Most doublings: a million may then be on their way."""
+CALLED_AT_ONCE: Final = 128
+"""So many are let through at one look, in half a millisecond; the next looks at once."""
 MOST_PRINCIPALS: Final = 4_096
 """Principals whose last turn a gate remembers. Those served longest ago are forgotten: without a
 last turn they are still the next to have one."""
@@ -244,11 +246,11 @@ class Gate:
             self._appointed = turn
 
     def _call(self, now_ms: int, asking: GateTurn) -> None:
-        """Let turns pass until as many are on their way as may be now."""
+        """Let some turns pass, until as many are on their way as may be now."""
         if self._opened_ms is None:
             self._opened_ms = now_ms
         slots = max(now_ms - self._opened_ms, 0) // SLOT_MS
-        most = 1 << min(slots, MOST_DOUBLED)
+        most = min(1 << min(slots, MOST_DOUBLED), self._passing + CALLED_AT_ONCE)
         while self._passing < most:
             turn = self._first()
             if turn is None:
