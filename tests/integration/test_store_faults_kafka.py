@@ -23,14 +23,10 @@ GROUPS = [
     ("producer_byte_rate", "request_percentage"),
     ("producer_byte_rate:bps", "producer_ids_rate"),
 ]
-#: Of a writer that was killed nobody waits as long as otherwise; faults are shorter than this.
-TURN_S = 8.0
 
 
 def opened(bootstrap: str, topic: str) -> KafkaStore:
-    store = KafkaStore(bootstrap, topic=topic, poll_ms=500)
-    store._alterer._turn_s = TURN_S
-    return store
+    return KafkaStore(bootstrap, topic=topic, poll_ms=500)
 
 
 def trial(folder: Path, kafka: PartedKafka, seed: int) -> Trial:

@@ -173,15 +173,12 @@ def test_an_answer_that_waits(gateway: Make) -> None:
     assert loop.passes(other) == [34]
 
 
-def test_a_client_that_has_gone(gateway: Make) -> None:
-    """It has hung up, and stays for a fetch whose size isn't known yet."""
-    loop = owing(gateway, {APP: {PRODUCER_BPS: float(QUOTA), CONSUMER: 1e6}})
-    first = loop.connect("alice")
-    long_fetch(loop, first)
-    loop.says(first, produce(500))
-    other = loop.says(loop.connect("bob"), produce(500))
-    assert first.waits_turn and other.waits_turn
-    assert first.client_gone(loop.now_ms)
-    loop.settle(first)
-    loop.run(START_MS + 40_000)
-    assert loop.passes(other) == [34]
+def test_behind_a_fetch_in_two_pieces_nothing_goes_before_its_answer(gateway: Make) -> None:
+    """Under a quota a fetch goes alone, in however many pieces it comes."""
+    loop = Loop(gateway({APP: {CONSUMER: 1e6}}).rules)
+    client = loop.connect("alice")
+    long_fetch(loop, client)
+    loop.says(client, produce(500))
+    assert client.held_bytes
+    loop.hears(client, fetched(500, 0))
+    assert not client.held_bytes

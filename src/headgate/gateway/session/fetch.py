@@ -96,9 +96,7 @@ def on_request(
     if left > 0:
         pass_part(session, asked, left, now_ms)
     else:
-        session.unanswered.append(asked)
-        if context.one_fetch:
-            session.wait_for_answer()
+        passed(session, asked, now_ms)
     return PASSED
 
 
@@ -139,8 +137,6 @@ def take_share_fetch(session: Session, plan: RequestPlan, frame: memoryview, now
         asks = share.ask_little(asks, version, body)
     session.to_broker.append(asks)
     passed(session, InFlight(correlation_id, plan, len(frame) - 4, context), now_ms)
-    if context.one_fetch:
-        session.wait_for_answer()
 
 
 def _adapt(

@@ -264,6 +264,8 @@ def passed(
             session.produce_hold.charged(now_ms)
     elif kind is _KIND_FETCH or kind is _KIND_SHARE_FETCH:
         ms = 0
+        if context.one_fetch:
+            session.wait_for_answer()
     else:
         ms = session.charge(plan, context, size, now_ms)
     if ms:

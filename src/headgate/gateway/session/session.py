@@ -278,8 +278,6 @@ class Session:
             return False
         self.gone = True
         self.requests.held.clear()
-        if self.produce_hold is not None:
-            self.produce_hold.leave()
         if self.holds & HOLDS_TURN:
             self._look_again(now_ms)
             self._charge_if_closed(now_ms)
