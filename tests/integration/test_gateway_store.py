@@ -347,7 +347,7 @@ def test_a_locked_store_makes_a_gateway_unready(host: Host) -> None:
 def test_a_damaged_store_makes_a_gateway_unready(
     host: Host, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.store.sqlite.store.CHECK_S", 0.0)
+    monkeypatch.setattr("headgate.store.sqlite.home.CHECK_S", 0.0)
     with host.gateway() as gateway, host.store() as store:
         set_slow(store)
         for number in range(300):

@@ -117,7 +117,7 @@ ALICE = QuotaEntity.of(user="alice")
 
 
 def long_fetch(loop: Loop, session: Session) -> None:
-    """A Fetch in two pieces: it isn't alone in flight."""
+    """A Fetch in two pieces."""
     body = struct.pack(">iiiibii", -1, 500, 1, 50_000, 0, 0, -1) + struct.pack(">ii", 0, 0)
     asks = request(1, 11, 0, body + string("r" * 200))
     loop.says(session, asks[:-1])
@@ -158,17 +158,20 @@ def test_answers_that_come_late(gateway: Make) -> None:
 
 def test_an_answer_that_waits(gateway: Make) -> None:
     """The first in turn has a fetch's answer that waits, and its Produce is looked at as well."""
-    loop = owing(gateway, {APP: {PRODUCER_BPS: float(QUOTA), CONSUMER: 1e4}})
+    loop = owing(gateway)
     first = loop.connect("alice")
     dave = loop.connect("dave")
     loop.run(OPENS_MS - 2_000)
-    long_fetch(loop, first)
+    loop.says(first, fetch(0))
     loop.says(first, produce(500))
+    table = QuotaTable.of({APP: {PRODUCER_BPS: float(QUOTA)}})
+    _, delta = table.apply([QuotaAlteration(APP, (Op(CONSUMER, 1e4),))])
+    loop.rules.update(delta, loop.now_ms)
     loop.says(dave, fetch(1))
     loop.hears(dave, fetched(2_000_000, 1))
     loop.hears(first, fetched(500, 0))
     other = loop.says(loop.connect("bob"), produce(500))
-    assert first.holds and first.waits_turn and other.waits_turn
+    assert first.holds and first.waits and other.waits_turn
     loop.run(START_MS + 40_000)
     assert loop.passes(other) == [34]
 
