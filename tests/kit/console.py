@@ -29,8 +29,9 @@ from headgate.console.access.proxy import Proxies
 from headgate.console.access.roles import Roles
 from headgate.console.access.sessions import LOCAL, Sessions
 from headgate.console.access.sign_in import SignIn, cookie_name
+from headgate.console.access.tokens import Tokens
 from headgate.console.access.users import Users
-from headgate.console.access.viewer import Role
+from headgate.console.access.viewer import Role, Scope
 from headgate.console.app import make_app
 from headgate.console.database import Database
 from headgate.console.parts import ConsoleParts
@@ -323,6 +324,7 @@ class Console:
             secure=False,
             users=Users(self.database),
             sessions=Sessions(self.database, lambda: self.now_ms, 3_600_000, 43_200_000),
+            tokens=Tokens(self.database, lambda: self.now_ms),
             proxies=Proxies((), None, None),
             roles=Roles({}),
             tenants=TENANTS,
@@ -355,6 +357,11 @@ class Console:
             assert session is not None
             made.viewer_key = f"session:{session.key}"
         return made
+
+    def token(self, role: str, tenant: str = "", scope: Scope = Scope.CHANGE) -> str:
+        """Return a token of the API, of somebody with a role."""
+        self.client(role, tenant)
+        return self.access.tokens.make(tenant or role, "a test", scope, 1)
 
     def close(self) -> None:
         """Let go of the files."""

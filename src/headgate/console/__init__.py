@@ -9,6 +9,7 @@ inline, so the content policy can forbid inline ones. In the order in which a re
 - ``access``: a package: signing in, and what each viewer may do.
 - ``routing``: a page's row (path, roles, name in the navigation), and the checks before it.
 - ``pages``: a package: one module for each page.
+- ``api``: a package: the same data for programs.
 - ``asking``: which client a page is asked about, and what its viewer may see of the answer.
 - ``events``: what goes on now, asked for once and sent to every open page.
 - ``recent``: the last hour's use of each quota-id.

@@ -23,7 +23,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.console.access.csrf import MOST_BODY_BYTES, MOST_FORM_BYTES
 from headgate.console.access.tenants import Tenants
+from headgate.console.access.tokens import API
 from headgate.console.access.viewer import OPERATORS, Viewer
+from headgate.console.api import RESOURCES
+from headgate.console.api.problems import problem_answer
 from headgate.console.pages import PAGES
 from headgate.console.parts import ConsoleParts
 from headgate.console.rendering import STATIC, render
@@ -56,6 +59,8 @@ _HEADERS: Final = (
 _TLS_ALONE: Final = (b"strict-transport-security", b"max-age=31536000")
 """Sent only where browsers use TLS: they then use it for every port of this host."""
 _CACHED: Final = b"public, max-age=31536000, immutable"
+ROWS: Final = (*PAGES, *(resource.page for resource in RESOURCES))
+"""All that is served, beside static files."""
 HEALTH: Final = "/healthz"
 MOST_OF_ONE: Final = 64
 """Answers that are made for one person at a time; others don't wait behind hundreds of them."""
@@ -183,7 +188,7 @@ def make_app(parts: ConsoleParts, access: Access) -> ASGIApp:
     """
     files = StaticFiles(directory=Path(__file__).parent / "static")
     app = Starlette(
-        routes=[Mount(STATIC, files), *(page.route() for page in PAGES)],
+        routes=[Mount(STATIC, files), *(row.route() for row in ROWS)],
         exception_handlers={
             HTTPException: _refused,
             ClientDisconnect: _gone,
@@ -209,17 +214,17 @@ _SAID: Final = {
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     said = _SAID.get(error.status_code) or HTTPStatus(error.status_code).phrase
-    return _error_page(request, error.status_code, said, dict(error.headers or {}))
+    return _error_page(request, error.status_code, said, error)
 
 
 async def _failed(request: Request, error: Exception) -> Response:
     """Say why a store, a server or a change failed; tenants aren't told names or addresses."""
     if isinstance(error, InvalidQuota):  # a form that none of our pages sends
-        return _error_page(request, 422, str(error))
+        return _error_page(request, 422, str(error), error)
     status = 409 if isinstance(error, StoreMovedOn) else 502
     viewer: Viewer | None = request.state.viewer
     if viewer is not None and viewer.sees_all:
-        return _error_page(request, status, str(error))
+        return _error_page(request, status, str(error), error)
     log.warning("%s: %s", printable(request.url.path), printable(str(error)))
     return _error_page(request, status, "That couldn't be read or changed now. Try again later.")
 
@@ -234,13 +239,11 @@ async def _broken(request: Request, error: Exception) -> Response:
 
 
 def _error_page(
-    request: Request, status: int, said: str, headers: dict[str, str] | None = None
+    request: Request, status: int, said: str, error: Exception | None = None
 ) -> Response:
-    if request.headers.get("accept", "").startswith("application/json"):
-        response: Response = PlainTextResponse(f"{said}\n", status)
-    else:
-        response = render(
-            request, "error.html.j2", status, title=HTTPStatus(status).phrase, said=said
-        )
-    response.headers.update(headers or {})
+    if request.url.path.startswith(API):
+        return problem_answer(request, status, error)
+    response = render(request, "error.html.j2", status, title=HTTPStatus(status).phrase, said=said)
+    if isinstance(error, HTTPException):
+        response.headers.update(error.headers or {})
     return response

@@ -17,6 +17,8 @@ from headgate.live.effective import effective_of
 from headgate.live.known import unknown_name
 from headgate.live.picture import Picture
 from headgate.live.seen import as_seen_by
+from headgate.quota.entity import QuotaEntity
+from headgate.store.base import HistoryEntry
 
 
 class ClientQuery(NamedTuple):
@@ -50,6 +52,33 @@ def seen(moment: Moment, looks: Viewer) -> Moment:
     if picture is not None:
         picture = as_seen_by(picture, looks.principals)
     return replace(moment, picture=picture, problem=problem)
+
+
+async def moment_of(request: Request, about: ClientQuery) -> Moment:
+    """Return what goes on with a client now, as the viewer may see it."""
+    return seen(await watches(request).of(*about).now(), viewer(request))
+
+
+async def changes_seen(
+    request: Request, entity: QuotaEntity | None = None, most: int | None = None
+) -> list[HistoryEntry]:
+    """
+    Return the changes that the viewer may see, the newest first; a tenant isn't told who and why.
+
+    Args:
+        request: of the viewer.
+        entity: only changes of this entity.
+        most: only this many, before those that the viewer may not see are left out.
+
+    Raises:
+        StoreError: there is no history, or it can't be read.
+    """
+    looks = viewer(request)
+    told = await parts(request).quotas.history_beside(lambda to: to.history(entity, most))
+    if not looks.sees_all:
+        own = (e for e in told if isinstance(e.entity.user, str) and looks.sees(e.entity.user))
+        told = [replace(e, who="", tool="", change="", message="") for e in own]
+    return told[::-1]
 
 
 async def configured(request: Request, about: ClientQuery) -> Picture:

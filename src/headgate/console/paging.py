@@ -24,17 +24,19 @@ class PagePart(NamedTuple):
         found: how many there are on all pages.
         page: its number, from 1 on.
         pages: how many there are.
+        size: how many rows a page has.
     """
 
     rows: Sequence[Any]
     found: int
     page: int
     pages: int
+    size: int = ROWS
 
     @property
     def begin(self) -> int:
         """How many rows are on the pages before."""
-        return (self.page - 1) * ROWS
+        return (self.page - 1) * self.size
 
     @property
     def last(self) -> int:
@@ -56,10 +58,21 @@ class PagePart(NamedTuple):
 def page_of(rows: Sequence[Any], request: Request) -> PagePart:
     """Return the page that a request asks for, or the nearest there is."""
     given = request.query_params.get("page", "")
-    asked = int(given) if given.isdecimal() and len(given) < 9 else 1
-    pages = max(1, -(-len(rows) // ROWS))
+    return part_of(rows, int(given) if given.isdecimal() and len(given) < 9 else 1)
+
+
+def part_of(rows: Sequence[Any], asked: int, size: int = ROWS) -> PagePart:
+    """
+    Return one page of a list, or the nearest there is.
+
+    Args:
+        rows: all.
+        asked: the page's number, from 1 on.
+        size: how many rows a page has.
+    """
+    pages = max(1, -(-len(rows) // size))
     page = min(pages, max(1, asked))
-    return PagePart(rows[(page - 1) * ROWS : page * ROWS], len(rows), page, pages)
+    return PagePart(rows[(page - 1) * size : page * size], len(rows), page, pages, size)
 
 
 def one_of(request: Request, name: str, known: Container[str], otherwise: str) -> str:

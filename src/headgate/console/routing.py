@@ -17,7 +17,8 @@ from starlette.routing import Route
 
 from headgate.console.access.csrf import check_csrf
 from headgate.console.access.next_page import HOME
-from headgate.console.access.viewer import Role, Viewer
+from headgate.console.access.tokens import API
+from headgate.console.access.viewer import Role, Scope, Viewer
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 SAFE: Final = frozenset({"GET", "HEAD"})
@@ -31,8 +32,9 @@ class Page(NamedTuple):
         path: such as ``/tenant``; names of quotas and principals are query parameters, never here.
         endpoint: makes the answer.
         roles: who may open it (``access.viewer``); None: anybody, signed in or not.
-        methods: the HTTP methods; all but GET ask for a CSRF token.
+        methods: the HTTP methods; all but GET ask for a CSRF token, or for a token of the API.
         nav: its name in the navigation; "": it isn't there.
+        reads: it changes nothing, though it isn't a GET.
     """
 
     path: str
@@ -40,6 +42,7 @@ class Page(NamedTuple):
     roles: frozenset[Role] | None
     methods: tuple[str, ...] = ("GET",)
     nav: str = ""
+    reads: bool = False
 
     def route(self) -> Route:
         """Return the row as a route of Starlette, with its checks."""
@@ -52,7 +55,12 @@ def missing() -> HTTPException:
 
 
 def _guarded(page: Page) -> Endpoint:
-    """Return the endpoint behind the check of roles and, unless it is a GET, of the CSRF token."""
+    """
+    Return the endpoint behind the check of roles and, unless it is a GET, of the CSRF token.
+
+    No other site can make a browser send a token of the API, so there is no CSRF token beside it;
+    its scope is checked instead.
+    """
 
     async def guarded(request: Request) -> Response:
         viewer: Viewer | None = request.state.viewer
@@ -63,7 +71,9 @@ def _guarded(page: Page) -> Endpoint:
                 if page.path == HOME:
                     return RedirectResponse("/tenant", 303)  # where a tenant is after signing in
                 raise HTTPException(403)
-        if request.method in SAFE:
+            if viewer.scope is Scope.READ and not page.reads and request.method not in SAFE:
+                raise HTTPException(403)
+        if request.method in SAFE or (viewer is not None and viewer.scope is not None):
             return await page.endpoint(request)
         try:
             await check_csrf(request)
@@ -75,7 +85,7 @@ def _guarded(page: Page) -> Endpoint:
 
 
 def _to_sign_in(request: Request) -> Response:
-    if request.method not in SAFE:
+    if request.method not in SAFE or request.url.path.startswith(API):
         raise HTTPException(401)
     wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return RedirectResponse(f"/sign-in?next={quote(wanted, safe='')}", 303)

@@ -17,7 +17,7 @@ from headgate.console import serve
 from headgate.console.access.proxy import Proxies
 from headgate.console.access.roles import RoleRow, Roles
 from headgate.console.access.viewer import Role
-from headgate.console.pages import PAGES
+from headgate.console.app import ROWS
 from headgate.console.rendering import STATIC
 from kit.console import ORIGIN, Console
 
@@ -50,7 +50,7 @@ def test_what_is_served_is_what_the_table_says(console: Console) -> None:
     routes = [route for route in app.routes if isinstance(route, Route)]
     assert len(routes) + 1 == len(app.routes)
     served = {(route.path, method) for route in routes for method in route.methods or ()}
-    listed = {(page.path, method) for page in PAGES for method in page.methods}
+    listed = {(page.path, method) for page in ROWS for method in page.methods}
     assert served == listed | {(path, "HEAD") for path, method in listed if method == "GET"}
 
 
@@ -78,12 +78,12 @@ def test_a_name_in_a_header_opens_nothing(
 @pytest.mark.parametrize("role", ["", *Role])
 def test_methods_that_no_page_has_tell_nothing(console: Console, role: str) -> None:
     client = console.client(role, "payments" if role == Role.TENANT else "")
-    for path in sorted({page.path for page in PAGES}):
+    for path in sorted({page.path for page in ROWS}):
         for method in OTHERS:
             answer = client.request(method, path, headers={"origin": ORIGIN})
             assert answer.status_code == 405, f"{method} {path}"
             assert "alice" not in answer.text
-    for page in PAGES:
+    for page in ROWS:
         if "GET" in page.methods and page.path != "/sign-in/oidc":
             head = client.head(page.path)
             assert head.status_code == client.get(page.path).status_code, page.path

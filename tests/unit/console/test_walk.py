@@ -1,11 +1,12 @@
 """
 Every route as every role, and as a tenant that asks for another tenant's names.
 
-The routes are those of the table, so a page that is added is tried too.
+The routes are those of the tables, so a page or a resource of the API that is added is tried too.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import urlencode
@@ -13,9 +14,10 @@ from urllib.parse import urlencode
 import pytest
 from msgspec.structs import replace as changed
 
-from headgate.console.access.csrf import FIELD, csrf_token
+from headgate.console.access.csrf import FIELD, HEADER, csrf_token
+from headgate.console.access.tokens import API
 from headgate.console.access.viewer import Role
-from headgate.console.pages import PAGES
+from headgate.console.app import ROWS as ALL
 from headgate.console.routing import Page
 from headgate.errors import StoreError
 from headgate.live.picture import ClientUse
@@ -25,7 +27,7 @@ from headgate.quota.key import PRODUCER
 from headgate.store.base import AuditEvent
 from kit.console import QUOTA, Answer, Browser, Console, asking
 
-ROWS = [(page, method) for page in PAGES for method in page.methods]
+ROWS = [(page, method) for page in ALL for method in page.methods]
 ADDRESS, CLIENT, WHO, WHY = "10.66.66.66", "nightly-feed", "carol-the-admin", "because-of-bob"
 SECRETS = ("bob", ADDRESS, CLIENT, WHO, WHY)
 """What tenant payments (alice) must never read."""
@@ -53,8 +55,13 @@ class Asker:
                 self.console.app, page.path + query, headers=headers,
                 most_bytes=1 if streaming else 1_000_000, wait_s=1.5 if streaming else 20,
             )  # fmt: skip
-        headers["content-type"] = "application/x-www-form-urlencoded"
-        body = urlencode({FIELD: csrf_token(self.client.viewer_key), **fields}).encode()
+        token = csrf_token(self.client.viewer_key)
+        if page.path.startswith(API):
+            headers |= {"content-type": "application/json", HEADER: token}
+            body = json.dumps(fields).encode()
+        else:
+            headers["content-type"] = "application/x-www-form-urlencoded"
+            body = urlencode({FIELD: token, **fields}).encode()
         return await asking(
             self.console.app, page.path, method=method, headers=headers, chunks=(body, b""),
             wait_s=20,
@@ -101,7 +108,8 @@ async def test_each_route_is_for_its_roles_alone(console: Console, role: str) ->
         if page.roles is None:
             assert answer.status < 500, place
         elif not role:
-            assert answer.status == (303 if method == "GET" else 401), place
+            is_page = method == "GET" and not page.path.startswith(API)
+            assert answer.status == (303 if is_page else 401), place
             assert b"alice" not in answer.body
         elif role in page.roles:
             assert answer.status not in (401, 403, 500), place
@@ -122,11 +130,11 @@ async def test_each_form_needs_its_token(console: Console) -> None:
             assert answer.status == 403, f"{method} {page.path}"
 
 
-def test_a_viewer_can_send_nothing_but_the_end_of_its_session() -> None:
+def test_a_viewer_ends_its_session_and_has_tokens_and_can_send_nothing_else() -> None:
     sent = {
         page.path for page, method in ROWS if method != "GET" and Role.VIEWER in (page.roles or ())
     }
-    assert sent == {"/sign-out"}
+    assert sent == {"/sign-out", "/tokens", "/tokens/end"}
 
 
 # --- tenants

@@ -12,6 +12,7 @@ Signing in, and what each viewer may do.
 - ``proxy``: users named by a proxy.
 - ``oidc``: sign-in at an OpenID Connect provider.
 - ``sessions``: cookies' tokens.
+- ``tokens``: those of the HTTP API.
 - ``sign_in``: finds out who a request comes from, with the modules above.
 - ``opening``: makes the object of ``sign_in`` or ``unsigned`` from settings.
 - ``unsigned``: without sign-in, everybody on this machine may read, and nobody may change.

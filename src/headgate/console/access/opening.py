@@ -17,6 +17,7 @@ from headgate.console.access.roles import Roles, read_roles
 from headgate.console.access.sessions import OIDC, Sessions
 from headgate.console.access.sign_in import OIDC_COOKIE, SignIn, cookie_name
 from headgate.console.access.tenants import NO_TENANTS, Tenants, read_tenants, unknown_tenant
+from headgate.console.access.tokens import Tokens
 from headgate.console.access.unsigned import Unsigned
 from headgate.console.access.users import Users
 from headgate.console.database import Database
@@ -94,6 +95,7 @@ def open_access(
         secure=secure,
         users=users,
         sessions=sessions,
+        tokens=Tokens(database, clock_ms),
         proxies=Proxies(
             settings.proxy_addresses, settings.proxy_user_header, settings.proxy_groups_header
         ),

@@ -1,11 +1,11 @@
 """
-Find out who a request comes from: by a session's cookie, or by a proxy's header.
+Find out who a request comes from: by a session's cookie, a proxy's header, or a token of the API.
 """
 
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
@@ -18,6 +18,7 @@ from headgate.console.access.proxy import Proxies
 from headgate.console.access.roles import Roles
 from headgate.console.access.sessions import LOCAL, ConsoleSession, Sessions
 from headgate.console.access.tenants import Tenants
+from headgate.console.access.tokens import API, Tokens
 from headgate.console.access.users import Users
 from headgate.console.access.viewer import Role, Viewer
 
@@ -42,6 +43,7 @@ class SignIn:
         secure: whether browsers use TLS.
         users: local ones.
         sessions: of users and of people who came by OIDC.
+        tokens: of the API.
         proxies: they sign people in, or give the address that a request came from.
         roles: of people who come by OIDC or a proxy.
         tenants: the principals of each tenant.
@@ -55,6 +57,7 @@ class SignIn:
     secure: bool
     users: Users
     sessions: Sessions
+    tokens: Tokens
     proxies: Proxies
     roles: Roles
     tenants: Tenants
@@ -65,6 +68,10 @@ class SignIn:
     async def viewer_of(self, request: Request) -> tuple[Viewer | None, str]:
         """Return the viewer, and what CSRF tokens are bound to."""
         named, request.state.address = self.proxies.read(request.scope)
+        if request.url.path.startswith(API):
+            scheme, _, token = request.headers.get("authorization", "").partition(" ")
+            if scheme.lower() == "bearer":  # then nothing else says who it is
+                return await run_in_threadpool(self._of_token, token.strip()), ""
         if named is not None:
             found = self.roles.of("proxy", named.user, named.groups)
             if found is not None:
@@ -78,6 +85,24 @@ class SignIn:
             return None, f"visit:{visit}" if visit else ""
         viewer = self._viewer(_shown(session), session.role, session.tenant, signed_in=True)
         return viewer, f"session:{session.key}"
+
+    def _of_token(self, token: str) -> Viewer | None:
+        found = self.tokens.find(token)
+        role = None if found is None else self.role_of(found.owner)
+        if found is None or role is None or not self.lets_in(*role):
+            return None
+        return replace(self._viewer(found.owner, *role), scope=found.scope)
+
+    def role_of(self, owner: str) -> tuple[Role, str] | None:
+        """
+        Return the role and tenant that somebody's tokens have at this moment; None: no tokens.
+
+        Args:
+            owner: as the history calls them. People who came by OIDC or a proxy need a row of their
+                own in the file of roles: their groups are known only while they sign in.
+        """
+        source, is_foreign, name = owner.partition(":")
+        return self.roles.of(source, name, ()) if is_foreign else self.users.role_of(owner)
 
     def lets_in(self, role: Role, tenant: str) -> bool:
         """Whether the file of tenants has the tenant of somebody with a role."""

@@ -37,6 +37,19 @@ MIGRATIONS: Final = (
     CREATE INDEX sessions_of ON sessions (source, name);
     """,
     "CREATE TABLE tenants_file (path TEXT NOT NULL)",
+    """
+    CREATE TABLE tokens (
+        hash BLOB PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        owner TEXT NOT NULL,
+        label TEXT NOT NULL,
+        scope TEXT NOT NULL,
+        made_ms INTEGER NOT NULL,
+        ends_ms INTEGER NOT NULL,
+        used_ms INTEGER NOT NULL
+    );
+    CREATE INDEX tokens_of ON tokens (owner);
+    """,
 )
 PART: Final = "access"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
@@ -95,7 +108,7 @@ class Users:
 
     def set_password(self, name: str, password: str) -> None:
         """
-        Give a user another password, and end the user's sessions.
+        Give a user another password, and end the user's sessions and tokens.
 
         Raises:
             ConfigError: there is no such user, or the password isn't valid.
@@ -105,7 +118,7 @@ class Users:
 
     def set_role(self, name: str, role: Role, tenant: str) -> None:
         """
-        Give a user another role, and end the user's sessions.
+        Give a user another role, and end the user's sessions and tokens.
 
         Raises:
             ConfigError: there is no such user, or the tenant doesn't fit the role.
@@ -128,7 +141,7 @@ class Users:
 
     def remove(self, name: str) -> None:
         """
-        Remove a user and its sessions.
+        Remove a user and its sessions and tokens.
 
         Raises:
             ConfigError: there is no such user.
@@ -141,11 +154,17 @@ class Users:
             if not connection.execute(statement, values).rowcount:
                 raise ConfigError(f"there is no user {name}")
             connection.execute("DELETE FROM sessions WHERE source='local' AND name=?", (name,))
+            connection.execute("DELETE FROM tokens WHERE owner=?", (name,))
 
     def listed(self) -> list[User]:
         """Return all users by name."""
         rows = self._database.rows("SELECT name, role, tenant FROM users ORDER BY name")
         return [User(row["name"], Role(row["role"]), row["tenant"]) for row in rows]
+
+    def role_of(self, name: str) -> tuple[Role, str] | None:
+        """Return a user's role and tenant of now; None: there is no such user."""
+        rows = self._database.rows("SELECT role, tenant FROM users WHERE name=?", (name,))
+        return (Role(rows[0]["role"]), rows[0]["tenant"]) if rows else None
 
     def verify(self, name: str, password: str) -> User | None:
         """

@@ -22,6 +22,13 @@ class Role(StrEnum):
     OPERATOR = "operator"
 
 
+class Scope(StrEnum):
+    """What a token may, of what its owner may: ``READ`` changes nothing."""
+
+    READ = "read"
+    CHANGE = "change"
+
+
 EVERYBODY: Final = frozenset(Role)
 SEEING_ALL: Final = frozenset({Role.VIEWER, Role.OPERATOR})
 OPERATORS: Final = frozenset({Role.OPERATOR})
@@ -39,6 +46,7 @@ class Viewer:
         tenant: the tenant's name for the role ``TENANT``; "" for others.
         principals: the tenant's principals, raw; without meaning for other roles.
         can_sign_out: whether there is a session to end.
+        scope: of the token that the request came with; None: it came without one.
     """
 
     name: str
@@ -46,6 +54,7 @@ class Viewer:
     tenant: str = ""
     principals: frozenset[str] = frozenset()
     can_sign_out: bool = False
+    scope: Scope | None = None
 
     @property
     def sees_all(self) -> bool:

@@ -13,6 +13,7 @@ missing()``. The order here is that of the navigation.
 - ``change``: edit a quota, after a preview; undo.
 - ``plan``: compares a quotas file with the quotas in force, and applies it.
 - ``raises``: tenants ask for more, operators answer.
+- ``tokens``: of the HTTP API: made, listed, ended.
 - ``sign_in``: signing in and out.
 """
 
@@ -20,7 +21,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from headgate.console.pages import change, now, plan, quotas, raises, sign_in, tenant, usage, why
+from headgate.console.pages import (
+    change,
+    now,
+    plan,
+    quotas,
+    raises,
+    sign_in,
+    tenant,
+    tokens,
+    usage,
+    why,
+)
 from headgate.console.routing import Page
 
 PAGES: Final[tuple[Page, ...]] = (
@@ -32,6 +44,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *change.ROUTES,
     *plan.ROUTES,
     *raises.ROUTES,
+    *tokens.ROUTES,
     *sign_in.ROUTES,
 )
 """The table of routes: whatever isn't in it isn't served."""

@@ -135,7 +135,7 @@ def link(query: QuotaQuery, path: str = "/quotas", **more: str | int | None) -> 
     return url(path, **{**told, **more})
 
 
-async def _found(request: Request, query: QuotaQuery) -> tuple[QuotasNow, list[int], Moment]:
+async def quotas_found(request: Request, query: QuotaQuery) -> tuple[QuotasNow, list[int], Moment]:
     """Return what the viewer may see, the numbers of the rows asked for, and the moment."""
     moment = await watches(request).everybody.now()
     now = await _listed(request).at(parts(request), moment)
@@ -148,7 +148,7 @@ async def _found(request: Request, query: QuotaQuery) -> tuple[QuotasNow, list[i
 async def show(request: Request) -> Response:
     """Return a page of quotas."""
     query = query_of(request)
-    now, found, moment = await _found(request, query)
+    now, found, moment = await quotas_found(request, query)
     part = page_of(found, request)
     brokers = () if moment.picture is None else moment.picture.brokers
     looks = viewer(request)
@@ -164,7 +164,7 @@ async def show(request: Request) -> Response:
 
 async def file(request: Request) -> Response:
     """Return all quotas that are asked for as a file: a quotas file, or CSV."""
-    now, found, _ = await _found(request, query_of(request))
+    now, found, _ = await quotas_found(request, query_of(request))
     is_csv = request.query_params.get("as") == "csv"
     text = await to_thread.run_sync(as_csv if is_csv else as_yaml, map(now.row, found))
     name, kind = ("quotas.csv", "text/csv") if is_csv else ("quotas.yaml", "application/yaml")

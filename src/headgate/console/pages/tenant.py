@@ -11,10 +11,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.console.access.viewer import EVERYBODY, Viewer
-from headgate.console.asking import ClientQuery, asked, configured, seen, unknown
+from headgate.console.asking import (
+    ClientQuery,
+    asked,
+    changes_seen,
+    configured,
+    moment_of,
+    seen,
+    unknown,
+)
 from headgate.console.drawing import chart, connections, ladders
 from headgate.console.events import EventStream, Moment, Watches, wants_events, watches
-from headgate.console.parts import ConsoleParts, parts, viewer
+from headgate.console.parts import parts, viewer
 from headgate.console.recent import Point, Recent
 from headgate.console.recorded import PrincipalUse
 from headgate.console.rendering import draw, render
@@ -51,7 +59,7 @@ async def show(request: Request) -> Response:
         return EventStream(
             found, watch, looks.name, lambda moment: _live(found, seen(moment, looks), about, looks)
         )
-    moment = seen(await watch.now(), looks)
+    moment = await moment_of(request, about)
     if found.journals is not None and moment.picture is not None:
         await found.journals.soon(*about, _shared(moment.picture))
     picture = moment.picture or await configured(request, about)
@@ -157,14 +165,10 @@ async def _history(
     try:
         for entity in entities:
             if looks.sees_all or entity.user == about.user:
-                told += await _changes_of(parts(request), entity)
+                told += await changes_seen(request, entity, MOST_CHANGES)
     except StoreError as error:
         return [], str(error) if looks.sees_all else "The history can't be read now."
     return sorted(told, key=lambda entry: entry.t_ms, reverse=True)[:MOST_CHANGES], ""
-
-
-async def _changes_of(here: ConsoleParts, entity: QuotaEntity) -> list[HistoryEntry]:
-    return await here.quotas.history_beside(lambda to: to.history(entity, MOST_CHANGES))
 
 
 async def _list(request: Request) -> Response:

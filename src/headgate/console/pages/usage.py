@@ -72,7 +72,7 @@ class UsageQuery(NamedTuple):
         return url(path, **{**told, **more})
 
 
-def _query(request: Request, looks: Viewer) -> UsageQuery:
+def query_of(request: Request, looks: Viewer) -> UsageQuery:
     """Return what is asked for; a word that isn't known counts as none."""
     usual = UsageQuery()
     who = ("quota-id", "user", *(("tenant",) if looks.sees_all else ()))
@@ -84,7 +84,7 @@ def _query(request: Request, looks: Viewer) -> UsageQuery:
     )
 
 
-async def _found(
+async def used(
     request: Request, query: UsageQuery, show: Callable[[list[UseRow]], Any]
 ) -> tuple[PeriodUse | str | None, Any, UseRow | None]:
     """Return the reading, what is shown of the rows that the viewer may see, and their sum."""
@@ -109,9 +109,9 @@ async def _found(
 
 async def show(request: Request) -> Response:
     """Return a page of who used most."""
-    query = _query(request, viewer(request))
+    query = query_of(request, viewer(request))
     part: PagePart
-    use, part, whole = await _found(request, query, lambda rows: page_of(rows, request))
+    use, part, whole = await used(request, query, lambda rows: page_of(rows, request))
     has_journal = parts(request).journal is not None
     problem = use if isinstance(use, str) else ""
     answer = render(
@@ -127,8 +127,8 @@ async def file(request: Request) -> Response:
     """Return all rows that are asked for as CSV; 503 until the period is read whole."""
     if parts(request).journal is None:
         raise missing()
-    query = _query(request, viewer(request))
-    use, text, _ = await _found(request, query, lambda rows: _as_csv(rows, query.who))
+    query = query_of(request, viewer(request))
+    use, text, _ = await used(request, query, lambda rows: _as_csv(rows, query.who))
     if use is None or isinstance(use, str) or not use.is_whole:
         return Response("The journal isn't read yet.\n", 503, {"retry-after": str(AGAIN_S)})
     return Response(

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.console.access.viewer import EVERYBODY
-from headgate.console.asking import ClientQuery, asked, configured, seen, unknown
+from headgate.console.asking import ClientQuery, asked, configured, moment_of, seen, unknown
 from headgate.console.drawing import ladders, levels
 from headgate.console.events import EventStream, Moment, wants_events, watches
 from headgate.console.parts import viewer
@@ -33,12 +33,11 @@ async def show(request: Request) -> Response:
         return render(request, "why.html.j2", names=names, about=None)
     about = about._replace(client_id=about.client_id or None)  # a field left blank
     found = watches(request)
-    watch = found.of(*about)
     if wants_events(request):
         return EventStream(
-            found, watch, looks.name, lambda moment: _live(seen(moment, looks), about)
+            found, found.of(*about), looks.name, lambda moment: _live(seen(moment, looks), about)
         )
-    moment = seen(await watch.now(), looks)
+    moment = await moment_of(request, about)
     by_quotas = [] if moment.picture else ladders(await configured(request, about))
     return render(
         request,

@@ -1,0 +1,164 @@
+"""
+Resources of the quotas: what is configured, what applies, and changes.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+from starlette.requests import Request
+
+from headgate.admin.listing import QuotaQuery, QuotaRow
+from headgate.console.access.viewer import EVERYBODY
+from headgate.console.api.problems import Refused
+from headgate.console.api.resource import (
+    Asked,
+    KeyName,
+    Listed,
+    Name,
+    PageAsked,
+    Resource,
+    Text,
+)
+from headgate.console.asking import asked as client_asked
+from headgate.console.asking import configured
+from headgate.console.pages.quotas import quotas_found
+from headgate.console.routing import missing
+from headgate.live.picture import EffectiveQuotaOf
+from headgate.quota.entity import entity_from_path
+
+
+class QuotasAsked(PageAsked, frozen=True, kw_only=True):
+    """Which quotas are asked for: as on the page Quotas."""
+
+    find: Text = ""
+    key: KeyName | None = None
+    kind: Literal["", "user", "client-id", "user+client-id", "ip", "default"] = ""
+    only: Literal["", "throttled", "unmatched"] = ""
+    sort: Literal["name", "value", "use", "waits", "matched", "changed"] = "name"
+    turned: bool = False
+
+
+class EntityAsked(Asked, frozen=True):
+    """An entity by its path: ``users/alice/clients/etl``, ``users/<default>``."""
+
+    entity: Name
+
+
+class ClientAsked(Asked, frozen=True):
+    """A principal, and one of its client-ids; without it: any."""
+
+    user: Name
+    client_id: Name | None = None
+
+
+class QuotaTold(msgspec.Struct, frozen=True):
+    """
+    A configured quota.
+
+    Args:
+        entity: what it is set for, as a path.
+        key: what it limits.
+        value: its value; of bytes and requests per second.
+        use: of the quota-id with the least room, at the broker where it has it; null: unknown.
+        limit: what this use is compared with.
+        matched: how many quota-ids are charged to it; null: unknown.
+        waiting: connections that wait by it.
+        throttled: whether one waits, or was told to a moment ago.
+        changed_ms: when it was changed last, epoch ms; null: no history has it.
+        change: this change's name, to undo it; "": unknown, or not told to a tenant.
+        who: who changed it; "" likewise.
+        message: why; "" likewise.
+        until_ms: when it ends, epoch ms; null: it stays.
+        then: the value that returns then; null: none.
+    """
+
+    entity: str
+    key: str
+    value: float
+    use: float | None
+    limit: float | None
+    matched: int | None
+    waiting: int | None
+    throttled: bool | None
+    changed_ms: int | None
+    change: str
+    who: str
+    message: str
+    until_ms: int | None
+    then: float | None
+
+    @classmethod
+    def of(cls, row: QuotaRow) -> QuotaTold:
+        """Tell a row of the listing."""
+        now, last, end = row.now, row.last, row.end
+        use = now.use if now is not None else None
+        return cls(
+            row.entity.path, row.key.name, row.value,
+            None if use is None else use.rate, None if use is None else use.limit,
+            None if now is None else now.matched, None if now is None else now.held,
+            None if now is None else now.throttled,
+            None if last is None else last.t_ms, "" if last is None else last.change,
+            "" if last is None else last.who, "" if last is None else last.message,
+            None if end is None else end.until_ms, None if end is None else end.former,
+        )  # fmt: skip
+
+
+class EntityTold(msgspec.Struct, frozen=True):
+    """The quotas of one entity."""
+
+    entity: str
+    quotas: tuple[QuotaTold, ...]
+
+
+class EffectiveTold(msgspec.Struct, frozen=True):
+    """What applies to a client by the configured quotas: for each key, what applies first."""
+
+    user: str
+    client_id: str | None
+    quotas: tuple[EffectiveQuotaOf, ...]
+
+
+async def listed(request: Request, asked: QuotasAsked) -> Listed[QuotaTold]:
+    """Return a page of the quotas that the viewer may see."""
+    query = QuotaQuery(
+        asked.find.strip(), asked.key or "", asked.kind, asked.only, asked.sort, asked.turned
+    )
+    now, found, _ = await quotas_found(request, query)
+    return Listed[QuotaTold].of(found, asked, lambda number: QuotaTold.of(now.row(number)))
+
+
+async def described(request: Request, asked: EntityAsked) -> EntityTold:
+    """Return one entity's quotas; one without any, or of others, is as an unknown one."""
+    entity = entity_from_path(asked.entity)
+    names = (name for _, name in entity if isinstance(name, str))
+    now, found, _ = await quotas_found(request, QuotaQuery(max(names, key=len, default="")))
+    rows = [row for row in map(now.row, found) if row.entity == entity]
+    if not rows:
+        raise missing()
+    return EntityTold(entity.path, tuple(map(QuotaTold.of, rows)))
+
+
+async def effective(request: Request, asked: ClientAsked) -> EffectiveTold:
+    """Return what applies to a client."""
+    about = client_asked(request)
+    if about is None:
+        raise Refused(422, "Name a user.", "user")
+    return EffectiveTold(*about, (await configured(request, about)).effective)
+
+
+RESOURCES: Final = (
+    Resource(
+        "GET", "/quotas", "List what is configured, with its use now.", EVERYBODY,
+        listed, QuotasAsked, Listed[QuotaTold],
+    ),
+    Resource(
+        "GET", "/quotas/describe", "Tell the quotas of one entity.", EVERYBODY,
+        described, EntityAsked, EntityTold,
+    ),
+    Resource(
+        "GET", "/quotas/effective", "Tell which quotas apply to a client, and what they override.",
+        EVERYBODY, effective, ClientAsked, EffectiveTold,
+    ),
+)  # fmt: skip
