@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import html
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -243,6 +243,7 @@ async def asking(
     chunks: Iterable[bytes] = (b"",),
     most_bytes: int = 1_000_000,
     wait_s: float = 5.0,
+    enough: Callable[[bytes], object] = lambda _: False,
 ) -> Answer:
     """
     Ask as the server does, and hang up after the first bytes: for bodies and answers without end.
@@ -255,6 +256,7 @@ async def asking(
         chunks: of the request's body; read as the application asks for them.
         most_bytes: of the answer, before hanging up.
         wait_s: for the end of the answer, before hanging up.
+        enough: called with the answer whenever more of it came; whether to hang up.
     """
     where, _, query = path.partition("?")
     given = {"host": "testserver", **(headers or {})}
@@ -279,7 +281,7 @@ async def asking(
             status, heads = message["status"], message["headers"]
         else:
             body += message.get("body", b"")
-            if len(body) >= most_bytes:
+            if len(body) >= most_bytes or enough(body):
                 gone.set()
 
     serving = asyncio.create_task(app(scope, receive, send))

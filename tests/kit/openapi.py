@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 
 from headgate.console.api import RESOURCES
 from headgate.console.api.openapi import document
+from headgate.console.events import EVENTS
 
 DOCUMENT: dict[str, Any] = json.loads(json.dumps(document(RESOURCES)))
 """As it is served."""
@@ -19,11 +20,12 @@ _PARTS = "#/components/schemas/"
 
 
 def operations() -> list[tuple[str, str, dict[str, Any]]]:
-    """Return method, path and operation of each resource."""
+    """Return method, path and operation of each resource whose answers end."""
     return [
         (method.upper(), path, operation)
         for path, methods in DOCUMENT["paths"].items()
         for method, operation in methods.items()
+        if EVENTS not in operation["responses"]["200"]["content"]
     ]
 
 

@@ -21,6 +21,7 @@ from headgate.cli.quotas.flags import add_connection, add_place_flags
 from headgate.cli.results import Result
 from headgate.config.listeners import HostPort
 from headgate.errors import ConfigError
+from headgate.words import moment
 
 if TYPE_CHECKING:
     from headgate.admin.open_target import OpenTarget
@@ -33,10 +34,20 @@ _ROLES: Final = ("viewer", "tenant", "operator")
 
 
 class Console(Result):
-    """A console that was ended, by its URL; or its local users with name, role and tenant."""
+    """
+    A console that was ended, by its URL; or its local users; or the tokens of its API.
+
+    Args:
+        url: of the console.
+        users: with name, role and tenant.
+        tokens: those that haven't ended, without themselves.
+        token: one that was made; nobody can read it again.
+    """
 
     url: str | UnsetType = UNSET
     users: list[dict[str, str]] | UnsetType = UNSET
+    tokens: list[dict[str, str | int]] | UnsetType = UNSET
+    token: str | UnsetType = UNSET
 
 
 def parser() -> Parser:
@@ -47,7 +58,7 @@ def parser() -> Parser:
         "headroom others have. Quotas come from the store, or from the servers if no store is "
         "given; use and throttling come from a gateway. Without --data nobody signs in, the page "
         "is read-only, and it is served on loopback only. `headgate console user` lists, adds and "
-        "removes users.",
+        "removes users; `headgate console token` does so with tokens of its API.",
         _serve,
         example=f"{_TOOL} --bootstrap-server localhost:19092 --store sqlite:quotas.db",
     )
@@ -70,7 +81,9 @@ def parser() -> Parser:
     )
     made.add_argument("--tenants", metavar="FILE", help="the principals of each tenant, YAML")
     made.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
-    _add_user(made.add_subparsers(metavar="[ACTION]"))
+    actions = made.add_subparsers(metavar="[ACTION]")
+    _add_user(actions)
+    _add_token(actions)
     return made
 
 
@@ -93,6 +106,57 @@ def _add_user(actions: argparse._SubParsersAction[Parser]) -> None:
         metavar="FILE",
         help="the file in which T must be; default: that of the console last started with DIR",
     )
+
+
+def _add_token(actions: argparse._SubParsersAction[Parser]) -> None:
+    made = actions.add_parser(
+        "token",
+        help="list, make and end tokens of the API, instead of serving",
+        description="List, make and end tokens of the console's HTTP API. A token is a local "
+        "user's: it may what that user may at that moment. It is printed once, when it is made.",
+        does=_token,
+        example=f"{_TOOL} token add nightly --user ada --scope read --data console",
+    )
+    made.add_argument("action", choices=("list", "add", "end"))
+    made.add_argument("name", metavar="NAME", nargs="?", help="what it is for; to end it: its id")
+    made.add_argument("--data", metavar="DIR", required=True, help="the console's folder")
+    made.add_argument("--user", metavar="U", help="whose it is; of a list: only this user's")
+    made.add_argument("--scope", choices=("read", "change"), help="what it may; default: read")
+    made.add_argument("--days", metavar="N", type=int, help="after which it ends; default: 90")
+
+
+def _token(arguments: argparse.Namespace) -> Console:
+    from headgate.clock import now_ms
+    from headgate.console.access.tokens import Tokens
+    from headgate.console.access.users import Users
+    from headgate.console.access.viewer import Scope
+    from headgate.console.database import Database
+
+    name, action, user = arguments.name, arguments.action, arguments.user
+    if (name is None) != (action == "list"):
+        raise BadUsage(f"{action} takes {'no' if action == 'list' else 'a'} NAME")
+    if action != "add" and (arguments.scope or arguments.days is not None):
+        raise BadUsage("add takes --scope and --days, and nothing else does")
+    if (action == "add") != (user is not None) and action != "list":
+        raise BadUsage("add takes --user, and end doesn't")
+    with contextlib.closing(Database(Path(arguments.data))) as database:
+        users, tokens = Users(database), Tokens(database, now_ms)
+        made: str | UnsetType = UNSET
+        if user is not None and users.role_of(user) is None:
+            raise ConfigError(f"there is no user {user}")
+        if action == "add":
+            days = 90 if arguments.days is None else arguments.days
+            made = tokens.make(user, name, Scope(arguments.scope or "read"), days)
+        elif action == "end" and not tokens.end(name):
+            raise ConfigError(f"there is no token {name}")
+        found = tokens.listed(user)
+    if made is not UNSET:
+        say(made)
+    else:
+        for token in found:
+            ends = moment(token.ends_ms)
+            say(printable(f"{token.id}  {token.owner}  {token.scope}  {ends}  {token.label}"))
+    return Console(tokens=[dict(t._asdict()) for t in found], token=made)
 
 
 def _user(arguments: argparse.Namespace) -> Console:

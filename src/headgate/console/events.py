@@ -8,9 +8,10 @@ import asyncio
 import contextlib
 import json
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from operator import itemgetter
+from typing import Final, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -23,6 +24,7 @@ from headgate.console.recent import Recent
 from headgate.console.recorded import Journals
 from headgate.errors import HeadgateError
 from headgate.live.picture import Picture
+from headgate.quota.table import QuotaTable
 
 PERIOD_S: Final = 1.0
 """The shortest pause between two questions."""
@@ -114,6 +116,34 @@ class LiveQuery:
         return self._moment
 
 
+class QuotaWatch:
+    """
+    What quotas there are, asked for at most once a second for all who watch.
+
+    Args:
+        here: tells them.
+    """
+
+    def __init__(self, here: ConsoleParts) -> None:
+        self._here = here
+        self._lock = asyncio.Lock()
+        self._found = "", QuotaTable()
+        self._next = 0.0
+
+    async def after(self, state: str) -> tuple[str, QuotaTable]:
+        """Wait for quotas in another state; return it, and them."""
+        loop = asyncio.get_running_loop()
+        while True:
+            async with self._lock:
+                if (began := loop.time()) >= self._next:
+                    with contextlib.suppress(HeadgateError, OSError):  # then they are as they were
+                        self._found = itemgetter(0, 2)(await self._here.state())
+                    self._next = loop.time() + max(PERIOD_S, PART * (loop.time() - began))
+            if self._found[0] != state:
+                return self._found
+            await asyncio.sleep(max(0.01, self._next - loop.time()))
+
+
 class Watches:
     """
     The watches that pages look at, how many pages each viewer has open, and the last hour's use.
@@ -131,6 +161,7 @@ class Watches:
         self._keeping: asyncio.Task[None] | None = None
         self.recent = Recent()
         self.everybody = LiveQuery(here, (None, None))
+        self.quotas = QuotaWatch(here)
 
     def of(self, user: str, client_id: str | None) -> LiveQuery:
         """Return a principal's watch; of too many, the one unused for longest is dropped."""
@@ -184,26 +215,34 @@ def watches(request: Request) -> Watches:
     return found
 
 
+News = TypeVar("News")
+EVENTS: Final = "text/event-stream"
+
+
 def wants_events(request: Request) -> bool:
     """Whether a page's script asks for the page's live part, as a stream from the same address."""
-    return request.headers.get("accept", "").startswith("text/event-stream")
+    return request.headers.get("accept", "").startswith(EVENTS)
 
 
 class EventStream(StreamingResponse):
     """
-    A part of a page, rendered whenever there is a new answer: server-sent events.
+    Server-sent events, one for each news.
 
     Args:
-        watches: bounds how many live pages are open.
-        watch: the question whose answers are shown.
+        watches: bounds how many streams are open.
         viewer: who looks.
-        draw: renders the part of the page.
+        after: waits for news other than the last; None: there was none yet.
+        tell: returns what is told of news, for JSON.
     """
 
     def __init__(
-        self, watches: Watches, watch: LiveQuery, viewer: str, draw: Callable[[Moment], str]
+        self,
+        watches: Watches,
+        viewer: str,
+        after: Callable[[News | None], Awaitable[News]],
+        tell: Callable[[News], object],
     ) -> None:
-        super().__init__(_events(watch, draw), media_type="text/event-stream")
+        super().__init__(_events(after, tell), media_type=EVENTS)
         self._watches = watches
         self._viewer = viewer
 
@@ -221,19 +260,42 @@ class EventStream(StreamingResponse):
                 await hurried({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _events(watch: LiveQuery, draw: Callable[[Moment], str]) -> AsyncIterator[str]:
+def live_part(
+    watches: Watches, watch: LiveQuery, viewer: str, draw: Callable[[Moment], str]
+) -> EventStream:
+    """
+    Return a part of a page, rendered whenever there is a new answer.
+
+    Args:
+        watches: bounds how many live pages are open.
+        watch: the question whose answers are shown.
+        viewer: who looks.
+        draw: renders the part of the page.
+    """
+
+    async def after(last: Moment | None) -> Moment:
+        return await watch.after(-1 if last is None else last.number)
+
+    def tell(moment: Moment) -> dict[str, object]:
+        told: dict[str, object] = {"html": draw(moment), "problem": bool(moment.problem)}
+        if moment.picture is not None:
+            told["at"] = words.moment(moment.picture.at_ms)
+        return told
+
+    return EventStream(watches, viewer, after, tell)
+
+
+async def _events(
+    after: Callable[[News | None], Awaitable[News]], tell: Callable[[News], object]
+) -> AsyncIterator[str]:
     loop = asyncio.get_running_loop()
     ends = loop.time() + LIFE_S
     yield "retry: 1000\n\n"
-    number = -1
+    last: News | None = None
     while loop.time() < ends:
         try:
-            moment = await asyncio.wait_for(watch.after(number), BEAT_S)
+            last = await asyncio.wait_for(after(last), BEAT_S)
         except TimeoutError:
             yield "event: beat\ndata:\n\n"
             continue
-        number = moment.number
-        told = {"html": draw(moment), "problem": bool(moment.problem)}
-        if moment.picture is not None:
-            told["at"] = words.moment(moment.picture.at_ms)
-        yield f"data: {json.dumps(told)}\n\n"
+        yield f"data: {json.dumps(tell(last))}\n\n"

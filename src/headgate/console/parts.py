@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, cast
 
+from anyio import to_thread
 from starlette.requests import Request
 
 from headgate.admin.open_target import OpenTarget
@@ -16,7 +17,9 @@ from headgate.console.access.viewer import Viewer
 from headgate.console.database import Database
 from headgate.errors import StoreError
 from headgate.live.picture import Picture
+from headgate.quota.file import digest_of
 from headgate.quota.table import QuotaTable
+from headgate.store.identity import StoreIdentity
 from headgate.wire.messages.live import LiveRequest
 
 MOST_QUOTAS: Final = 2_000
@@ -52,6 +55,19 @@ class ConsoleParts:
     async def table(self) -> QuotaTable:
         """Return all quotas."""
         return await self.quotas.beside(lambda target: target.table())
+
+    async def state(self) -> tuple[str, StoreIdentity | None, QuotaTable]:
+        """
+        Return all quotas, what their state is called, and the store's identity.
+
+        The state is the store's revision, or a digest of the quotas. It is never that of later
+        quotas, so a change in between is noticed.
+        """
+        identity = await self.quotas.beside(lambda target: target.identity())
+        table = await self.table()
+        if identity is not None:
+            return f"{identity.id}.{identity.revision}", identity, table
+        return await to_thread.run_sync(digest_of, table), None, table
 
     async def picture(
         self, user: str | None = None, client_id: str | None = None, most: int = MOST_QUOTAS

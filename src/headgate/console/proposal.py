@@ -22,7 +22,6 @@ from headgate.errors import ConfigError, HeadgateError, StoreError, StoreMovedOn
 from headgate.live.effective import no_capacity
 from headgate.live.picture import Picture
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.file import digest_of
 from headgate.quota.key import QuotaKey
 from headgate.quota.plan import Plan
 from headgate.quota.table import QuotaTable
@@ -32,6 +31,8 @@ from headgate.store.identity import StoreIdentity
 Making = Callable[[QuotaTable], Plan]
 """Makes a plan from the present quotas."""
 
+_TOLD: Final = 5
+"""Refused entities that a sentence names."""
 _TRYING: Final = CapacityLimiter(1)
 """A what-if uses a whole core for a second, so one runs at a time; other pages don't wait."""
 
@@ -66,29 +67,38 @@ class ProposedChange(NamedTuple):
         return not self.plan.is_empty and not self.refused
 
 
-async def propose(
+async def check(
     parts: ConsoleParts, making: Making, until_ms: int | None = None
-) -> ProposedChange:
+) -> tuple[Plan, str, Refused]:
     """
-    Compute a change, check it with the store or cluster, and say what it means.
+    Compute a change, and check it with the store or cluster.
 
     Args:
         parts: the console's.
         making: makes the plan.
         until_ms: when the former values return, epoch ms; None: never.
 
+    Returns:
+        The plan, the quotas' state that it was computed from, and what would be refused.
+
     Raises:
         ConfigError: the change can't end then.
         StoreError: quotas can't be read.
     """
     state, _, plan = await _planned(parts, making)
+    if plan.is_empty:
+        return plan, state, []
+    alterations = plan.alterations()
+    found = await parts.quotas.beside(lambda to: to.validate(alterations, until_ms), is_change=True)
+    return plan, state, found.refused
+
+
+async def propose(
+    parts: ConsoleParts, making: Making, until_ms: int | None = None
+) -> ProposedChange:
+    """Compute and ``check`` a change, and say what it means for clients."""
+    plan, state, refused = await check(parts, making, until_ms)
     notes = []
-    refused: Refused = []
-    if not plan.is_empty:
-        alterations = plan.alterations()
-        refused = (
-            await parts.quotas.beside(lambda to: to.validate(alterations, until_ms), is_change=True)
-        ).refused
     picture: Picture | None = None
     try:
         picture = await parts.picture()
@@ -173,6 +183,21 @@ def _why(error: Exception, principals: Collection[str] | None) -> str:
     return str(error) if principals is None else "an operator finds the reason on its own page"
 
 
+class MadeChange(NamedTuple):
+    """
+    What came of a change that was to be made.
+
+    Args:
+        problem: why it wasn't made, or not all of it; "": it was.
+        change: its name in the history; "" without a history, or where there was nothing to do.
+        status: as HTTP says it: 409 where quotas have changed since the change was shown.
+    """
+
+    problem: str = ""
+    change: str = ""
+    status: int = 200
+
+
 async def make(
     parts: ConsoleParts,
     making: Making,
@@ -182,7 +207,7 @@ async def make(
     message: str,
     refusal: str = "It was refused.",
     until_ms: int | None = None,
-) -> tuple[str, str]:
+) -> MadeChange:
     """
     Make a change that was shown.
 
@@ -195,9 +220,6 @@ async def make(
         refusal: what to say where something was refused.
         until_ms: when the former values return, epoch ms; None: never.
 
-    Returns:
-        Why it wasn't made, or ""; and the change's name in the history, or "" without a history.
-
     Raises:
         StoreError: the store can't be reached.
     """
@@ -205,6 +227,8 @@ async def make(
         now, identity, plan = await _planned(parts, making)
         if now != state:
             raise StoreMovedOn("the quotas have changed since this was shown")
+        if plan.is_empty:
+            return MadeChange()
         revision = None if identity is None else identity.revision
         kept = message if parts.quotas.keeps_history else ""  # servers have no place for it
         request = ChangeRequest(
@@ -212,12 +236,16 @@ async def make(
         )
         refused = await parts.quotas.beside(lambda to: to.change(request), is_change=True)
     except ConfigError as error:
-        return f"Nothing was changed: {error}.", ""
+        return MadeChange(f"Nothing was changed: {error}.", status=422)
     except StoreMovedOn as error:
-        return f"Nothing was changed: {error}. This is what it would do now.", ""
+        return MadeChange(f"Nothing was changed: {error}.", status=409)
     latest = await history(parts, limit=len(plan.changes))
     named = [entry.change for entry in latest if (entry.who, entry.message) == (who, message)]
-    return (refusal if refused else ""), (named[-1] if named else "")
+    change = named[-1] if named else ""
+    if not refused:
+        return MadeChange("", change)
+    told = "; ".join(f"{entity.path}: {error}" for entity, error in refused[:_TOLD])
+    return MadeChange(f"{refusal} {told}", change, 422)
 
 
 async def history(parts: ConsoleParts, limit: int | None = None) -> list[HistoryEntry]:
@@ -238,9 +266,5 @@ async def audit(parts: ConsoleParts, event: AuditEvent) -> None:
 
 async def _planned(parts: ConsoleParts, making: Making) -> tuple[str, StoreIdentity | None, Plan]:
     """Return the quotas' state, the store's identity, and the plan for them."""
-    identity = await parts.quotas.beside(
-        lambda to: to.identity()
-    )  # read first, so that a change in between is noticed
-    table = await parts.table()
-    state = digest_of(table) if identity is None else f"{identity.id}.{identity.revision}"
+    state, identity, table = await parts.state()
     return state, identity, await to_thread.run_sync(making, table)

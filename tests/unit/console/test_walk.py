@@ -50,7 +50,7 @@ class Asker:
         headers = {"cookie": cookie(self.client), "accept": accept}
         if method == "GET":
             query = f"?{urlencode(fields)}" if fields else ""
-            streaming = accept == "text/event-stream"
+            streaming = accept == "text/event-stream" or page.path.endswith("/stream")
             return await asking(
                 self.console.app, page.path + query, headers=headers,
                 most_bytes=1 if streaming else 1_000_000, wait_s=1.5 if streaming else 20,

@@ -6,7 +6,10 @@ here come the routes, the OpenAPI document, the reference page, and the tests of
 
 - ``resource``: a resource's row, what it takes, how it is read and answered.
 - ``problems``: refusals (RFC 9457).
-- ``quotas``: what is configured, what applies, changes.
+- ``quotas``: what is configured, what applies.
+- ``changes``: quotas set, removed, taken back.
+- ``stream``: changes as they happen.
+- ``asks``: of tenants, and the answers.
 - ``looking``: why a client waits, who used most, the history.
 - ``openapi``: the document.
 """
@@ -19,7 +22,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.console.api import looking, quotas
+from headgate.console.api import asks, changes, looking, quotas, stream
 from headgate.console.api.openapi import document
 from headgate.console.api.problems import encoded
 from headgate.console.api.resource import Asked, Resource
@@ -40,6 +43,9 @@ RESOURCES: Final[tuple[Resource, ...]] = (
         dict[str, Any],
     ),
     *quotas.RESOURCES,
+    *changes.RESOURCES,
     *looking.RESOURCES,
+    *stream.RESOURCES,
+    *asks.RESOURCES,
 )  # fmt: skip
 """The table of resources: whatever isn't in it isn't served."""

@@ -32,7 +32,8 @@ def document(resources: Iterable[Resource]) -> dict[str, Any]:
         paths.setdefault(V1 + resource.path, {})[resource.method.lower()] = _operation(
             resource, head, asked, answer
         )
-    in_queries = {h["$ref"] for r, h in zip(resources, taken, strict=True) if r.method == "GET"}
+    bodies = {h["$ref"] for r, h in zip(resources, taken, strict=True) if r.method != "GET"}
+    queries = {head["$ref"] for head in taken} - bodies
     return {
         "openapi": "3.1.0",
         "info": {
@@ -44,7 +45,7 @@ def document(resources: Iterable[Resource]) -> dict[str, Any]:
         "servers": [{"url": "/"}],
         "paths": paths,
         "components": {
-            "schemas": {n: s for n, s in schemas.items() if _PLACE + n not in in_queries},
+            "schemas": {n: s for n, s in schemas.items() if _PLACE + n not in queries},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -56,7 +57,7 @@ def _operation(
     anybody = resource.roles is None
     refusals = {*_ALWAYS, *resource.refusals, *(() if anybody else _SIGNED_IN)}
     found: dict[str, Any] = {
-        "operationId": resource.name if resource.method == "GET" else f"post_{resource.name}",
+        "operationId": resource.name,
         "summary": resource.about,
         "description": f"For {told_roles(resource)}.",
         "security": [] if anybody else [{"token": []}],

@@ -116,8 +116,9 @@ class Resource(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What programs call it: ``quotas_plan``."""
-        return self.path.strip("/").partition(".")[0].replace("/", "_")
+        """What programs call it: ``quotas_plan``; ``make_asks`` beside ``asks``."""
+        name = self.path.strip("/").partition(".")[0].replace("/", "_")
+        return name if self.method == "GET" or "_" in name else f"make_{name}"
 
     async def endpoint(self, request: Request) -> Response:
         """Answer a request."""
@@ -132,6 +133,7 @@ class Resource(NamedTuple):
 
 
 async def _read(request: Request, takes: type[Asked]) -> Asked:
+    whole = "query" if request.method in SAFE else "body"
     try:
         if request.method in SAFE:
             return msgspec.convert(_once(request.query_params), takes, strict=False)
@@ -142,9 +144,9 @@ async def _read(request: Request, takes: type[Asked]) -> Asked:
         return msgspec.json.decode(await request.body(), type=takes)
     except msgspec.ValidationError as error:
         detail, _, where = str(error).partition(" - at ")
-        raise Refused(400, detail, where.strip("`")) from None
+        raise Refused(400, detail, where.strip("`").removeprefix("$.") or whole) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(400, str(error), "body") from None
+        raise Refused(400, str(error), whole) from None
 
 
 def _once(given: QueryParams) -> Mapping[str, str]:

@@ -4,7 +4,7 @@ Edit a quota, after a preview of who is affected; undo.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
@@ -71,16 +71,7 @@ class Wanted(NamedTuple):
     @property
     def making(self) -> Making:
         """Return the function that makes the plan."""
-
-        def making(table: QuotaTable) -> Plan:
-            old = table.get(self.entity, self.key)
-            other_end = self.until_ms is not None and old is not None
-            if old != self.value or other_end:
-                return plan_of(table, [TableChange(self.entity, self.key, old, self.value)])
-            none = nothing_removed(self.entity, self.key)
-            return plan_of(table, [])._replace(notes=() if self.value is not None else (none,))
-
-        return making
+        return setting([self])
 
     @property
     def fields(self) -> dict[str, str]:
@@ -88,6 +79,24 @@ class Wanted(NamedTuple):
         value = {"remove": "yes"} if self.value is None else {"value": format_value(self.value)}
         until = {} if self.until_ms is None else {"until": str(self.until_ms)}
         return {"entity": self.entity.path, "key": self.key.name, **value, **until}
+
+
+def setting(wanted: Sequence[Wanted]) -> Making:
+    """Return the function that makes the plan which sets and removes quotas."""
+
+    def making(table: QuotaTable) -> Plan:
+        changes, notes = [], []
+        for entity, key, value, until_ms in wanted:
+            old = table.get(entity, key)
+            other_end = until_ms is not None and old is not None
+            if old != value or other_end:
+                changes.append(TableChange(entity, key, old, value))
+            elif value is None:
+                notes.append(nothing_removed(entity, key))
+        plan = plan_of(table, changes)
+        return plan._replace(notes=(*notes, *plan.notes))
+
+    return making
 
 
 def quota_of(text: str, key: QuotaKey) -> float:
@@ -275,13 +284,13 @@ async def apply(request: Request) -> Response:
     problem = reason_problem(reason)
     if problem:
         return await _proposed(request, wanted, problem, reason, 422)
-    problem, name = await make(
+    made = await make(
         parts(request), wanted.making, form.get("state"), who=viewer(request).name, message=reason,
         until_ms=wanted.until_ms,
     )  # fmt: skip
-    if problem:
-        return await _proposed(request, wanted, problem, reason, 409)
-    return RedirectResponse(url("/change", done=name or "made"), 303)
+    if made.problem:
+        return await _proposed(request, wanted, made.problem, reason, made.status)
+    return RedirectResponse(url("/change", done=made.change or "made"), 303)
 
 
 def reason_problem(reason: str) -> str:
@@ -301,7 +310,7 @@ async def undo(request: Request) -> Response:
 async def _undone(
     request: Request, name: str, problem: str = "", reason: str = "", status: int = 200
 ) -> Response:
-    making = await _undoing(request, name)
+    making = await undoing_of(request, name)
     try:
         proposal = await propose(parts(request), making)
     except StoreMovedOn as error:  # by a later change of the same
@@ -313,7 +322,13 @@ async def _undone(
     )  # fmt: skip
 
 
-async def _undoing(request: Request, name: str) -> Making:
+async def undoing_of(request: Request, name: str) -> Making:
+    """
+    Return the function that makes the plan which takes a change back.
+
+    Raises:
+        HTTPException: the history has no such change.
+    """
     chosen = [e for e in await history(parts(request)) if name and e.change == name]
     if not chosen:
         raise missing()
@@ -327,11 +342,11 @@ async def undo_now(request: Request) -> Response:
     problem = reason_problem(reason)
     if problem:
         return await _undone(request, name, problem, reason, 422)
-    making, who = await _undoing(request, name), viewer(request).name
-    problem, made = await make(parts(request), making, form.get("state"), who=who, message=reason)
-    if problem:
-        return await _undone(request, name, problem, reason, 409)
-    return RedirectResponse(url("/change", done=made or "made"), 303)
+    making, who = await undoing_of(request, name), viewer(request).name
+    made = await make(parts(request), making, form.get("state"), who=who, message=reason)
+    if made.problem:
+        return await _undone(request, name, made.problem, reason, made.status)
+    return RedirectResponse(url("/change", done=made.change or "made"), 303)
 
 
 ROUTES: Final = (

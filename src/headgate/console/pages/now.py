@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.console.access.viewer import SEEING_ALL
-from headgate.console.events import EventStream, Moment, wants_events, watches
+from headgate.console.events import Moment, live_part, wants_events, watches
 from headgate.console.parts import viewer
 from headgate.console.rendering import draw, render
 from headgate.console.routing import Page
@@ -80,7 +80,7 @@ async def show(request: Request) -> Response:
     found, drawn = watches(request), _drawn(request)
     find = request.query_params.get("find", "")[:MOST_FIND].strip()
     if wants_events(request):
-        return EventStream(
+        return live_part(
             found, found.everybody, viewer(request).name, lambda moment: drawn.text(moment, find)
         )
     moment = await found.everybody.now()

@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from headgate.console.access.viewer import OPERATORS
 from headgate.console.pages.change import reason_problem
 from headgate.console.parts import parts, viewer
-from headgate.console.proposal import Making, make, propose
+from headgate.console.proposal import MadeChange, Making, make, propose
 from headgate.console.rendering import render, url
 from headgate.console.routing import Page, missing
 from headgate.console.uploads import Upload, Uploads
@@ -37,7 +37,7 @@ async def _form(request: Request, problems: list[str] | None = None, status: int
     drift: Plan | None = None
     if last is not None:
         # With prune, so that quotas that the file doesn't mention count as drift.
-        making = await to_thread.run_sync(_making, last._replace(prune=True), limiter=_READING)
+        making = await applying(last._replace(prune=True))
         drift = await to_thread.run_sync(making, await parts(request).table())
     return render(
         request, "plan.html.j2", status, problems=(problems or [])[:_MOST_PROBLEMS],
@@ -74,17 +74,23 @@ async def upload(request: Request) -> Response:
     return await _proposed(request, kept)
 
 
-def _making(kept: Upload) -> Making:
-    file: QuotasFile = parse_quotas(kept.text, kept.name)
+async def applying(kept: Upload) -> Making:
+    """
+    Return the function that makes the plan which applies a quotas file.
+
+    Raises:
+        InvalidQuota: the file has mistakes; names all.
+    """
+    file: QuotasFile = await to_thread.run_sync(
+        parse_quotas, kept.text, kept.name, limiter=_READING
+    )
     return lambda table: diff(table, file, prune=kept.prune)
 
 
 async def _proposed(
     request: Request, kept: Upload, problem: str = "", reason: str = "", status: int = 200
 ) -> Response:
-    proposal = await propose(
-        parts(request), await to_thread.run_sync(_making, kept, limiter=_READING)
-    )
+    proposal = await propose(parts(request), await applying(kept))
     guard = proposal.plan.removals if proposal.plan.removes_most else 0
     return render(
         request, "proposal.html.j2", status, title="Plan", proposal=proposal, problem=problem,
@@ -101,23 +107,43 @@ async def apply(request: Request) -> Response:
     if kept is None or kept.mark != form.get("uploaded"):
         return await _form(request, ["Upload the file again: another one was uploaded since."], 409)
     reason = str(form.get("reason", "")).strip()
-    making = await to_thread.run_sync(_making, kept, limiter=_READING)
-    plan = await to_thread.run_sync(making, await parts(request).table())
     problem = reason_problem(reason)
-    if plan.removes_most and form.get("removals") != str(plan.removals):
-        problem = (
-            f"Most quotas would be removed: to allow that, write their number, {plan.removals}."
-        )
     if problem:
         return await _proposed(request, kept, problem, reason, 422)
-    problem, name = await make(
-        parts(request), making, form.get("state"), who=viewer(request).name, message=reason,
-        refusal="Some of it was refused.",
+    made = await applied(request, kept, form.get("state"), form.get("removals"), reason)
+    if made.problem:
+        return await _proposed(request, kept, made.problem, reason, made.status)
+    return RedirectResponse(url("/plan", done=made.change or "made"), 303)
+
+
+async def applied(
+    request: Request, kept: Upload, state: object, removals: object, reason: str,
+    until_ms: int | None = None,
+) -> MadeChange:  # fmt: skip
+    """
+    Apply a quotas file, and remember it as the one applied last.
+
+    Args:
+        request: of who applies it.
+        kept: the file.
+        state: of the quotas that it was shown with.
+        removals: how many values are removed, as somebody wrote it; needed if these are most.
+        reason: for the history.
+        until_ms: when the former values return, epoch ms; None: never.
+    """
+    making = await applying(kept)
+    plan = await to_thread.run_sync(making, await parts(request).table())
+    if plan.removes_most and str(removals) != str(plan.removals):
+        number = f"to allow that, write their number, {plan.removals}"
+        return MadeChange(f"Most quotas would be removed: {number}.", status=422)
+    made = await make(
+        parts(request), making, state, who=viewer(request).name, message=reason,
+        refusal="Some of it was refused.", until_ms=until_ms,
     )  # fmt: skip
-    if problem:
-        return await _proposed(request, kept, problem, reason, 409)
-    await to_thread.run_sync(uploads.applied, kept._replace(t_ms=parts(request).clock_ms()))
-    return RedirectResponse(url("/plan", done=name or "made"), 303)
+    if not made.problem:
+        uploads = await _uploads(request)
+        await to_thread.run_sync(uploads.applied, kept._replace(t_ms=parts(request).clock_ms()))
+    return made
 
 
 ROUTES: Final = (

@@ -18,7 +18,7 @@ from headgate.console.access.viewer import EVERYBODY, OPERATORS, TENANTS
 from headgate.console.foretold import Enough
 from headgate.console.pages.change import Wanted, ending, filled, quota_of, reason_problem, until_of
 from headgate.console.parts import parts, viewer
-from headgate.console.proposal import audit, find_enough, make, propose, try_out
+from headgate.console.proposal import MadeChange, audit, find_enough, make, propose, try_out
 from headgate.console.raises import MOST_OPEN, Raise, Raises, State, evidence_of
 from headgate.console.rendering import render, url
 from headgate.console.routing import Page, missing
@@ -32,6 +32,7 @@ from headgate.quota.table import QuotaTable
 from headgate.store.base import AuditEvent
 
 _KEYS: Final = [key for key, spec in KEYS.items() if "user" in spec.shapes]
+_ANSWERED: Final = "It was answered before."
 _TOOL: Final = "headgate console"
 _ASKING: Final = Lock()
 """One ask at a time is counted and gets its evidence, which takes a core for a second."""
@@ -46,6 +47,12 @@ async def _raises(request: Request) -> Raises:
     return await to_thread.run_sync(Raises, database)
 
 
+async def asks_seen(request: Request) -> list[Raise]:
+    """Return the asks that the viewer may see: the open ones, then those answered last."""
+    who, raises = viewer(request), await _raises(request)
+    return await to_thread.run_sync(raises.listed, None if who.sees_all else who.tenant)
+
+
 async def show(request: Request) -> Response:
     """Return the asks that the viewer may see; a tenant's form."""
     return await _list(request, dict(request.query_params))
@@ -56,10 +63,7 @@ async def _list(
     enough: Enough | None = None,
 ) -> Response:  # fmt: skip
     who = viewer(request)
-    listed: list[Raise] = []
-    if parts(request).database is not None:
-        raises = await _raises(request)
-        listed = await to_thread.run_sync(raises.listed, None if who.sees_all else who.tenant)
+    listed = [] if parts(request).database is None else await asks_seen(request)
     return render(
         request, "raises.html.j2", status, raises=listed, given=given, problem=problem,
         keys=_KEYS, principals=sorted(who.principals) if not who.sees_all else [], most=MOST_OPEN,
@@ -98,9 +102,17 @@ async def enough(request: Request) -> Response:
 
 
 async def ask(request: Request) -> Response:
-    """Take an ask, with the evidence of this moment."""
-    form, who = await request.form(), viewer(request)
-    reason = str(form.get("reason", "")).strip()
+    """Take an ask from the form."""
+    form = dict(await request.form())
+    made = await take(request, form)
+    if isinstance(made, str):
+        return await _list(request, form, made, 422)
+    return RedirectResponse(url("/raises/one", id=made.id), 303)
+
+
+async def take(request: Request, form: Mapping[str, Any]) -> Raise | str:
+    """Take an ask, with the evidence of this moment; returns it, or why it isn't taken."""
+    who, reason = viewer(request), str(form.get("reason", "")).strip()
     try:
         entity, key = _wanted(request, form)
         value = quota_of(str(form.get("value", "")), key)
@@ -110,23 +122,23 @@ async def ask(request: Request) -> Response:
     except ValueError as error:
         problem = str(error)
     if problem:
-        return await _list(request, dict(form), problem, 422)
+        return problem
     wanted = Wanted(entity, key, value)
     problem = _no_raise(await parts(request).table(), wanted)
     if problem:
-        return await _list(request, dict(form), problem, 422)
+        return problem
     raises = await _raises(request)
     async with _ASKING:
         if not await to_thread.run_sync(raises.is_room, who.tenant):
-            problem = f"{MOST_OPEN} asks are open: wait for an answer."
-            return await _list(request, dict(form), problem, 422)
+            return f"{MOST_OPEN} asks are open: wait for an answer."
         made = Raise(
             0, who.tenant, who.name, parts(request).clock_ms(), entity, key, value, reason,
             await _evidence(request, wanted),
         )  # fmt: skip
         number = await to_thread.run_sync(raises.add, made)
-    await _audit(request, made._replace(id=number), "asked", reason)
-    return RedirectResponse(url("/raises/one", id=number), 303)
+    made = made._replace(id=number)
+    await _audit(request, made, "asked", reason)
+    return made
 
 
 def _no_raise(table: QuotaTable, wanted: Wanted) -> str:
@@ -170,7 +182,13 @@ async def _audit(request: Request, asked: Raise, what: str, detail: str) -> None
     )  # fmt: skip
 
 
-async def _one(request: Request, number: Any) -> Raise:
+async def ask_of(request: Request, number: Any) -> Raise:
+    """
+    Return an ask.
+
+    Raises:
+        HTTPException: there is none, or the viewer may not see it.
+    """
     who = viewer(request)
     found = None
     if str(number).isdecimal() and len(str(number)) < 16:
@@ -184,7 +202,7 @@ async def _one(request: Request, number: Any) -> Raise:
 
 async def one(request: Request) -> Response:
     """Return one ask with its evidence."""
-    asked = await _one(request, request.query_params.get("id", ""))
+    asked = await ask_of(request, request.query_params.get("id", ""))
     return render(
         request, "raise.html.j2", asked=asked, given=format_value(asked.value), problem=""
     )
@@ -193,7 +211,7 @@ async def one(request: Request) -> Response:
 async def preview(request: Request) -> Response:
     """Say what granting an ask would do, as it was asked or with another value."""
     form = await request.form()
-    asked = await _one(request, form.get("id", ""))
+    asked = await ask_of(request, form.get("id", ""))
     given, until = str(form.get("value", "")), str(form.get("until", ""))
     try:
         wanted = Wanted(asked.entity, asked.key, quota_of(given, asked.key), until_of(until))
@@ -222,75 +240,110 @@ async def _proposed(
 
 async def grant(request: Request) -> Response:
     """Set what was asked for, or another value, as it was shown."""
-    form, here, who = await request.form(), parts(request), viewer(request)
-    asked, word = await _one(request, form.get("id", "")), str(form.get("reason", "")).strip()
+    form = await request.form()
+    asked, word = await ask_of(request, form.get("id", "")), str(form.get("reason", "")).strip()
     value = quota_of(str(form.get("value", "")), asked.key)
     wanted = Wanted(asked.entity, asked.key, value, until_of(str(form.get("until", ""))))
+    made = await granted(request, asked, wanted, word, form.get("state"))
+    if made.problem:
+        return await _proposed(request, asked, wanted, made.problem, word, made.status)
+    return RedirectResponse(url("/raises/one", id=asked.id), 303)
+
+
+async def granted(
+    request: Request, asked: Raise, wanted: Wanted, word: str, state: object
+) -> MadeChange:
+    """
+    Grant an ask.
+
+    Args:
+        request: of who grants it.
+        asked: the ask.
+        wanted: what is set.
+        word: the reason, which the tenant reads.
+        state: of the quotas that the change was shown with.
+    """
+    here, who, value = parts(request), viewer(request), wanted.value
     problem = reason_problem(word)
     if problem:
-        return await _proposed(request, asked, wanted, problem, word, 422)
+        return MadeChange(problem, status=422)
     answered = asked._replace(
         state=State.GRANTED, answered_by=who.name, answered_ms=here.clock_ms(), granted=value,
         word=word,
     )  # fmt: skip
     async with _ANSWERING:
-        problem = _may_not_answer(request, await _one(request, asked.id))
+        problem = _may_not_answer(request, await ask_of(request, asked.id))
         problem = problem or _no_raise(await here.table(), wanted)
+        made = MadeChange(problem, status=409 if problem else 200)
         if not problem:
             message = f"raise {asked.id} of {asked.tenant}: {word}"
-            problem, _ = await make(
-                here, wanted.making, form.get("state"), who=who.name, message=message,
+            made = await make(
+                here, wanted.making, state, who=who.name, message=message,
                 until_ms=wanted.until_ms,
             )  # fmt: skip
-        if not problem:
+        if not made.problem:
             # After the change: a crash between leaves an ask open, and its number in the history.
             await to_thread.run_sync((await _raises(request)).answer, answered)
-    if problem:
-        return await _proposed(request, asked, wanted, problem, word, 409)
-    await _audit(request, answered, "granted" if value == asked.value else "changed", word)
-    return RedirectResponse(url("/raises/one", id=asked.id), 303)
+    if not made.problem:
+        await _audit(request, answered, "granted" if value == asked.value else "changed", word)
+    return made
 
 
 def _may_not_answer(request: Request, asked: Raise) -> str:
     if asked.who == viewer(request).name:
         return "Who asked can't answer."
-    return "" if asked.state == State.OPEN else "It was answered before."
+    return "" if asked.state == State.OPEN else _ANSWERED
 
 
 async def refuse(request: Request) -> Response:
     """Refuse an ask, with a word."""
-    form, here, who = await request.form(), parts(request), viewer(request)
-    asked, word = await _one(request, form.get("id", "")), str(form.get("reason", "")).strip()
+    form = await request.form()
+    asked = await ask_of(request, form.get("id", ""))
+    problem = await close(request, asked, State.REFUSED, str(form.get("reason", "")).strip())
+    if problem:
+        return _again(request, asked, problem)
+    return RedirectResponse(url("/raises/one", id=asked.id), 303)
+
+
+async def close(request: Request, asked: Raise, state: State, word: str = "") -> str:
+    """
+    End an ask without a change; returns why it can't be ended, or "".
+
+    Args:
+        request: of who does it.
+        asked: the ask.
+        state: ``REFUSED``, by an operator; ``WITHDRAWN``, by its tenant.
+        word: why it is refused.
+    """
+    here, who, is_refused = parts(request), viewer(request), state is State.REFUSED
     answered = asked._replace(
-        state=State.REFUSED, answered_by=who.name, answered_ms=here.clock_ms(), word=word
+        state=state, answered_by=who.name, answered_ms=here.clock_ms(), word=word
     )
-    problem = reason_problem(word)
+    problem = reason_problem(word) if is_refused else ""
     async with _ANSWERING:
-        problem = problem or _may_not_answer(request, await _one(request, asked.id))
+        now = await ask_of(request, asked.id)
+        if is_refused:
+            problem = problem or _may_not_answer(request, now)
+        elif now.state != State.OPEN:
+            problem = _ANSWERED
         if not problem:
             await to_thread.run_sync((await _raises(request)).answer, answered)
-    if problem:
-        given = format_value(asked.value)
-        return render(request, "raise.html.j2", 422, asked=asked, given=given, problem=problem)
-    await _audit(request, answered, "refused", word)
-    return RedirectResponse(url("/raises/one", id=asked.id), 303)
+    if not problem:
+        await _audit(request, answered, state.value, word)
+    return problem
+
+
+def _again(request: Request, asked: Raise, problem: str) -> Response:
+    given = format_value(asked.value)
+    return render(request, "raise.html.j2", 422, asked=asked, given=given, problem=problem)
 
 
 async def withdraw(request: Request) -> Response:
     """Take back an open ask of the viewer's tenant."""
-    form, here, who = await request.form(), parts(request), viewer(request)
-    async with _ANSWERING:
-        asked = await _one(request, form.get("id", ""))
-        problem = "" if asked.state == State.OPEN else "It was answered before."
-        if not problem:
-            answered = asked._replace(
-                state=State.WITHDRAWN, answered_by=who.name, answered_ms=here.clock_ms()
-            )
-            await to_thread.run_sync((await _raises(request)).answer, answered)
+    asked = await ask_of(request, (await request.form()).get("id", ""))
+    problem = await close(request, asked, State.WITHDRAWN)
     if problem:
-        given = format_value(asked.value)
-        return render(request, "raise.html.j2", 422, asked=asked, given=given, problem=problem)
-    await _audit(request, answered, "withdrawn", "")
+        return _again(request, asked, problem)
     return RedirectResponse("/raises", 303)
 
 

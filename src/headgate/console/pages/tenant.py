@@ -21,7 +21,7 @@ from headgate.console.asking import (
     unknown,
 )
 from headgate.console.drawing import chart, connections, ladders
-from headgate.console.events import EventStream, Moment, Watches, wants_events, watches
+from headgate.console.events import Moment, Watches, live_part, wants_events, watches
 from headgate.console.parts import parts, viewer
 from headgate.console.recent import Point, Recent
 from headgate.console.recorded import PrincipalUse
@@ -56,7 +56,7 @@ async def show(request: Request) -> Response:
     looks, found = viewer(request), watches(request)
     watch = found.of(*about)
     if wants_events(request):
-        return EventStream(
+        return live_part(
             found, watch, looks.name, lambda moment: _live(found, seen(moment, looks), about, looks)
         )
     moment = await moment_of(request, about)

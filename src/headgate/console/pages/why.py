@@ -13,7 +13,7 @@ from starlette.responses import Response
 from headgate.console.access.viewer import EVERYBODY
 from headgate.console.asking import ClientQuery, asked, configured, moment_of, seen, unknown
 from headgate.console.drawing import ladders, levels
-from headgate.console.events import EventStream, Moment, wants_events, watches
+from headgate.console.events import Moment, live_part, wants_events, watches
 from headgate.console.parts import viewer
 from headgate.console.rendering import draw, render
 from headgate.console.routing import Page
@@ -34,7 +34,7 @@ async def show(request: Request) -> Response:
     about = about._replace(client_id=about.client_id or None)  # a field left blank
     found = watches(request)
     if wants_events(request):
-        return EventStream(
+        return live_part(
             found, found.of(*about), looks.name, lambda moment: _live(seen(moment, looks), about)
         )
     moment = await moment_of(request, about)

@@ -1,0 +1,265 @@
+"""
+Resources that change quotas: check, plan, apply what was planned, take back.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+
+from headgate.admin.target import Refused as Refusals
+from headgate.console.access.csrf import MOST_BODY_BYTES
+from headgate.console.access.viewer import OPERATORS
+from headgate.console.api.problems import Refused
+from headgate.console.api.resource import Asked, KeyName, Name, Reason, Resource
+from headgate.console.pages.change import (
+    Wanted,
+    quota_of,
+    reason_problem,
+    setting,
+    undoing_of,
+    until_of,
+)
+from headgate.console.pages.plan import applied, applying
+from headgate.console.parts import parts, viewer
+from headgate.console.proposal import MadeChange, Making, check, make, propose
+from headgate.console.uploads import Upload
+from headgate.quota.entity import entity_from_path
+from headgate.quota.key import QuotaKey
+from headgate.quota.plan import Plan
+
+MOST_CHANGES: Final = 1_000
+"""Quotas that a request sets, and changes that an answer names; the rest is counted."""
+
+Revision = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class QuotaAsked(Asked, frozen=True):
+    """
+    A quota as it is to be.
+
+    Args:
+        entity: what it is set for, as a path: ``users/alice/clients/etl``, ``users/<default>``.
+        key: what it limits.
+        value: a number, or a text with a unit, such as ``10MB/s``; null removes the quota.
+    """
+
+    entity: Name
+    key: KeyName
+    value: float | Annotated[str, Meta(max_length=100)] | None
+
+
+class ChangeAsked(Asked, frozen=True, kw_only=True):
+    """
+    A change: of some quotas, by a quotas file, or back to what was before another change.
+
+    Args:
+        quotas: as they are to be.
+        file: in place of ``quotas``: a quotas file, YAML or JSON.
+        prune: quotas that the file doesn't mention are removed.
+        undo: in place of ``quotas``: the name of the change that is taken back.
+        until: when the former values return: a time in UTC, such as ``2026-11-22 10:00``, or epoch
+            ms as a text; "": they don't.
+    """
+
+    quotas: Annotated[tuple[QuotaAsked, ...], Meta(max_length=MOST_CHANGES)] = ()
+    file: Annotated[str, Meta(max_length=MOST_BODY_BYTES)] = ""
+    prune: bool = False
+    undo: Annotated[str, Meta(max_length=100)] = ""
+    until: Annotated[str, Meta(max_length=100)] = ""
+
+
+class ApplyAsked(ChangeAsked, frozen=True, kw_only=True):
+    """
+    A change that is to be made as it was planned.
+
+    Args:
+        revision: that the plan named.
+        reason: for the history.
+        removals: how many values the file removes; needed where these are most of all.
+    """
+
+    revision: Revision
+    reason: Reason
+    removals: int | None = None
+
+
+class PlannedTold(msgspec.Struct, frozen=True):
+    """One value that a plan sets, changes or removes; null: none."""
+
+    entity: str
+    key: str
+    before: float | None
+    after: float | None
+
+
+class RefusedTold(msgspec.Struct, frozen=True):
+    """An entity whose change would be refused, and why."""
+
+    entity: str
+    error: str
+
+
+class CheckTold(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What a change would do to quotas.
+
+    Args:
+        revision: of the quotas that it was computed from; ``apply`` asks for it.
+        changes: what would be changed; the first ones.
+        more: how many more there are.
+        removals: how many values would be removed.
+        removes_most: whether that is more than half of all; ``apply`` asks for the number then.
+        refused: what the store or the servers would refuse.
+        notes: what isn't known or may not be meant.
+    """
+
+    revision: str
+    changes: tuple[PlannedTold, ...]
+    more: int
+    removals: int
+    removes_most: bool
+    refused: tuple[RefusedTold, ...]
+    notes: tuple[str, ...]
+
+
+class AffectedTold(msgspec.Struct, frozen=True):
+    """A connected client whose limit or quota-id changes; null: no limit."""
+
+    client: str
+    key: str
+    before: float | None
+    after: float | None
+    connections: int
+
+
+class PlanTold(CheckTold, frozen=True, kw_only=True):
+    """
+    What a change would do to quotas and clients.
+
+    Args:
+        affected: connected clients; those with most connections.
+        clients: how many are affected.
+        waiting: connections that wait now by what changes; no change ends a wait.
+        foretold: how the busiest clients would go, in sentences.
+    """
+
+    affected: tuple[AffectedTold, ...]
+    clients: int
+    waiting: int
+    foretold: tuple[str, ...]
+
+
+class AppliedTold(msgspec.Struct, frozen=True):
+    """A change that was made; ``change`` names it in the history, "" if nothing was to be done."""
+
+    change: str
+
+
+async def _making(request: Request, asked: ChangeAsked) -> Making:
+    """Return the function that makes the plan, by the function of the page that does so, too."""
+    ways = [name for name in ("quotas", "file", "undo") if getattr(asked, name)]
+    if len(ways) != 1 or (asked.prune and not asked.file):
+        raise Refused(422, "Give one of quotas, file and undo; prune goes with a file.", "body")
+    if asked.file:
+        return await applying(_upload(request, asked))
+    if asked.undo:
+        return await undoing_of(request, asked.undo)
+    wanted = []
+    for quota in asked.quotas:
+        key, value = QuotaKey.parse(quota.key), quota.value
+        value = quota_of(value, key) if isinstance(value, str) else value
+        wanted.append(Wanted(entity_from_path(quota.entity), key, value, until_of(asked.until)))
+    if len({(each.entity, each.key) for each in wanted}) < len(wanted):
+        raise Refused(422, "A quota is named twice.", "quotas")
+    return setting(wanted)
+
+
+def _upload(request: Request, asked: ChangeAsked) -> Upload:
+    return Upload(viewer(request).name, 0, "the API's file", asked.file, asked.prune)
+
+
+async def validate(request: Request, asked: ChangeAsked) -> CheckTold:
+    """Say what a change would do to quotas, and what would be refused."""
+    making = await _making(request, asked)
+    plan, state, refused = await check(parts(request), making, until_of(asked.until))
+    return CheckTold(**_checked(plan, state, refused, plan.notes))
+
+
+def _checked(plan: Plan, state: str, refused: Refusals, notes: tuple[str, ...]) -> dict[str, Any]:
+    changes = plan.changes[:MOST_CHANGES]
+    return {
+        "revision": state,
+        "changes": tuple(PlannedTold(c.entity.path, c.key.name, c.old, c.new) for c in changes),
+        "more": len(plan.changes) - len(changes),
+        "removals": plan.removals,
+        "removes_most": plan.removes_most,
+        "refused": tuple(RefusedTold(e.path, str(error)) for e, error in refused[:MOST_CHANGES]),
+        "notes": notes[:MOST_CHANGES],
+    }
+
+
+async def plan(request: Request, asked: ChangeAsked) -> PlanTold:
+    """Say what a change would do to quotas and clients."""
+    found = await propose(parts(request), await _making(request, asked), until_of(asked.until))
+    shown, tried = found.preview, found.tried
+    affected = (
+        AffectedTold(a.client.path, a.key.name, a.before.value, a.after.value, a.connections)
+        for a in shown.affected
+    )
+    foretold = () if tried is None else tried.foretold
+    return PlanTold(
+        **_checked(found.plan, found.state, found.refused, (*found.plan.notes, *found.notes)),
+        affected=tuple(affected), clients=shown.clients, waiting=shown.waiting,
+        foretold=tuple(f"{f.user}/{f.client_id} {f.key}: {f.sentence}" for f in foretold),
+    )  # fmt: skip
+
+
+async def apply(request: Request, asked: ApplyAsked) -> AppliedTold:
+    """Make a change as it was planned."""
+    reason = asked.reason.strip()
+    if reason_problem(reason):
+        raise Refused(422, reason_problem(reason), "reason")
+    until_ms = until_of(asked.until)
+    if asked.file:
+        await _making(request, asked)  # refuses what else is given
+        made = await applied(
+            request, _upload(request, asked), asked.revision, asked.removals, reason, until_ms
+        )
+    else:
+        made = await make(
+            parts(request), await _making(request, asked), asked.revision,
+            who=viewer(request).name, message=reason, until_ms=until_ms,
+        )  # fmt: skip
+    return AppliedTold(done(made).change)
+
+
+def done(made: MadeChange) -> MadeChange:
+    """
+    Return what was made.
+
+    Raises:
+        Refused: it wasn't.
+    """
+    if made.problem:
+        raise Refused(made.status, made.problem, "revision" if made.status == 409 else "")
+    return made
+
+
+RESOURCES: Final = (
+    Resource(
+        "POST", "/quotas/validate", "Check a change with the store or the servers.", OPERATORS,
+        validate, ChangeAsked, CheckTold, reads=True, refusals=(409,),
+    ),
+    Resource(
+        "POST", "/quotas/plan", "Tell what a change would do to quotas and clients.", OPERATORS,
+        plan, ChangeAsked, PlanTold, reads=True, refusals=(409,),
+    ),
+    Resource(
+        "POST", "/quotas/apply", "Make a change as it was planned: set, remove, undo.", OPERATORS,
+        apply, ApplyAsked, AppliedTold, refusals=(409,),
+    ),
+)  # fmt: skip
