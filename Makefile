@@ -55,6 +55,7 @@ bounds: setup  ## unit tests with both ends of the declared versions, and on oth
 docs: setup  ## write the pages that are made from tables of the source; then look at the difference
 	@PYTHONPATH=tests $(VENV)/python -m kit.settings_page docs/reference/settings.md
 	@PYTHONPATH=tests $(VENV)/python -m kit.metrics_page docs/reference/metrics.md
+	@PYTHONPATH=tests $(VENV)/python -m kit.http_page docs/reference/http.md
 	@HEADGATE_GOLDEN=write $(VENV)/pytest tests/docs/test_commands_page.py
 
 site: setup  ## build the documentation site in build/site; warnings and dead links are errors

@@ -1,4 +1,4 @@
-"""The page of the Python API has every public name; the console's page has every route."""
+"""The page of the Python API has every public name; those of the console have every route."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import headgate.admin
 import headgate.pipeline
 from headgate import errors
 from headgate.console.pages import PAGES
+from kit.http_page import http_page
 
 DOCS = Path(__file__).parents[2] / "docs"
 API = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
@@ -26,6 +27,10 @@ def test_every_public_name_is_on_the_page() -> None:
     assert shown("headgate.errors") == {
         name for name in raised if issubclass(getattr(errors, name), errors.HeadgateError)
     }
+
+
+def test_the_page_of_the_http_api_is_its_table() -> None:
+    assert (DOCS / "reference" / "http.md").read_text(encoding="utf-8") == http_page()
 
 
 def test_every_address_of_the_console_is_on_its_page_with_its_roles() -> None:

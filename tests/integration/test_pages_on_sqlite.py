@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import urllib.request
 from pathlib import Path
@@ -121,3 +122,25 @@ def test_the_console_with_its_users(tmp_path: Path, free_port: int) -> None:
             urllib.request.urlopen(f"http://{address}/") as page,
         ):
             assert place in page.read().decode()
+
+
+def test_the_console_by_a_program(tmp_path: Path, free_port: int) -> None:
+    address, alice = f"127.0.0.1:{free_port}", QuotaEntity.of(user="alice")
+    reader = Reader("docs/howto/console.md", tmp_path, {"127.0.0.1:8088": address})
+    with open_store(f"sqlite:{tmp_path / 'quotas.db'}") as store:
+        store.alter([QuotaAlteration.of(alice, [Op(PRODUCER, 5.0)])])
+        ada = reader.block("console user add").splitlines()[0]
+        reader.run(ada, typed="correct horse battery\n")
+        reader.run(reader.block("token add nightly"))
+        start = f"headgate console --store sqlite:quotas.db --data console --listen {address}"
+        with reader.running(start, f"http://{address}/"):
+            api = reader.block("curl.conf\n")
+            [row] = json.loads(reader.run(api))["rows"]
+            assert (row["entity"], row["value"]) == ("users/alice", 5.0)
+            api, change = api.rpartition("curl --silent")[0], reader.block("> plan.json")
+            stale = json.loads(reader.run(api + change))
+            assert (stale["status"], stale["where"]) == (409, "revision")
+            assert store.snapshot().get(alice, PRODUCER) == 2e6
+            made = json.loads(reader.run(api + reader.block("$undo, $revision")))
+            assert store.snapshot().get(alice, PRODUCER) == 5.0
+            assert store.history()[-1].change == made["change"]

@@ -213,6 +213,9 @@ _SAID: Final = {
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == 405:  # of all rows of the path
+        methods = {m for row in ROWS if row.path == request.url.path for m in row.methods}
+        error.headers = {"allow": ", ".join(sorted(methods))}
     said = _SAID.get(error.status_code) or HTTPStatus(error.status_code).phrase
     return _error_page(request, error.status_code, said, error)
 

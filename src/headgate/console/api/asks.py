@@ -15,6 +15,7 @@ from headgate.console.api.changes import Revision, done
 from headgate.console.api.problems import Refused
 from headgate.console.api.resource import (
     Asked,
+    ClientId,
     KeyName,
     Listed,
     Name,
@@ -51,7 +52,7 @@ class AskAsked(Asked, frozen=True):
     key: KeyName
     value: Value
     reason: Reason
-    client_id: Name = ""
+    client_id: ClientId = ""
 
 
 class GrantAsked(OneAsked, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from headgate.admin.target import Refused as Refusals
 from headgate.console.access.csrf import MOST_BODY_BYTES
 from headgate.console.access.viewer import OPERATORS
 from headgate.console.api.problems import Refused
-from headgate.console.api.resource import Asked, KeyName, Name, Reason, Resource
+from headgate.console.api.resource import Asked, EntityPath, KeyName, Reason, Resource
 from headgate.console.pages.change import (
     Wanted,
     quota_of,
@@ -47,7 +47,7 @@ class QuotaAsked(Asked, frozen=True):
         value: a number, or a text with a unit, such as ``10MB/s``; null removes the quota.
     """
 
-    entity: Name
+    entity: EntityPath
     key: KeyName
     value: float | Annotated[str, Meta(max_length=100)] | None
 

@@ -11,9 +11,8 @@ from starlette.requests import Request
 
 from headgate.console.access.viewer import EVERYBODY
 from headgate.console.api.problems import Refused
-from headgate.console.api.quotas import ClientAsked
-from headgate.console.api.resource import KeyName, Listed, Name, PageAsked, Resource, Text
-from headgate.console.asking import asked as client_asked
+from headgate.console.api.quotas import ClientAsked, named
+from headgate.console.api.resource import EntityPath, KeyName, Listed, PageAsked, Resource, Text
 from headgate.console.asking import changes_seen, moment_of
 from headgate.console.pages.usage import AGAIN_S, UsageQuery, used
 from headgate.console.parts import parts, viewer
@@ -26,7 +25,7 @@ from headgate.store.base import HistoryEntry
 class WhyAsked(ClientAsked, frozen=True):
     """A principal, and one of its client-ids; only about one key, if one is named."""
 
-    key: KeyName | None = None
+    key: KeyName | Literal[""] = ""
 
 
 class UsageAsked(PageAsked, frozen=True, kw_only=True):
@@ -83,7 +82,7 @@ class UsageTold(msgspec.Struct, frozen=True):
 class HistoryAsked(PageAsked, frozen=True, kw_only=True):
     """Which changes are asked for: of all quotas, or of one entity."""
 
-    entity: Name | None = None
+    entity: EntityPath | None = None
 
 
 class ChangeTold(msgspec.Struct, frozen=True):
@@ -123,14 +122,12 @@ class ChangeTold(msgspec.Struct, frozen=True):
 
 async def reason(request: Request, asked: WhyAsked) -> Why:
     """Say why a client waits, or how much room it has."""
-    about = client_asked(request)
-    if about is None:
-        raise Refused(422, "Name a user.", "user")
+    about = named(request)
     about = about._replace(client_id=about.client_id or None)
     moment = await moment_of(request, about)
     if moment.picture is None:
         raise Refused(503, moment.problem, retry_s=AGAIN_S)
-    return why(moment.picture, *about, asked.key)
+    return why(moment.picture, *about, asked.key or None)
 
 
 async def usage(request: Request, asked: UsageAsked) -> UsageTold:

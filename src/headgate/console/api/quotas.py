@@ -11,9 +11,10 @@ from starlette.requests import Request
 
 from headgate.admin.listing import QuotaQuery, QuotaRow
 from headgate.console.access.viewer import EVERYBODY
-from headgate.console.api.problems import Refused
 from headgate.console.api.resource import (
     Asked,
+    ClientId,
+    EntityPath,
     KeyName,
     Listed,
     Name,
@@ -21,8 +22,8 @@ from headgate.console.api.resource import (
     Resource,
     Text,
 )
+from headgate.console.asking import ClientQuery, configured
 from headgate.console.asking import asked as client_asked
-from headgate.console.asking import configured
 from headgate.console.pages.quotas import quotas_found
 from headgate.console.routing import missing
 from headgate.live.picture import EffectiveQuotaOf
@@ -33,7 +34,7 @@ class QuotasAsked(PageAsked, frozen=True, kw_only=True):
     """Which quotas are asked for: as on the page Quotas."""
 
     find: Text = ""
-    key: KeyName | None = None
+    key: KeyName | Literal[""] = ""
     kind: Literal["", "user", "client-id", "user+client-id", "ip", "default"] = ""
     only: Literal["", "throttled", "unmatched"] = ""
     sort: Literal["name", "value", "use", "waits", "matched", "changed"] = "name"
@@ -43,14 +44,14 @@ class QuotasAsked(PageAsked, frozen=True, kw_only=True):
 class EntityAsked(Asked, frozen=True):
     """An entity by its path: ``users/alice/clients/etl``, ``users/<default>``."""
 
-    entity: Name
+    entity: EntityPath
 
 
 class ClientAsked(Asked, frozen=True):
     """A principal, and one of its client-ids; without it: any."""
 
     user: Name
-    client_id: Name | None = None
+    client_id: ClientId | None = None
 
 
 class QuotaTold(msgspec.Struct, frozen=True):
@@ -123,7 +124,7 @@ class EffectiveTold(msgspec.Struct, frozen=True):
 async def listed(request: Request, asked: QuotasAsked) -> Listed[QuotaTold]:
     """Return a page of the quotas that the viewer may see."""
     query = QuotaQuery(
-        asked.find.strip(), asked.key or "", asked.kind, asked.only, asked.sort, asked.turned
+        asked.find.strip(), asked.key, asked.kind, asked.only, asked.sort, asked.turned
     )
     now, found, _ = await quotas_found(request, query)
     return Listed[QuotaTold].of(found, asked, lambda number: QuotaTold.of(now.row(number)))
@@ -142,10 +143,15 @@ async def described(request: Request, asked: EntityAsked) -> EntityTold:
 
 async def effective(request: Request, asked: ClientAsked) -> EffectiveTold:
     """Return what applies to a client."""
-    about = client_asked(request)
-    if about is None:
-        raise Refused(422, "Name a user.", "user")
+    about = named(request)
     return EffectiveTold(*about, (await configured(request, about)).effective)
+
+
+def named(request: Request) -> ClientQuery:
+    """Return the client that is asked about, as pages read it from the address."""
+    about = client_asked(request)
+    assert about is not None, "a user is needed"
+    return about
 
 
 RESOURCES: Final = (

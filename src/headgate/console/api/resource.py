@@ -27,9 +27,11 @@ MOST_SIZE: Final = 500
 MOST_NAME: Final = 70_000
 """Characters of an entity's path: two names of 32 kB."""
 
-Name = Annotated[str, Meta(max_length=MOST_NAME)]
+Name = Annotated[str, Meta(min_length=1, max_length=MOST_NAME)]
+ClientId = Annotated[str, Meta(max_length=MOST_NAME)]
+EntityPath = Annotated[str, Meta(pattern="^(users|clients|ips)/.", max_length=MOST_NAME)]
 Text = Annotated[str, Meta(max_length=MOST_FIND)]
-Reason = Annotated[str, Meta(max_length=MOST_MESSAGE_BYTES)]
+Reason = Annotated[str, Meta(min_length=1, max_length=MOST_MESSAGE_BYTES)]
 if TYPE_CHECKING:
     KeyName = str
 else:
