@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, Literal
 
 # Java's String.trim drops every character up to the space (U+0020).
 JAVA_BLANK: Final = "".join(map(chr, range(33)))
@@ -22,6 +22,19 @@ _WORDS: Mapping[str, float] = {
     for sign in ("", "+", "-")
     for word, value in (("NaN", "nan"), ("Infinity", "inf"))
 }
+
+Number = int | float | Literal["Infinity", "-Infinity", "NaN"] | None
+"""A quota's value in JSON, which has no infinity: its name stands for it. None: no value."""
+_NAMES: Final[Mapping[str, Literal["Infinity", "-Infinity", "NaN"]]] = {
+    "inf": "Infinity",
+    "-inf": "-Infinity",
+    "nan": "NaN",
+}
+
+
+def finite(value: float | None) -> Number:
+    """Return a number for JSON: infinities and NaN as the names that Java has for them."""
+    return value if value is None or math.isfinite(value) else _NAMES[str(value)]
 
 
 def to_double(text: str) -> float:

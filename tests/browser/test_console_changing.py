@@ -122,6 +122,11 @@ def test_pages_fit_and_keep_nobody_out(
 
     with served(console.parts) as url:
         with looking(browser, "tenant", "payments", **size) as page:
+            page.goto(f"{url}/tokens")
+            page.fill("#label", HOSTILE.partition("\n")[0] * 2)
+            page.get_by_role("button", name="Make a token").click()
+            expect(page.locator("#token")).to_contain_text("headgate_")
+            look(page)
             page.goto(f"{url}/raises")
             look(page)
             page.fill("#value", "2MB/s")

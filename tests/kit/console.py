@@ -303,6 +303,25 @@ class Browser(TestClient):
         return self.post(path, data=fields, headers={"origin": ORIGIN}, **more)
 
 
+def sign_in(parts: ConsoleParts, host: str, kind: type[SignIn] = SignIn) -> SignIn:
+    """Return what knows the users of a console that is called by a host and port."""
+    database = parts.database
+    assert database is not None
+    return kind(
+        origins=frozenset({f"http://{host}"}),
+        hosts=frozenset({host}),
+        secure=False,
+        users=Users(database),
+        sessions=Sessions(database, parts.clock_ms, 3_600_000, 43_200_000),
+        tokens=Tokens(database, parts.clock_ms),
+        proxies=Proxies((), None, None),
+        roles=Roles({}),
+        tenants=TENANTS,
+        oidc=None,
+        failures=Failures(),
+    )
+
+
 class Console:
     """
     A console without a socket.
@@ -320,19 +339,7 @@ class Console:
         self.database = Database(folder / "console")
         self.quotas = OpenTarget(Address(store=self.store, tool="headgate console"))
         self.parts = ConsoleParts(self.quotas, self.live, self.database, lambda: self.now_ms)
-        self.access = SignIn(
-            origins=frozenset({ORIGIN}),
-            hosts=frozenset({"testserver"}),
-            secure=False,
-            users=Users(self.database),
-            sessions=Sessions(self.database, lambda: self.now_ms, 3_600_000, 43_200_000),
-            tokens=Tokens(self.database, lambda: self.now_ms),
-            proxies=Proxies((), None, None),
-            roles=Roles({}),
-            tenants=TENANTS,
-            oidc=None,
-            failures=Failures(),
-        )
+        self.access = sign_in(self.parts, "testserver")
         self.now_ms = now_ms()
         self.app = make_app(self.parts, self.access)
 

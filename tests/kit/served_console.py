@@ -13,25 +13,19 @@ from playwright.sync_api import Browser, Page
 from starlette.requests import Request
 
 from headgate.config.listeners import HostPort
+from headgate.console.access.sign_in import SignIn
 from headgate.console.access.viewer import Role, Viewer
 from headgate.console.app import make_app
 from headgate.console.parts import ConsoleParts
 from headgate.console.serve import listen
-from kit.console import TENANTS
+from kit.console import TENANTS, sign_in
 
 WIDTHS = (390, 1440)
 SCHEMES = ("light", "dark")
 
 
-class _Access:
+class _Access(SignIn):
     """Takes the header ``x-test-viewer`` (``operator``, ``tenant:payments``) for the viewer."""
-
-    secure = False
-    tenants = TENANTS
-
-    def __init__(self, port: int) -> None:
-        self.hosts = frozenset({f"127.0.0.1:{port}"})
-        self.origins = frozenset({f"http://127.0.0.1:{port}"})
 
     async def viewer_of(self, request: Request) -> tuple[Viewer | None, str]:
         """Return who the header says."""
@@ -39,13 +33,17 @@ class _Access:
         name = tenant or role
         return Viewer(name, Role(role), tenant, TENANTS.get(tenant, frozenset()), name), name
 
+    def role_of(self, owner: str) -> tuple[Role, str]:
+        """Return what the header said of somebody."""
+        return (Role.TENANT, owner) if owner in TENANTS else (Role(owner), "")
+
 
 @contextlib.contextmanager
 def served(parts: ConsoleParts, port: int = 0) -> Iterator[str]:
     """Serve a console on this port, or a free one; yields its address."""
     sock = listen(HostPort("127.0.0.1", port))
     port = sock.getsockname()[1]
-    app = make_app(parts, _Access(port))
+    app = make_app(parts, sign_in(parts, f"127.0.0.1:{port}", _Access))
     config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([sock],))

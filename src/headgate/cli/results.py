@@ -4,30 +4,16 @@ What commands print for ``--json``: one class per kind of result.
 
 from __future__ import annotations
 
-import math
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from headgate.cli import exit_codes
+from headgate.java_text import Number
 
 Entity = dict[str, str | None]
 """An entity's types and names as they are; null is the default."""
-Number = int | float | Literal["Infinity", "-Infinity", "NaN"] | None
-"""A quota's value; null is no value. JSON has no infinity: its name stands for it."""
-
-
-def finite(value: float | None) -> Number:
-    """Return a number for JSON: infinities and NaN as the names that Java has for them."""
-    return value if value is None or math.isfinite(value) else _NAMES[str(value)]
-
-
-_NAMES: Final[dict[str, Literal["Infinity", "-Infinity", "NaN"]]] = {
-    "inf": "Infinity",
-    "-inf": "-Infinity",
-    "nan": "NaN",
-}
 
 
 class Error(msgspec.Struct):

@@ -30,7 +30,8 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     def watched(real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
             callers = [frame.filename for frame in inspect.stack(0)]
-            if asyncio._get_running_loop() and any("console/pages" in name for name in callers):
+            rooms = ("console/pages", "console/api")
+            if asyncio._get_running_loop() and any(r in name for r in rooms for name in callers):
                 found.append(f"{real.__name__}: {callers[1:4]}")
             return real(*arguments)
 

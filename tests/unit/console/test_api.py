@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -22,7 +23,7 @@ from headgate.console.api.resource import V1
 from headgate.console.pages import usage
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.key import PRODUCER
+from headgate.quota.key import PRODUCER, REQUEST
 from headgate.usage.sums import WHO
 from kit.console import QUOTA, Browser, Console, asking, make_console
 from kit.openapi import DOCUMENT, check_answer, operations, requests
@@ -117,6 +118,16 @@ def test_what_applies_is_told_with_what_it_overrides(console: Console) -> None:
         {"entity": "users/alice/clients/app-0", "value": QUOTA},
         {"entity": "users/<default>", "value": QUOTA},
     ]
+
+
+def test_a_quota_without_bound_is_told_by_a_word(console: Console) -> None:
+    entity = QuotaEntity.of(user="alice")
+    console.store.alter([QuotaAlteration(entity, (Op(REQUEST, math.inf),))], who="x", tool="x")
+    client = bearer(console, "viewer")
+    assert told(client, "/quotas/describe", entity=entity.path)["quotas"][0]["value"] == "Infinity"
+    assert told(client, "/history", size=1)["rows"][0]["after"] == "Infinity"
+    found = told(client, "/quotas/effective", user="alice")["quotas"]
+    assert [q["entries"][0]["value"] for q in found if q["key"] == REQUEST.name] == ["Infinity"]
 
 
 def test_half_a_character_anywhere_is_a_question_mark() -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headgate.console.access.viewer import Role, Scope
 from headgate.console.api.resource import V1
+from headgate.console.app import make_app
 from headgate.console.raises import MOST_OPEN
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from kit.console import QUOTA, Browser, Console
+from kit.journals import traffic, write_journal
 from kit.openapi import DOCUMENT, check_answer
 
 ALICE = QuotaEntity.of(user="alice")
@@ -99,6 +103,16 @@ def test_the_plan_is_the_one_of_the_page(console: Console, operator: Browser) ->
     form = {"entity": PAIR, "key": "producer_byte_rate", "remove": "yes"}
     page = console.client("operator").send_form("/change/preview", form).text
     assert plan["revision"] in page
+
+
+def test_a_plan_foretells_how_clients_would_go(console: Console, tmp_path: Path) -> None:
+    _, events = traffic(console.now_ms, users=("alice",), client_ids=("app-0",))
+    write_journal(tmp_path, events)
+    console.parts = replace(console.parts, journal=tmp_path)
+    console.app = make_app(console.parts, console.access)
+    body = {"quotas": [{"entity": PAIR, "key": "producer_byte_rate", "value": "9MB/s"}]}
+    [said] = sent(bearer(console, "operator"), "/quotas/plan", body)["foretold"]
+    assert said.startswith("alice/app-0 producer_byte_rate: ")
 
 
 def test_a_quotas_file_is_applied_and_remembered(console: Console, operator: Browser) -> None:

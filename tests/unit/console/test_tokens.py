@@ -11,11 +11,13 @@ import pytest
 from headgate.console.access.csrf import HEADER, csrf_token
 from headgate.console.access.roles import RoleRow, Roles
 from headgate.console.access.tokens import MOST_OF_ONE, PREFIX
+from headgate.console.access.unsigned import Unsigned
 from headgate.console.access.viewer import Role, Scope
 from headgate.console.api import RESOURCES
 from headgate.console.api.resource import V1
+from headgate.console.app import make_app
 from headgate.errors import ConfigError, StoreError
-from kit.console import Browser, Console
+from kit.console import ORIGIN, Browser, Console
 
 DAY_MS = 86_400_000
 QUOTAS = f"{V1}/quotas"
@@ -207,6 +209,37 @@ def test_its_last_use_is_noted_to_the_minute(console: Console) -> None:
         status(console, token)
         [listed] = console.access.tokens.listed()
         assert listed.used_ms == began + after_ms // 60_000 * 60_000
+
+
+@pytest.mark.parametrize("role", [*Role])
+def test_each_resource_is_for_the_roles_that_a_session_needs(console: Console, role: str) -> None:
+    """What the walk does by sessions, by tokens of both scopes."""
+    tenant = "payments" if role == Role.TENANT else ""
+    for resource in RESOURCES:
+        if resource.page.path.endswith("/stream"):
+            continue
+        for scope in Scope:
+            headers = bearer(console.token(role, tenant, scope))
+            asked = {"json": {}} if resource.method == "POST" else {}
+            answer = console.client().request(
+                resource.method, resource.page.path, headers=headers, **asked
+            )
+            may = resource.roles is None or role in resource.roles
+            reads = resource.method == "GET" or resource.reads or scope is Scope.CHANGE
+            assert (answer.status_code == 403) != (may and reads), (resource.path, scope)
+            assert answer.status_code < 500 or answer.status_code == 503
+        console.access.users.remove(tenant or role)
+
+
+def test_where_nobody_signs_in_it_is_read_without_one(console: Console) -> None:
+    access = Unsigned(frozenset({ORIGIN}), frozenset({"testserver"}))
+    client = Browser(make_app(console.parts, access), ORIGIN)
+    assert client.get(QUOTAS).json()["found"] == 62
+    client.viewer_key = "anybody"
+    headers = {HEADER: csrf_token("anybody")}
+    assert client.post(f"{QUOTAS}/plan", json={}, headers=headers).status_code == 403
+    assert "Nobody signs in here" in client.get("/tokens").text
+    assert client.send_form("/tokens", {"label": "x"}).status_code == 404
 
 
 # --- changes

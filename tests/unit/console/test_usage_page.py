@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from headgate.console import readings
+from headgate.console.api.resource import V1
 from headgate.console.app import make_app
 from headgate.usage.format import Event
 from headgate.usage.sums import JournalSums
 from headgate.words import NONE
 from kit.console import Console, rows_of, text_of
 from kit.journals import traffic, write_journal
+from kit.openapi import DOCUMENT, check_answer
 
 NOW = 1_800_000_000_000
 
@@ -35,6 +37,24 @@ def journal(console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     console.parts = replace(console.parts, journal=folder)
     console.app = make_app(console.parts, console.access)
     return folder
+
+
+def test_the_api_tells_what_the_page_shows(console: Console, journal: Path) -> None:
+    operation = DOCUMENT["paths"][f"{V1}/usage"]["get"]
+    with console.client("operator") as client:
+        answer = client.get(f"{V1}/usage?size=2")
+        check_answer(operation, answer)
+        told = answer.json()
+        [loudest, _] = told["uses"]["rows"]
+        assert (loudest["name"], told["uses"]["found"], told["files_read"]) == ("alice", 3, 1)
+        assert 5e9 < loudest["produced_bytes"] < told["whole"]["produced_bytes"]
+    with console.client("tenant", "search") as client:
+        told = client.get(f"{V1}/usage").json()
+        assert [row["name"] for row in told["uses"]["rows"]] == ["bob"]
+        assert told["whole"]["produced_bytes"] == told["uses"]["rows"][0]["produced_bytes"]
+        by_tenant = client.get(f"{V1}/usage?who=tenant")
+        check_answer(operation, by_tenant)
+        assert (by_tenant.status_code, by_tenant.json()["where"]) == (403, "who")
 
 
 def test_who_used_most_comes_first_with_its_part_of_all(console: Console, journal: Path) -> None:

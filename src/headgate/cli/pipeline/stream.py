@@ -38,8 +38,9 @@ from headgate.cli.pipeline.reading import (
     refuse_nothing,
     write_bad_lines,
 )
-from headgate.cli.results import Figure, Tables, finite
+from headgate.cli.results import Figure, Tables
 from headgate.errors import ConfigError
+from headgate.java_text import finite
 from headgate.pipeline import frames, spark_versions
 from headgate.pipeline.emitted import CONNECTIONS, EMITTED_ACTIVITY
 from headgate.pipeline.growing.follow import GrowingTables, Source, follow

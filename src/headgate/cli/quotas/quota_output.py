@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.admin.api import Entry, Value, Values
 from headgate.cli.output import complain, printable
-from headgate.cli.results import Described, Effective, Entity, Number, finite
+from headgate.cli.results import Described, Effective, Entity
 from headgate.errors import HeadgateError
+from headgate.java_text import Number, finite
 from headgate.live.effective import no_capacity
 from headgate.quota.entity import Default, QuotaEntity
 from headgate.quota.key import QuotaKey, QuotaUnit

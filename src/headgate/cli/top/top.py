@@ -14,9 +14,10 @@ from headgate.cli.connecting import open_servers
 from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.output import printable, say
 from headgate.cli.quotas.flags import add_connection
-from headgate.cli.results import Number, Result, finite
+from headgate.cli.results import Result
 from headgate.cli.top.view import SORTS, TopView, arranged
 from headgate.cli.watching import add_every, every_s, is_screen
+from headgate.java_text import Number, finite
 from headgate.live.picture import Picture
 from headgate.live.quota_ids import QuotaIdRow, rows
 

@@ -27,9 +27,11 @@ from headgate.console.pages.plan import applied, applying
 from headgate.console.parts import parts, viewer
 from headgate.console.proposal import MadeChange, Making, check, make, propose
 from headgate.console.uploads import Upload
+from headgate.java_text import Number, finite
 from headgate.quota.entity import entity_from_path
 from headgate.quota.key import QuotaKey
 from headgate.quota.plan import Plan
+from headgate.quota.table import TableChange
 
 MOST_CHANGES: Final = 1_000
 """Quotas that a request sets, and changes that an answer names; the rest is counted."""
@@ -92,8 +94,13 @@ class PlannedTold(msgspec.Struct, frozen=True):
 
     entity: str
     key: str
-    before: float | None
-    after: float | None
+    before: Number
+    after: Number
+
+    @classmethod
+    def of(cls, change: TableChange) -> PlannedTold:
+        """Tell a change of a table."""
+        return cls(change.entity.path, change.key.name, finite(change.old), finite(change.new))
 
 
 class RefusedTold(msgspec.Struct, frozen=True):
@@ -131,8 +138,8 @@ class AffectedTold(msgspec.Struct, frozen=True):
 
     client: str
     key: str
-    before: float | None
-    after: float | None
+    before: Number
+    after: Number
     connections: int
 
 
@@ -193,7 +200,7 @@ def _checked(plan: Plan, state: str, refused: Refusals, notes: tuple[str, ...]) 
     changes = plan.changes[:MOST_CHANGES]
     return {
         "revision": state,
-        "changes": tuple(PlannedTold(c.entity.path, c.key.name, c.old, c.new) for c in changes),
+        "changes": tuple(map(PlannedTold.of, changes)),
         "more": len(plan.changes) - len(changes),
         "removals": plan.removals,
         "removes_most": plan.removes_most,
@@ -207,7 +214,9 @@ async def plan(request: Request, asked: ChangeAsked) -> PlanTold:
     found = await propose(parts(request), await _making(request, asked), until_of(asked.until))
     shown, tried = found.preview, found.tried
     affected = (
-        AffectedTold(a.client.path, a.key.name, a.before.value, a.after.value, a.connections)
+        AffectedTold(
+            a.client.path, a.key.name, finite(a.before.value), finite(a.after.value), a.connections
+        )
         for a in shown.affected
     )
     foretold = () if tried is None else tried.foretold

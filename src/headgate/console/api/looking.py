@@ -17,9 +17,13 @@ from headgate.console.asking import changes_seen, moment_of
 from headgate.console.pages.usage import AGAIN_S, UsageQuery, used
 from headgate.console.parts import parts, viewer
 from headgate.console.routing import missing
+from headgate.java_text import Number, finite
 from headgate.live.why import Why, why
 from headgate.quota.entity import entity_from_path
 from headgate.store.base import HistoryEntry
+
+MOST_WHY: Final = 50
+"""Quotas of an answer, the one that decides first: a principal may use any number of client-ids."""
 
 
 class WhyAsked(ClientAsked, frozen=True):
@@ -104,8 +108,8 @@ class ChangeTold(msgspec.Struct, frozen=True):
     at_ms: int
     entity: str
     key: str
-    before: float | None
-    after: float | None
+    before: Number
+    after: Number
     change: str
     who: str
     tool: str
@@ -115,8 +119,8 @@ class ChangeTold(msgspec.Struct, frozen=True):
     def of(cls, entry: HistoryEntry) -> ChangeTold:
         """Tell an entry of the history."""
         return cls(
-            entry.t_ms, entry.entity.path, entry.key.name, entry.before, entry.after, entry.change,
-            entry.who, entry.tool, entry.message,
+            entry.t_ms, entry.entity.path, entry.key.name, finite(entry.before),
+            finite(entry.after), entry.change, entry.who, entry.tool, entry.message,
         )  # fmt: skip
 
 
@@ -127,7 +131,8 @@ async def reason(request: Request, asked: WhyAsked) -> Why:
     moment = await moment_of(request, about)
     if moment.picture is None:
         raise Refused(503, moment.problem, retry_s=AGAIN_S)
-    return why(moment.picture, *about, asked.key or None)
+    found = why(moment.picture, *about, asked.key or None)
+    return msgspec.structs.replace(found, quotas=found.quotas[:MOST_WHY])
 
 
 async def usage(request: Request, asked: UsageAsked) -> UsageTold:

@@ -26,7 +26,7 @@ from headgate.console.asking import ClientQuery, configured
 from headgate.console.asking import asked as client_asked
 from headgate.console.pages.quotas import quotas_found
 from headgate.console.routing import missing
-from headgate.live.picture import EffectiveQuotaOf
+from headgate.java_text import Number, finite
 from headgate.quota.entity import entity_from_path
 
 
@@ -77,9 +77,9 @@ class QuotaTold(msgspec.Struct, frozen=True):
 
     entity: str
     key: str
-    value: float
+    value: Number
     use: float | None
-    limit: float | None
+    limit: Number
     matched: int | None
     waiting: int | None
     throttled: bool | None
@@ -88,7 +88,7 @@ class QuotaTold(msgspec.Struct, frozen=True):
     who: str
     message: str
     until_ms: int | None
-    then: float | None
+    then: Number
 
     @classmethod
     def of(cls, row: QuotaRow) -> QuotaTold:
@@ -96,13 +96,13 @@ class QuotaTold(msgspec.Struct, frozen=True):
         now, last, end = row.now, row.last, row.end
         use = now.use if now is not None else None
         return cls(
-            row.entity.path, row.key.name, row.value,
-            None if use is None else use.rate, None if use is None else use.limit,
+            row.entity.path, row.key.name, finite(row.value),
+            None if use is None else use.rate, None if use is None else finite(use.limit),
             None if now is None else now.matched, None if now is None else now.held,
             None if now is None else now.throttled,
             None if last is None else last.t_ms, "" if last is None else last.change,
             "" if last is None else last.who, "" if last is None else last.message,
-            None if end is None else end.until_ms, None if end is None else end.former,
+            None if end is None else end.until_ms, None if end is None else finite(end.former),
         )  # fmt: skip
 
 
@@ -113,12 +113,40 @@ class EntityTold(msgspec.Struct, frozen=True):
     quotas: tuple[QuotaTold, ...]
 
 
+class EntryTold(msgspec.Struct, frozen=True):
+    """A quota that matches: what it is set for, as a path or as a setting, and its value."""
+
+    entity: str
+    value: Number
+
+
+class AppliesTold(msgspec.Struct, frozen=True):
+    """
+    What applies to a client for one key.
+
+    Args:
+        key: what is limited.
+        entries: every quota that matches; the one that applies first.
+        user: the user of the quota-id that the client is charged to; "": of all.
+        client_id: its client-id; "": of all.
+        unlimited: none of the entries applies.
+        note: where Kafka departs from plain precedence.
+    """
+
+    key: str
+    entries: tuple[EntryTold, ...]
+    user: str
+    client_id: str
+    unlimited: bool
+    note: str
+
+
 class EffectiveTold(msgspec.Struct, frozen=True):
-    """What applies to a client by the configured quotas: for each key, what applies first."""
+    """What applies to a client by the configured quotas, for each key."""
 
     user: str
     client_id: str | None
-    quotas: tuple[EffectiveQuotaOf, ...]
+    quotas: tuple[AppliesTold, ...]
 
 
 async def listed(request: Request, asked: QuotasAsked) -> Listed[QuotaTold]:
@@ -144,7 +172,17 @@ async def described(request: Request, asked: EntityAsked) -> EntityTold:
 async def effective(request: Request, asked: ClientAsked) -> EffectiveTold:
     """Return what applies to a client."""
     about = named(request)
-    return EffectiveTold(*about, (await configured(request, about)).effective)
+    picture = await configured(request, about)
+    return EffectiveTold(
+        *about,
+        tuple(
+            AppliesTold(
+                quota.key, tuple(EntryTold(e.entity, finite(e.value)) for e in quota.entries),
+                quota.user, quota.client_id, quota.unlimited, quota.note,
+            )
+            for quota in picture.effective
+        ),
+    )  # fmt: skip
 
 
 def named(request: Request) -> ClientQuery:

@@ -4,7 +4,6 @@ The stream of changes: server-sent events, as live pages have them.
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -55,13 +54,10 @@ async def stream(request: Request, asked: Asked) -> EventStream:
                 return _News(state, table, changes)
 
     def tell(news: _News) -> object:
-        told = [
-            PlannedTold(c.entity.path, c.key.name, c.old, c.new)
-            for c in islice(news.changes, MOST_CHANGES)
-        ]
+        told = tuple(map(PlannedTold.of, news.changes[:MOST_CHANGES]))
         more = len(news.changes) - len(told)
         revision = news.state if looks.sees_all else ""
-        return msgspec.to_builtins(ChangedTold(revision, tuple(told), more))
+        return msgspec.to_builtins(ChangedTold(revision, told, more))
 
     return EventStream(found, looks.name, after, tell)
 
