@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from headgate.console import events, rendering
 from headgate.console.drawing import chart
-from headgate.console.events import EventStream, LiveQuery, Watches
+from headgate.console.events import LiveQuery, Watches, live_part
 from headgate.console.recent import POINTS, Point, Recent
 from headgate.errors import StoreError
 from headgate.live.picture import BrokerPicture, ClientUse, Picture, QuotaUse
@@ -272,7 +272,7 @@ async def stream(
         await gone.wait()
         return {"type": "http.disconnect"}
 
-    answer = EventStream(found, found.everybody, "a", lambda moment: f"<p>{moment.number}\n</p>")
+    answer = live_part(found, found.everybody, "a", lambda moment: f"<p>{moment.number}\n</p>")
     await answer({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
 
 
