@@ -105,9 +105,10 @@ def test_a_tenant_is_told_its_own_quotas_without_who_changed_them(console: Conso
     assert told(client, "/quotas/describe", entity="users/alice/clients/app-0")["quotas"] == [
         row for row in rows if row["entity"] == "users/alice/clients/app-0"
     ]
-    assert {c["who"] for c in told(client, "/history")["rows"]} == {""}
-    told(client, "/history", 200, entity="users/bob/clients/app-0")
+    own = told(client, "/history", entity="users/alice/clients/app-0")["rows"]
+    assert [(change["who"], change["after"]) for change in own] == [("", QUOTA)]
     assert told(client, "/history", entity="users/bob/clients/app-0")["rows"] == []
+    assert told(client, "/history", 422)["where"] == "entity"
 
 
 def test_what_applies_is_told_with_what_it_overrides(console: Console) -> None:
@@ -156,7 +157,9 @@ def test_the_history_is_told_the_latest_first(console: Console) -> None:
     [first, *_] = told(client, "/history", size=1)["rows"]
     assert (first["before"], first["after"], first["who"], first["message"]) == (
         QUOTA, 7.0, "ada", "a feed")  # fmt: skip
-    assert told(client, "/history", entity=pair.path)["found"] == 2
+    pages = [told(client, "/history", entity=pair.path, size=1, page=page) for page in (1, 2, 3)]
+    assert [[change["after"] for change in page["rows"]] for page in pages] == [[7.0], [QUOTA], []]
+    assert [page["more"] for page in pages] == [True, False, False]
 
 
 # --- the stream

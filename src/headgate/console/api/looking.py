@@ -84,7 +84,7 @@ class UsageTold(msgspec.Struct, frozen=True):
 
 
 class HistoryAsked(PageAsked, frozen=True, kw_only=True):
-    """Which changes are asked for: of all quotas, or of one entity."""
+    """Which changes are asked for: of all quotas, or of one entity; a tenant names one."""
 
     entity: EntityPath | None = None
 
@@ -124,6 +124,21 @@ class ChangeTold(msgspec.Struct, frozen=True):
         )  # fmt: skip
 
 
+class HistoryTold(msgspec.Struct, frozen=True):
+    """
+    One page of the history, the latest change first.
+
+    Args:
+        rows: the changes of the page.
+        page: its number.
+        more: whether there are older ones.
+    """
+
+    rows: tuple[ChangeTold, ...]
+    page: int
+    more: bool
+
+
 async def reason(request: Request, asked: WhyAsked) -> Why:
     """Say why a client waits, or how much room it has."""
     about = named(request)
@@ -151,10 +166,15 @@ async def usage(request: Request, asked: UsageAsked) -> UsageTold:
     return UsageTold(use.since_ms, use.read, use.files, UseTold(*whole), uses)
 
 
-async def history(request: Request, asked: HistoryAsked) -> Listed[ChangeTold]:
-    """Return a page of the changes that the viewer may see."""
+async def history(request: Request, asked: HistoryAsked) -> HistoryTold:
+    """Return a page of the changes that the viewer may see; no more of the history is read."""
     entity = None if asked.entity is None else entity_from_path(asked.entity)
-    return Listed[ChangeTold].of(await changes_seen(request, entity), asked, ChangeTold.of)
+    if entity is None and not viewer(request).sees_all:
+        raise Refused(422, "A tenant is told the history of one entity at a time.", "entity")
+    last = asked.page * asked.size
+    told = await changes_seen(request, entity, last + 1)
+    rows = told[last - asked.size : last]
+    return HistoryTold(tuple(map(ChangeTold.of, rows)), asked.page, len(told) > last)
 
 
 RESOURCES: Final = (
@@ -168,6 +188,6 @@ RESOURCES: Final = (
     ),
     Resource(
         "GET", "/history", "Tell what was changed, the latest first.", EVERYBODY,
-        history, HistoryAsked, Listed[ChangeTold],
+        history, HistoryAsked, HistoryTold,
     ),
 )  # fmt: skip
