@@ -13,7 +13,7 @@ import uvicorn
 from starlette.routing import Mount, Route
 
 from headgate.config.listeners import HostPort
-from headgate.console import serve
+from headgate.console import events, serve
 from headgate.console.access.proxy import Proxies
 from headgate.console.access.roles import RoleRow, Roles
 from headgate.console.access.viewer import Role
@@ -76,7 +76,10 @@ def test_a_name_in_a_header_opens_nothing(
 
 
 @pytest.mark.parametrize("role", ["", *Role])
-def test_methods_that_no_page_has_tell_nothing(console: Console, role: str) -> None:
+def test_methods_that_no_page_has_tell_nothing(
+    console: Console, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "LIFE_S", 0.01)  # the API's stream
     client = console.client(role, "payments" if role == Role.TENANT else "")
     for path in sorted({page.path for page in ROWS}):
         for method in OTHERS:
