@@ -143,4 +143,4 @@ def test_the_console_by_a_program(tmp_path: Path, free_port: int) -> None:
             assert store.snapshot().get(alice, PRODUCER) == 2e6
             made = json.loads(reader.run(api + reader.block("$undo, $revision")))
             assert store.snapshot().get(alice, PRODUCER) == 5.0
-            assert store.history()[-1].change == made["change"]
+            assert store.history.entries()[-1].change == made["change"]

@@ -63,7 +63,7 @@ def test_a_change_is_planned_made_and_taken_back(console: Console, operator: Bro
         operator, "/quotas/apply", {**SET, "revision": plan["revision"], "reason": "a feed"}
     )
     assert value_of(console) == 2e6
-    entry = console.store.history()[-1]
+    entry = console.store.history.entries()[-1]
     assert (entry.who, entry.message, entry.tool, entry.change) == (
         "operator", "a feed", "headgate console", made["change"])  # fmt: skip
     undo = {"undo": made["change"]}
@@ -88,9 +88,9 @@ def test_what_was_planned_isnt_made_of_other_quotas(console: Console, operator: 
     sent(operator, "/quotas/apply", body)
     sent(operator, "/quotas/apply", body, 409)  # replayed
     body["revision"] = sent(operator, "/quotas/plan", SET)["revision"]
-    history = console.store.history()
+    history = console.store.history.entries()
     assert sent(operator, "/quotas/apply", body) == {"change": ""}  # nothing is left to do
-    assert console.store.history() == history
+    assert console.store.history.entries() == history
 
 
 def test_the_plan_is_the_one_of_the_page(console: Console, operator: Browser) -> None:

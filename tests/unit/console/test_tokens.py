@@ -57,7 +57,7 @@ def test_it_is_shown_once_listed_and_ended(console: Console) -> None:
     assert status(console, token) == 401  # and replayed
     assert status(console, token) == 401
     assert client.send_form("/tokens/end", {"id": listed.id}).status_code == 404
-    told = [(e.action, e.who) for e in console.store.audit_log()]
+    told = [(e.action, e.who) for e in console.store.history.audit_log()]
     assert told == [("token_made", "operator"), ("token_ended", "operator")]
 
 

@@ -339,9 +339,7 @@ class RequestReader:
                 session.to_broker.append(data[run:pos] if run or pos < end else data)
         if pos < end:
             if verdict == WAITS:
-                if session.waits & (ANSWER | THROTTLE):
-                    session.step_aside(now_ms)
-                self._put_back(session, data[pos:], owned=owned)
+                self._put_back(session, data[pos:], now_ms, owned=owned)
             else:
                 self._keep_head(session, data[pos:], verdict)
                 # A header that dribbles in began when its first byte came.
@@ -349,8 +347,10 @@ class RequestReader:
         if session.repays and session.debts is not None:
             session.debts.reads(not self.at_rest(session), now_ms)
 
-    def _put_back(self, session: Session, data: memoryview, *, owned: bool) -> None:
+    def _put_back(self, session: Session, data: memoryview, now_ms: int, *, owned: bool) -> None:
         """Hold bytes until their turn; until a later callback if this one has done enough."""
+        if session.waits & (ANSWER | THROTTLE):
+            session.step_aside(now_ms)
         self.held.put_back(data, owned=owned)
         session.retains = True
         if session.budget <= 0:
