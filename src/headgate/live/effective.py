@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from headgate.live.picture import EffectiveQuotaEntry, EffectiveQuotaOf
+from headgate.live.picture import EffectiveQuotaEntry, EffectiveQuotaOf, carried
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONNECTION, QuotaKey
 from headgate.quota.precedence import resolve, resolve_entity
@@ -33,9 +33,9 @@ def effective_of(
             quota = resolve_entity(table, QuotaEntity.of(user=user), key)
         else:
             quota = resolve(table, user, client_id, key)
-        entries = [EffectiveQuotaEntry(_path(e), value) for e, value in quota.overridden]
+        entries = [EffectiveQuotaEntry(_path(e), carried(value)) for e, value in quota.overridden]
         if quota.source is not None and quota.value is not None:
-            entries.insert(0, EffectiveQuotaEntry(_path(quota.source), quota.value))
+            entries.insert(0, EffectiveQuotaEntry(_path(quota.source), carried(quota.value)))
         if entries:
             found.append(
                 EffectiveQuotaOf(

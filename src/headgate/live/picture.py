@@ -12,6 +12,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from headgate.throttle.java import UNLIMITED
+
 PAUSE_MS: Final = 10_000
 """A quota-id that had no throttle for this long, Kafka's window, isn't throttled any more."""
 MOST_CLIENTS: Final = 50
@@ -92,6 +94,11 @@ class ClientUse(msgspec.Struct, frozen=True, omit_defaults=True):
     addresses: tuple[tuple[str, int], ...] = ()
     other_addresses: int = 0
     told: WaitTold | None = None
+
+
+def carried(value: float) -> float:
+    """Return a quota as JSON can hold it: an infinite one is Kafka's "no limit", 2^63 - 1."""
+    return min(value, UNLIMITED)
 
 
 class QuotaUse(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -175,7 +182,9 @@ class ListenerUse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EffectiveQuotaEntry(msgspec.Struct, frozen=True):
-    """A quota as written: the entity's path (``users/alice``; ``server.properties``), its value."""
+    """
+    A quota: the entity's path (``users/alice``; ``server.properties``), its value (``carried``).
+    """
 
     entity: str
     value: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import pytest
@@ -16,12 +17,16 @@ from headgate.live.picture import (
     QuotaChange,
     QuotaUse,
     WaitTold,
+    decode,
+    encode_steps,
 )
 from headgate.live.seen import as_seen_by
 from headgate.live.why import ladder, why
 from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.human import human
 from headgate.quota.key import PRODUCER, PRODUCER_BPS, REQUEST
 from headgate.quota.table import QuotaTable
+from headgate.steps import finish
 
 NOW_MS = 1_700_000_000_000
 TABLE = QuotaTable.of(
@@ -264,3 +269,12 @@ def test_a_tenant_is_not_told_who_changed_the_quota_nor_what_others_used() -> No
     found = why(as_seen_by(asked, frozenset({"alice"})), "alice", "etl").sentence
     assert "ops" not in found and "raised 2023-11-14 22:13:19 UTC)" in found
     assert "produced up to 1.25 MB/s" in found
+
+
+def test_a_quota_without_a_bound_travels_and_is_told() -> None:
+    table = QuotaTable.of({QuotaEntity.of(user="alice"): {REQUEST: inf}})
+    effective = effective_of(table, "alice", "etl")
+    made = Picture(at_ms=NOW_MS, brokers=(), user="alice", client_id="etl", effective=effective)
+    read = decode(finish(encode_steps(made)))
+    assert read == made
+    assert human(REQUEST, read.effective[0].entries[0].value) == "unlimited"

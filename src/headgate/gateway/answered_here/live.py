@@ -30,7 +30,7 @@ from headgate.gateway.charging.plans import RequestKind
 from headgate.gateway.identity.identity import ANONYMOUS
 from headgate.gateway.store_link.in_force import static_defaults
 from headgate.live.effective import effective_of
-from headgate.live.picture import BrokerPicture, Picture, QuotaChange, encode_steps
+from headgate.live.picture import BrokerPicture, Picture, QuotaChange, carried, encode_steps
 from headgate.live.seen import as_seen_by
 from headgate.live.why import outlived
 from headgate.quota.precedence import PRECEDENCE
@@ -211,7 +211,9 @@ class LiveAnswers:
         found: list[QuotaChange] = []
         for entity in filter(None, levels):
             found += (
-                QuotaChange(key, e.entity.path, e.t_ms, e.before, e.after, e.who)
+                QuotaChange(
+                    key, e.entity.path, e.t_ms, _carried(e.before), _carried(e.after), e.who
+                )
                 for e in await support.history(entity, MOST_CHANGES)
                 if e.key.name == key and e.t_ms >= since_ms
             )
@@ -254,3 +256,7 @@ class LiveAnswers:
             await support.on_thread(table.keys)
             self._made_of, self._explained = made_of, table
         return self._explained
+
+
+def _carried(value: float | None) -> float | None:
+    return None if value is None else carried(value)
