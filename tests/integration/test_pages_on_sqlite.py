@@ -137,8 +137,10 @@ def test_the_console_by_a_program(tmp_path: Path, free_port: int) -> None:
             api = reader.block("curl.conf\n")
             [row] = json.loads(reader.run(api))["rows"]
             assert (row["entity"], row["value"]) == ("users/alice", 5.0)
-            api, change = api.rpartition("curl --silent")[0], reader.block("> plan.json")
-            stale = json.loads(reader.run(api + change))
+            api = api.rpartition("curl --silent")[0]
+            change = reader.block("> plan.json") + reader.block("> made.json")
+            planned, stale = map(json.loads, reader.run(api + change, good=(22,)).splitlines())
+            assert (planned["removals"], planned["refused"]) == (0, [])
             assert (stale["status"], stale["where"]) == (409, "revision")
             assert store.snapshot().get(alice, PRODUCER) == 2e6
             made = json.loads(reader.run(api + reader.block("$undo, $revision")))

@@ -23,12 +23,18 @@ What the [console](../howto/console.md) shows and does, for programs: JSON, unde
 `{V1}/openapi.json` (OpenAPI 3.1). A resource calls the function that its page calls, so both tell and allow the same.
 [How to use it](../howto/console.md#by-a-program), with `curl`.
 
-- A request needs `Authorization: Bearer TOKEN`. A token may what its owner may at that moment: a tenant's token sees that tenant's part. With the scope
-  `read` it changes nothing. Where nobody signs in to the console, reading needs no token.
+- A request needs `Authorization: Bearer TOKEN`. A token may do what its owner may do at that moment: a tenant's token sees that tenant's part. With the scope
+  `read` it changes nothing. Where nobody signs in to the console, reading needs no token, and nothing can be planned or changed.
+- To change quotas: `POST /quotas/plan`, look at the answer, then `POST /quotas/apply` with its `revision`. `validate` only asks the store or the servers what
+  they would refuse; `plan` also says which connected clients are concerned.
 - `GET` takes a query, `POST` a body of `Content-Type: application/json`. What isn't in the tables below is refused. A body has at most 256 kB, an
   operator's 4 MB; a page of a list has at most 500 rows.
-- Names of quotas are paths, percent-encoded where they have a `/`: `users/alice/clients/etl`, `clients/<default>`, `ips/10.0.0.1`.
-- A refusal is `application/problem+json` (RFC 9457) with `detail`, `where` and `way_out`.
+- Names of quotas are paths: `users/alice/clients/etl`, `clients/<default>`, `ips/10.0.0.1`. Within a path a name's `/` is `%2F`. A query is encoded once more, so
+  leave that to the client: `curl --get --data-urlencode 'entity=users/a%2Fb'`.
+- Values are in the unit of the key: bytes per second, percent of a thread, and per second else. As texts they may have a unit: `"2MB/s"` is 2,000,000.
+- Requests say `client-id`, answers `client_id`.
+- A refusal is `application/problem+json` (RFC 9457) with `detail`, `where` and `way_out`. A 422 of `apply` may come after a part was made, where some entities were
+  refused: look at the history.
 - A name that a token may not see gets the same answer as one that doesn't exist.
 
 This page is generated from `headgate.console.api` (`make docs`).

@@ -4,7 +4,9 @@ The quotas of a table that apply to a principal and client-id, in the form of a 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+
+from msgspec.structs import replace
 
 from headgate.live.picture import EffectiveQuotaEntry, EffectiveQuotaOf, carried
 from headgate.quota.entity import QuotaEntity
@@ -33,9 +35,9 @@ def effective_of(
             quota = resolve_entity(table, QuotaEntity.of(user=user), key)
         else:
             quota = resolve(table, user, client_id, key)
-        entries = [EffectiveQuotaEntry(_path(e), carried(value)) for e, value in quota.overridden]
+        entries = [EffectiveQuotaEntry(_path(e), value) for e, value in quota.overridden]
         if quota.source is not None and quota.value is not None:
-            entries.insert(0, EffectiveQuotaEntry(_path(quota.source), carried(quota.value)))
+            entries.insert(0, EffectiveQuotaEntry(_path(quota.source), quota.value))
         if entries:
             found.append(
                 EffectiveQuotaOf(
@@ -48,6 +50,14 @@ def effective_of(
                 )
             )
     return tuple(found)
+
+
+def travelling(found: Iterable[EffectiveQuotaOf]) -> tuple[EffectiveQuotaOf, ...]:
+    """Return what applies as JSON can hold it (``carried``)."""
+    return tuple(
+        replace(each, entries=tuple(replace(e, value=carried(e.value)) for e in each.entries))
+        for each in found
+    )
 
 
 def no_capacity(key: QuotaKey) -> str:

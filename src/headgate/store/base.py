@@ -84,7 +84,7 @@ class HistoryEntry:
         tool: the program that asked, such as ``kafka-configs``.
         before: the value until then; None where the key wasn't set.
         after: the value since; None where the key was removed.
-        change: id of the call of ``alter``; all keys that it changed have the same. "" for changes
+        change: its name: one for all keys that a call of ``alter`` changed. "" for changes
             made without Headgate or by an earlier release.
         message: why, as given with the change.
     """

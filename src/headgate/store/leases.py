@@ -60,7 +60,7 @@ class LeaseHome(Protocol):
     """Where the records of leases are kept."""
 
     def look(self, name: str) -> LeaseRecord:
-        """Return a lease as of now; the home is prepared for a change first."""
+        """Return a lease's record as of now; the home is prepared for a change first."""
 
     def change(self, name: str, decide: Decide) -> bool:
         """

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.live.effective import effective_of
+from headgate.live.effective import effective_of, travelling
 from headgate.live.picture import (
     BrokerPicture,
     ClientUse,
@@ -273,7 +273,7 @@ def test_a_tenant_is_not_told_who_changed_the_quota_nor_what_others_used() -> No
 
 def test_a_quota_without_a_bound_travels_and_is_told() -> None:
     table = QuotaTable.of({QuotaEntity.of(user="alice"): {REQUEST: inf}})
-    effective = effective_of(table, "alice", "etl")
+    effective = travelling(effective_of(table, "alice", "etl"))
     made = Picture(at_ms=NOW_MS, brokers=(), user="alice", client_id="etl", effective=effective)
     read = decode(finish(encode_steps(made)))
     assert read == made

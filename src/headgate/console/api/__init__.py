@@ -7,7 +7,7 @@ here come the routes, the OpenAPI document, the reference page, and the tests of
 - ``resource``: a resource's row, what it takes, how it is read and answered.
 - ``problems``: refusals (RFC 9457).
 - ``quotas``: what is configured, what applies.
-- ``changes``: quotas set, removed, taken back.
+- ``changes``: quotas checked, planned, set, removed; changes taken back.
 - ``stream``: changes as they happen.
 - ``asks``: of tenants, and the answers.
 - ``looking``: why a client waits, who used most, the history.

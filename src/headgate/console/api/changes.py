@@ -56,13 +56,13 @@ class QuotaAsked(Asked, frozen=True):
 
 class ChangeAsked(Asked, frozen=True, kw_only=True):
     """
-    A change: of some quotas, by a quotas file, or back to what was before another change.
+    A change. It is given in one way of three: as quotas, as a quotas file, or as one to undo.
 
     Args:
-        quotas: as they are to be.
-        file: in place of ``quotas``: a quotas file, YAML or JSON.
-        prune: quotas that the file doesn't mention are removed.
-        undo: in place of ``quotas``: the name of the change that is taken back.
+        quotas: as they are to be; those not named stay.
+        file: the text of a quotas file, YAML or JSON.
+        prune: remove the quotas that the file doesn't mention; only with ``file``.
+        undo: the name of the change that is taken back (``change`` in answers).
         until: when the former values return: a time in UTC, such as ``2026-11-22 10:00``, or epoch
             ms as a text; "": they don't.
     """
@@ -81,7 +81,7 @@ class ApplyAsked(ChangeAsked, frozen=True, kw_only=True):
     Args:
         revision: that the plan named.
         reason: for the history.
-        removals: how many values the file removes; needed where these are most of all.
+        removals: how many values the file removes; needed if that is more than half of all.
     """
 
     revision: Revision
@@ -119,7 +119,7 @@ class CheckTold(msgspec.Struct, frozen=True, kw_only=True):
         changes: what would be changed; the first ones.
         more: how many more there are.
         removals: how many values would be removed.
-        removes_most: whether that is more than half of all; ``apply`` asks for the number then.
+        removes_most: whether that is more than half; ``apply`` of a file asks for the number then.
         refused: what the store or the servers would refuse.
         notes: what isn't known or may not be meant.
     """
@@ -134,7 +134,16 @@ class CheckTold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AffectedTold(msgspec.Struct, frozen=True):
-    """A connected client whose limit or quota-id changes; null: no limit."""
+    """
+    A connected client whose limit or quota-id changes.
+
+    Args:
+        client: its principal and client-id, as a path.
+        key: what is limited.
+        before: its limit until then; null: none.
+        after: its limit then; null: none.
+        connections: how many it has open.
+    """
 
     client: str
     key: str
@@ -161,7 +170,7 @@ class PlanTold(CheckTold, frozen=True, kw_only=True):
 
 
 class AppliedTold(msgspec.Struct, frozen=True):
-    """A change that was made; ``change`` names it in the history, "" if nothing was to be done."""
+    """A change that was made. ``change`` is its name; "": nothing to do, or no history is kept."""
 
     change: str
 

@@ -29,7 +29,7 @@ from headgate.gateway.broker.live_view import (
 from headgate.gateway.charging.plans import RequestKind
 from headgate.gateway.identity.identity import ANONYMOUS
 from headgate.gateway.store_link.in_force import static_defaults
-from headgate.live.effective import effective_of
+from headgate.live.effective import effective_of, travelling
 from headgate.live.picture import BrokerPicture, Picture, QuotaChange, carried, encode_steps
 from headgate.live.seen import as_seen_by
 from headgate.live.why import outlived
@@ -190,7 +190,9 @@ class LiveAnswers:
             user=user,
             client_id=client_id,
             exempt=user in support.in_force.settings.exempt_principals,
-            effective=() if user is None else effective_of(table, user, client_id, idle),
+            effective=()
+            if user is None
+            else travelling(effective_of(table, user, client_id, idle)),
             version=table.version,
             changes=() if user is None else await self._changes(support, brokers, user, client_id),
         )

@@ -182,7 +182,11 @@ class Gate:
                 self._appoint(None)
 
     def place(self, principal: str) -> int | None:
-        """Return the lowest place that a connection of a principal left unserved."""
+        """
+        Take the lowest place of a principal's connections that closed before they could pass.
+
+        None: there is none.
+        """
         left = self._left.get(principal)
         if not left:
             return None

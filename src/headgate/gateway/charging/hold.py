@@ -184,7 +184,11 @@ class Hold:
         return 0 if self._since_ms is None else max(now_ms - self._since_ms, 0)
 
     def charged(self, now_ms: int) -> None:
-        """The Produce has passed, or the answer goes to the client, and is charged."""
+        """
+        Forget a request that was charged, and give its turns at the gates back.
+
+        A Produce has passed then; a fetch's answer goes to the client.
+        """
         self._since_ms = None
         self.expired = self.asks_nothing = False
         if self._turns:

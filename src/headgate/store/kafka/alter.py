@@ -79,7 +79,7 @@ class KafkaAlterer:
 
     Args:
         home: the cluster and its topic.
-        turn_s: how long another process's turn is waited for.
+        turn_s: a turn that isn't renewed for so long is a dead process's, and is settled; seconds.
     """
 
     home: KafkaHome

@@ -23,7 +23,7 @@ class KafkaLeases:
     home: KafkaHome
 
     def look(self, name: str) -> LeaseRecord:
-        """Return a lease as of now."""
+        """Return a lease's record as of now; the home is prepared for a change first."""
         self.home.prepare()
         with self.home.topic.read() as state:
             return state.leases.get(name, NOBODYS)

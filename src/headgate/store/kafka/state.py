@@ -229,7 +229,7 @@ def lease_record(name: str, held: LeaseRecord) -> Record:
 
 
 def identity_record(identity: StoreIdentity) -> Record:
-    """Return the record that says which store it is."""
+    """Return the record that says which store the topic is, and its revision."""
     return Record(_key(kind="identity"), json_bytes(identity._asdict()))
 
 

@@ -140,7 +140,7 @@ class SqliteHome(StoreHome):
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Give the connection that reads, once the file is known to be the store's."""
+        """Read the quotas as of now, and give the connection; ``lock`` is held meanwhile."""
         with self.lock, translated(self.path):
             self.read()
             yield self.reader.db

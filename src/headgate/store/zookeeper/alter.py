@@ -1,5 +1,7 @@
 """
-Alterations in the ZooKeeper home: a transaction per entity, many in flight, retried on conflict.
+Alterations in the ZooKeeper home: a transaction per entity, many in flight.
+
+One is sent again after a conflict, or if its answer is lost and the history doesn't have it.
 """
 
 from __future__ import annotations
@@ -52,12 +54,12 @@ class ZkAlterer:
 
     def alter(self, batch: Sequence[QuotaAlteration]) -> None:
         """
-        Alter entities; again and again until each transaction has happened or is refused.
+        Alter entities: try each transaction until it has happened or is refused (``errors``).
 
         Raises:
             StoreMovedOn: the revision is another one.
             StoreSilent: ZooKeeper doesn't answer; the message says what became of the change.
-            StoreError: it couldn't be done in time, or a znode isn't Kafka's.
+            StoreError: time is over, the identity can't be read, or a znode holds no valid config.
         """
         try:
             self._alter(batch)

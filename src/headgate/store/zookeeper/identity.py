@@ -19,7 +19,7 @@ from headgate.store.zookeeper.znodes import TransactionStep, Znode
 
 
 def node_of(id_: str) -> str:
-    """Return the znode whose version is the revision."""
+    """Return the path of the znode whose version is a store's revision."""
     return f"{IDENTITY}/{id_}"
 
 

@@ -30,7 +30,7 @@ class ZkLeases:
     home: ZkHome
 
     def look(self, name: str) -> LeaseRecord:
-        """Return a lease as of now."""
+        """Return a lease's record as of now; the home is prepared for a change first."""
         self.home.prepare()
         self.home.check_now()
         path = _path(name)

@@ -48,7 +48,7 @@ def read_tree(client: ZkClient) -> tuple[list[QuotaEntity], dict[str, Znode | No
 
 
 def sources(entity: QuotaEntity) -> list[str]:
-    """Return the znodes whose data make up an entity's quotas."""
+    """Return the paths of the znodes whose data make up an entity's quotas."""
     older = OLDER.get(entity)
     return [*([older] if older else []), *(chain(home, entity.path)[-1] for home in HOMES)]
 

@@ -1,7 +1,7 @@
 """
 SCRAM credentials in the znodes of users, where brokers of a ZooKeeper-mode cluster read them.
 
-They stand beside the user's quotas in one znode; both sides leave the other's entries alone.
+They share a znode with the user's quotas. Who changes one of the two leaves the other as it is.
 
 Source: ScramCredentialUtils, ScramFormatter, AdminZkClient in Apache Kafka 3.9.
 """

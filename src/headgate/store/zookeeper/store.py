@@ -328,6 +328,6 @@ class ZooKeeperStore(QuotaStore):
 
 
 def open_home(place: str, settings: Settings | None, *, create: bool) -> ZooKeeperStore:
-    """Open the store at a place of this kind (``config/store_kinds.py``)."""
+    """Open the ZooKeeper store at ``//HOST:PORT/CHROOT``; ``create``: make one that is missing."""
     security = settings.zookeeper if settings else None
     return ZooKeeperStore(place.removeprefix("//").rstrip("/"), create=create, security=security)
