@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -237,39 +238,48 @@ class Fickle:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
-        if name == "trouble":
-            return lambda: "the store is away" if self.away.is_set() else found()
-        if not callable(found) or name.startswith("watch"):
-            return found
+        if name == "availability":
+            trouble = "the store is away" if self.away.is_set() else found.trouble
+            return SimpleNamespace(trouble=trouble, silent=found.silent, refuses=found.refuses)
+        if name in ("leases", "history", "broker_settings"):
+            return Part(found, self)
+        return found if not callable(found) or name == "watch" else self.asking(found)
+
+    def asking(self, act: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a call that is refused while the store is away."""
 
         def ask(*args: Any, **named: Any) -> Any:
             if self.away.is_set():
                 self.refused += 1
                 raise StoreError("the store is away", retriable=True)
-            answer = found(*args, **named)
-            return Lent(answer, self) if name == "lease" and answer is not None else answer
+            return act(*args, **named)
 
         return ask
+
+
+class Part:
+    """What a store that may be away holds."""
+
+    def __init__(self, part: Any, store: Fickle) -> None:
+        self._part, self._store = part, store
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._part, name)
+        if not callable(found) or name == "watch":
+            return found
+        asking = self._store.asking(found)
+        return asking if name != "take" else lambda *args: self._lent(asking(*args))
+
+    def _lent(self, lease: Any) -> Lent | None:
+        return None if lease is None else Lent(lease, self._store)
 
 
 class Lent:
     """A lease of a store that may be away."""
 
     def __init__(self, lease: Any, store: Fickle) -> None:
-        self._lease, self._store = lease, store
         self.epoch = lease.epoch
-
-    def renew(self) -> bool:
-        return bool(self._ask(self._lease.renew))
-
-    def release(self) -> None:
-        self._ask(self._lease.release)
-
-    def _ask(self, act: Callable[[], Any]) -> Any:
-        if self._store.away.is_set():
-            self._store.refused += 1
-            raise StoreError("the store is away", retriable=True)
-        return act()
+        self.renew, self.release = store.asking(lease.renew), store.asking(lease.release)
 
 
 def test_while_the_store_is_away_the_last_quotas_stay_and_the_gateway_says_so(
