@@ -6,6 +6,7 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -14,6 +15,7 @@ from confluent_kafka import Producer
 from headgate.admin.open_target import OpenTarget
 from headgate.admin.opening import Address
 from headgate.clock import now_ms
+from headgate.console.database import Database
 from headgate.console.parts import ConsoleParts
 from headgate.embedded import EmbeddedKafka
 from headgate.gateway import GatewayThread
@@ -55,7 +57,7 @@ def producing(bootstrap: str, name: str, **config: object) -> Iterator[None]:
 
 
 def test_the_console_says_who_a_real_gateway_holds_and_why(
-    make_gateway: Make, kafka4: EmbeddedKafka, unique: Callable[[str], str]
+    make_gateway: Make, kafka4: EmbeddedKafka, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     gateway = make_gateway()
     bootstrap = gateway.bootstrap("SASL")
@@ -72,7 +74,8 @@ def test_the_console_says_who_a_real_gateway_holds_and_why(
         live,
         quotas,
         contextlib.closing(store),
-        served(ConsoleParts(quotas, live, None, now_ms)) as url,
+        contextlib.closing(Database(tmp_path)) as database,
+        served(ConsoleParts(quotas, live, database, now_ms)) as url,
         httpx2.Client(base_url=url, headers={"x-test-viewer": "viewer"}, timeout=60) as viewer,
         producing(bootstrap, name, **etl),
         producing(bootstrap, name, **bob),
