@@ -126,6 +126,8 @@ def test_pages_fit_and_keep_nobody_out(
             page.fill("#label", HOSTILE.partition("\n")[0] * 2)
             page.get_by_role("button", name="Make a token").click()
             expect(page.locator("#token")).to_contain_text("headgate_")
+            # One in which no line can be broken at a hyphen.
+            page.locator("#token").evaluate("t => t.textContent = 'headgate_' + 'x'.repeat(43)")
             look(page)
             page.goto(f"{url}/raises")
             look(page)

@@ -239,7 +239,7 @@ class Life:
         client: Any = SimpleNamespace(
             spent_ns=1000, began_ns=0, asked_ms=0, told=None, repays=0, client_ip="10.2.0.1",
             listener="PLAINTEXT", connection="c1", origins={}, origin_seen={},
-            broker_id=broker, hold=None, note_debt=lambda *_: None,
+            broker_id=broker, hold=None, produce_hold=None, note_debt=lambda *_: None,
         )  # fmt: skip
         context = rules.context(user, "app")
         rules.produce(client, context, _PLAN, size, None, True, now_ms())

@@ -303,7 +303,7 @@ class Fleet:
         self.loop.after(self._news.uniform(0.5, 40.0), self._poke, store)
 
     def _poke(self, store: SimStore) -> None:
-        line = store._line
+        line = store.home._line
         if not (isinstance(line, StoreLine) and line.cut):
             self.loop.world.run(store.poke)
 
