@@ -37,7 +37,7 @@ def made(client: Browser, **fields: str) -> str:
     form = {"label": "ci", "scope": "read", "days": "1", **fields}
     page = client.send_form("/tokens", form)
     assert page.status_code == 200, page.text
-    found = re.search(r'<code id="token">([^<]+)', page.text)
+    found = re.search(r'<code id="token"[^>]*>([^<]+)', page.text)
     assert found is not None
     return found[1]
 
