@@ -12,12 +12,12 @@ from starlette.requests import Request
 
 from headgate.console.access.viewer import EVERYBODY, OPERATORS, TENANTS
 from headgate.console.api.changes import Revision, done
-from headgate.console.api.problems import Refused
+from headgate.console.api.problems import RefusedRequest
 from headgate.console.api.resource import (
     Asked,
     ClientId,
     KeyName,
-    Listed,
+    ListTold,
     Name,
     PageAsked,
     Reason,
@@ -125,9 +125,9 @@ class AskTold(msgspec.Struct, frozen=True):
         )  # fmt: skip
 
 
-async def listed(request: Request, asked: PageAsked) -> Listed[AskTold]:
+async def listed(request: Request, asked: PageAsked) -> ListTold[AskTold]:
     """Return a page of the asks that the viewer may see."""
-    return Listed[AskTold].of(await asks_seen(request), asked, AskTold.of)
+    return ListTold[AskTold].of(await asks_seen(request), asked, AskTold.of)
 
 
 async def one(request: Request, asked: OneAsked) -> AskTold:
@@ -139,7 +139,7 @@ async def ask(request: Request, asked: AskAsked) -> AskTold:
     """Take an ask of the viewer's tenant."""
     made = await take(request, msgspec.to_builtins(asked))
     if isinstance(made, str):
-        raise Refused(422, made)
+        raise RefusedRequest(422, made)
     return AskTold.of(made)
 
 
@@ -165,14 +165,14 @@ async def withdraw(request: Request, asked: OneAsked) -> AskTold:
 async def _closed(request: Request, number: int, state: State, word: str) -> AskTold:
     problem = await close(request, await ask_of(request, number), state, word)
     if problem:
-        raise Refused(409, problem)
+        raise RefusedRequest(409, problem)
     return AskTold.of(await ask_of(request, number))
 
 
 RESOURCES: Final = (
     Resource(
         "GET", "/asks", "List the asks: the open ones, then those answered last.", EVERYBODY,
-        listed, PageAsked, Listed[AskTold],
+        listed, PageAsked, ListTold[AskTold],
     ),
     Resource("GET", "/asks/one", "Tell one ask.", EVERYBODY, one, OneAsked, AskTold),
     Resource("POST", "/asks", "Ask for a higher quota.", TENANTS, ask, AskAsked, AskTold),

@@ -10,10 +10,10 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from headgate.admin.target import Refused as Refusals
+from headgate.admin.target import Refused
 from headgate.console.access.csrf import MOST_BODY_BYTES
 from headgate.console.access.viewer import OPERATORS
-from headgate.console.api.problems import Refused
+from headgate.console.api.problems import RefusedRequest
 from headgate.console.api.resource import Asked, EntityPath, KeyName, Reason, Resource
 from headgate.console.pages.change import (
     Wanted,
@@ -179,7 +179,9 @@ async def _making(request: Request, asked: ChangeAsked) -> Making:
     """Return the function that makes the plan, by the function of the page that does so, too."""
     ways = [name for name in ("quotas", "file", "undo") if getattr(asked, name)]
     if len(ways) != 1 or (asked.prune and not asked.file):
-        raise Refused(422, "Give one of quotas, file and undo; prune goes with a file.", "body")
+        raise RefusedRequest(
+            422, "Give one of quotas, file and undo; prune goes with a file.", "body"
+        )
     if asked.file:
         return await applying(_upload(request, asked))
     if asked.undo:
@@ -190,7 +192,7 @@ async def _making(request: Request, asked: ChangeAsked) -> Making:
         value = quota_of(value, key) if isinstance(value, str) else value
         wanted.append(Wanted(entity_from_path(quota.entity), key, value, until_of(asked.until)))
     if len({(each.entity, each.key) for each in wanted}) < len(wanted):
-        raise Refused(422, "A quota is named twice.", "quotas")
+        raise RefusedRequest(422, "A quota is named twice.", "quotas")
     return setting(wanted)
 
 
@@ -205,7 +207,7 @@ async def validate(request: Request, asked: ChangeAsked) -> CheckTold:
     return CheckTold(**_checked(plan, state, refused, plan.notes))
 
 
-def _checked(plan: Plan, state: str, refused: Refusals, notes: tuple[str, ...]) -> dict[str, Any]:
+def _checked(plan: Plan, state: str, refused: Refused, notes: tuple[str, ...]) -> dict[str, Any]:
     changes = plan.changes[:MOST_CHANGES]
     return {
         "revision": state,
@@ -240,7 +242,7 @@ async def apply(request: Request, asked: ApplyAsked) -> AppliedTold:
     """Make a change as it was planned."""
     reason = asked.reason.strip()
     if reason_problem(reason):
-        raise Refused(422, reason_problem(reason), "reason")
+        raise RefusedRequest(422, reason_problem(reason), "reason")
     until_ms = until_of(asked.until)
     if asked.file:
         await _making(request, asked)  # refuses what else is given
@@ -260,10 +262,10 @@ def done(made: MadeChange) -> MadeChange:
     Return what was made.
 
     Raises:
-        Refused: it wasn't.
+        RefusedRequest: it wasn't.
     """
     if made.problem:
-        raise Refused(made.status, made.problem, "revision" if made.status == 409 else "")
+        raise RefusedRequest(made.status, made.problem, "revision" if made.status == 409 else "")
     return made
 
 

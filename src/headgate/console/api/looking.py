@@ -10,9 +10,9 @@ import msgspec
 from starlette.requests import Request
 
 from headgate.console.access.viewer import EVERYBODY
-from headgate.console.api.problems import Refused
+from headgate.console.api.problems import RefusedRequest
 from headgate.console.api.quotas import ClientAsked, named
-from headgate.console.api.resource import EntityPath, KeyName, Listed, PageAsked, Resource, Text
+from headgate.console.api.resource import EntityPath, KeyName, ListTold, PageAsked, Resource, Text
 from headgate.console.asking import changes_seen, moment_of
 from headgate.console.pages.usage import AGAIN_S, UsageQuery, used
 from headgate.console.parts import parts, viewer
@@ -80,7 +80,7 @@ class UsageTold(msgspec.Struct, frozen=True):
     files_read: int
     files: int
     whole: UseTold
-    uses: Listed[UseTold]
+    uses: ListTold[UseTold]
 
 
 class HistoryAsked(PageAsked, frozen=True, kw_only=True):
@@ -145,7 +145,7 @@ async def reason(request: Request, asked: WhyAsked) -> Why:
     about = about._replace(client_id=about.client_id or None)
     moment = await moment_of(request, about)
     if moment.picture is None:
-        raise Refused(503, moment.problem, retry_s=AGAIN_S)
+        raise RefusedRequest(503, moment.problem, retry_s=AGAIN_S)
     found = why(moment.picture, *about, asked.key or None)
     return msgspec.structs.replace(found, quotas=found.quotas[:MOST_WHY])
 
@@ -155,14 +155,14 @@ async def usage(request: Request, asked: UsageAsked) -> UsageTold:
     if parts(request).journal is None:
         raise missing()
     if asked.who == "tenant" and not viewer(request).sees_all:
-        raise Refused(403, "A tenant's sums are told to those who see all.", "who")
+        raise RefusedRequest(403, "A tenant's sums are told to those who see all.", "who")
     query = UsageQuery(asked.last, asked.who, asked.sort, asked.find.strip())
     use, uses, whole = await used(
-        request, query, lambda rows: Listed[UseTold].of(rows, asked, lambda row: UseTold(*row))
+        request, query, lambda rows: ListTold[UseTold].of(rows, asked, lambda row: UseTold(*row))
     )
     if use is None or isinstance(use, str) or whole is None:
         why = use if use and viewer(request).sees_all else "The journal isn't read yet."
-        raise Refused(503, str(why), retry_s=AGAIN_S)
+        raise RefusedRequest(503, str(why), retry_s=AGAIN_S)
     return UsageTold(use.since_ms, use.read, use.files, UseTold(*whole), uses)
 
 
@@ -170,7 +170,7 @@ async def history(request: Request, asked: HistoryAsked) -> HistoryTold:
     """Return a page of the changes that the viewer may see; no more of the history is read."""
     entity = None if asked.entity is None else entity_from_path(asked.entity)
     if entity is None and not viewer(request).sees_all:
-        raise Refused(422, "A tenant is told the history of one entity at a time.", "entity")
+        raise RefusedRequest(422, "A tenant is told the history of one entity at a time.", "entity")
     last = asked.page * asked.size
     told = await changes_seen(request, entity, last + 1)
     rows = told[last - asked.size : last]

@@ -62,7 +62,7 @@ class Problem(msgspec.Struct, frozen=True):
     way_out: str
 
 
-class Refused(HTTPException):
+class RefusedRequest(HTTPException):
     """
     A refusal that says more than its status.
 
@@ -93,7 +93,7 @@ def problem_answer(request: Request, status: int, error: Exception | None = None
     """
     detail, way_out = WAYS.get(status, WAYS[500])
     where = f"{request.method} {request.url.path}"
-    if isinstance(error, Refused):
+    if isinstance(error, RefusedRequest):
         detail = error.detail or detail
         where, way_out = error.where or where, error.way_out or way_out
     elif error is not None and not isinstance(error, HTTPException):

@@ -16,7 +16,7 @@ from headgate.console.api.resource import (
     ClientId,
     EntityPath,
     KeyName,
-    Listed,
+    ListTold,
     Name,
     PageAsked,
     Resource,
@@ -149,13 +149,13 @@ class EffectiveTold(msgspec.Struct, frozen=True):
     quotas: tuple[AppliesTold, ...]
 
 
-async def listed(request: Request, asked: QuotasAsked) -> Listed[QuotaTold]:
+async def listed(request: Request, asked: QuotasAsked) -> ListTold[QuotaTold]:
     """Return a page of the quotas that the viewer may see."""
     query = QuotaQuery(
         asked.find.strip(), asked.key, asked.kind, asked.only, asked.sort, asked.turned
     )
     now, found, _ = await quotas_found(request, query)
-    return Listed[QuotaTold].of(found, asked, lambda number: QuotaTold.of(now.row(number)))
+    return ListTold[QuotaTold].of(found, asked, lambda number: QuotaTold.of(now.row(number)))
 
 
 async def described(request: Request, asked: EntityAsked) -> EntityTold:
@@ -195,7 +195,7 @@ def named(request: Request) -> ClientQuery:
 RESOURCES: Final = (
     Resource(
         "GET", "/quotas", "List what is configured, with its use now.", EVERYBODY,
-        listed, QuotasAsked, Listed[QuotaTold],
+        listed, QuotasAsked, ListTold[QuotaTold],
     ),
     Resource(
         "GET", "/quotas/describe", "Tell the quotas of one entity.", EVERYBODY,

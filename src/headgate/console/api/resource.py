@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.console.access.viewer import Role
-from headgate.console.api.problems import Refused, encoded
+from headgate.console.api.problems import RefusedRequest, encoded
 from headgate.console.paging import MOST_FIND, PagePart, part_of
 from headgate.console.routing import SAFE, Page
 from headgate.errors import ConfigError, InvalidQuota
@@ -58,7 +58,7 @@ class PageAsked(Asked, frozen=True, kw_only=True):
 Row = TypeVar("Row")
 
 
-class Listed(msgspec.Struct, Generic[Row], frozen=True):
+class ListTold(msgspec.Struct, Generic[Row], frozen=True):
     """
     One page of a list.
 
@@ -75,7 +75,9 @@ class Listed(msgspec.Struct, Generic[Row], frozen=True):
     pages: int
 
     @classmethod
-    def of(cls, found: Sequence[Any], asked: PageAsked, told: Callable[[Any], Row]) -> Listed[Row]:
+    def of(
+        cls, found: Sequence[Any], asked: PageAsked, told: Callable[[Any], Row]
+    ) -> ListTold[Row]:
         """Return the page that is asked for, each row as it is told."""
         part: PagePart = part_of(found, asked.page, asked.size)
         rows = part.rows if asked.page == part.page else ()
@@ -128,7 +130,7 @@ class Resource(NamedTuple):
         try:
             answer = await self.does(request, asked)
         except (InvalidQuota, ConfigError) as error:
-            raise Refused(422, str(error)) from None
+            raise RefusedRequest(422, str(error)) from None
         if isinstance(answer, Response):
             return answer
         return Response(encoded(answer), media_type=self.media_type)
@@ -140,19 +142,21 @@ async def _read(request: Request, takes: type[Asked]) -> Asked:
         if request.method in SAFE:
             return msgspec.convert(_once(request.query_params), takes, strict=False)
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            raise Refused(415, "")
+            raise RefusedRequest(415, "")
         if request.query_params:
-            raise Refused(400, "Nothing is read from the address.", "query", "Send it as the body.")
+            raise RefusedRequest(
+                400, "Nothing is read from the address.", "query", "Send it as the body."
+            )
         return msgspec.json.decode(await request.body(), type=takes)
     except msgspec.ValidationError as error:
         detail, _, where = str(error).partition(" - at ")
-        raise Refused(400, detail, where.strip("`").removeprefix("$.") or whole) from None
+        raise RefusedRequest(400, detail, where.strip("`").removeprefix("$.") or whole) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(400, str(error), whole) from None
+        raise RefusedRequest(400, str(error), whole) from None
 
 
 def _once(given: QueryParams) -> Mapping[str, str]:
     twice = sorted({name for name in given if len(given.getlist(name)) > 1})
     if twice:
-        raise Refused(400, "A parameter is given twice.", twice[0][:100])
+        raise RefusedRequest(400, "A parameter is given twice.", twice[0][:100])
     return dict(given)
