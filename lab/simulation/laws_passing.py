@@ -25,7 +25,7 @@ TIMED: Final = "request_percentage"
 Account = tuple[int, str, tuple[str, str]]
 """A quota-id at one broker: the broker, the quota type, and whose it is."""
 PATIENCE_NS: Final = 500 * NS_PER_MS
-"""Longest silence beyond the longest throttle: some slots of a line, and looking again."""
+"""Longest silence beyond the longest throttle: some slots of a gate, and looking again."""
 UNANSWERED_NS: Final = 10_000 * NS_PER_MS
 """How long a newcomer waits behind a request that passed and isn't answered: a broker may be gone
 without saying so."""
@@ -165,14 +165,14 @@ class Told(Law):
                         f"{sent.key}); left are {left_ms}")  # fmt: skip
 
 
-class Lines(Law):
+class ProduceGates(Law):
     """
     No Produce begins to pass while its quota-id owes more than one throttle may tell.
 
     That is so under quotas whose throttles are capped (``bps`` and ``shares``).
     """
 
-    name = "lines"
+    name = "produce gates"
 
     def __init__(self, life: Life) -> None:
         super().__init__(life)
@@ -222,8 +222,8 @@ class Silence(Law):
     """
     Where a request waits, something happens within the longest throttle decided, and some.
 
-    Others that pay one of its quotas are charged, pass or leave, or it passes itself: who waits in
-    a line waits for those before it, one after the other. A wake-up that is lost, and two that wait
+    Others that pay one of its quotas are charged, pass or leave, or it passes itself: who waits at
+    a gate waits for those before it, one after the other. A wake-up that is lost, and two that wait
     for each other, are followed by silence. The throttles of quotas that it pays are counted only.
     A connection that a quota hasn't charged yet also waits while another's request under that quota
     is at a broker.
@@ -257,8 +257,7 @@ class Silence(Law):
         return found
 
     def asking(self, view: View, asked: Asked) -> None:
-        # A request that waits in a line when another quota begins to apply isn't called today: it
-        # waits for what it was to pay when it came.
+        # By what it was to pay when it came, though another quota may begin to apply meanwhile.
         if self.life.line_of(view.number) is not None:
             self._paid[asked.correlation] = self._accounts(view, asked)
 
@@ -359,6 +358,12 @@ class WholeAlone(Law):
                         f"passed on behind {[one.correlation for one in flying[:3]]}")  # fmt: skip
 
 
-LAWS_OF_PASSING: Final[tuple[Any, ...]] = (ChargedWhenPassed, Told, Lines, Silence, WholeAlone)
+LAWS_OF_PASSING: Final[tuple[Any, ...]] = (
+    ChargedWhenPassed,
+    Told,
+    ProduceGates,
+    Silence,
+    WholeAlone,
+)
 
-__all__ = ["LAWS_OF_PASSING", "ChargedWhenPassed", "Lines", "Silence", "Told", "WholeAlone"]
+__all__ = ["LAWS_OF_PASSING", "ChargedWhenPassed", "ProduceGates", "Silence", "Told", "WholeAlone"]

@@ -242,7 +242,7 @@ DEAF: Final = replace(
     batch_bytes=120_000,
 )
 """It takes no answers while it is throttled."""
-LINES: Final = _story(
+GATED: Final = _story(
     {f"{PRODUCED}:bps": 20_000.0}, _all_do(6, 1_500, "produce", (150_000, -1, 6, 1)), 6
 )
 HALF: Final = _story(
@@ -309,7 +309,7 @@ PLANTS: Final[tuple[tuple[Plant, Story, frozenset[str]], ...]] = tuple(
     for plant, story, laws in (
         (share_fetch_uncharged, SHARES, ("charged once",)),
         (half_read_produce_keeps_its_quotas, HALF, ("Kafka's decisions",)),
-        (produces_pass_a_closed_gate, LINES, ("lines",)),
+        (produces_pass_a_closed_gate, GATED, ("produce gates",)),
         (fetches_are_asked_at_a_closed_gate, FETCHES, ("gates",)),
         (who_passes_keeps_a_gate, POLLS, ("silence",)),
         (wake_up_lost_between_two_gates, TWO_GATES, ("silence",)),
@@ -333,7 +333,7 @@ STORIES: Final = (
     POLLS,
     TWO_GATES,
     DEAF,
-    LINES,
+    GATED,
     HALF,
     ALIKE,
     GONE,

@@ -114,7 +114,7 @@ def held(here: Here) -> Client:
     return waits(Client(here.rules).says(fetch(), START_MS))
 
 
-def in_line(here: Here) -> Client:
+def at_gate(here: Here) -> Client:
     """A Produce that waits for what is owed beyond one throttle."""
     first = Client(here.rules).says(produce(30_000), START_MS)
     first.session.close("client-gone", "", START_MS)
@@ -131,7 +131,7 @@ def waits(client: Client) -> Client:
     return client
 
 
-WAYS = [(left_end, PRODUCER), (behind, PRODUCER), (held, CONSUMER), (in_line, PRODUCER_BPS)]
+WAYS = [(left_end, PRODUCER), (behind, PRODUCER), (held, CONSUMER), (at_gate, PRODUCER_BPS)]
 each_way = pytest.mark.parametrize(("way", "key"), WAYS, ids=[way.__name__ for way, _ in WAYS])
 
 
@@ -198,8 +198,7 @@ def test_another_look_for_no_reason_changes_nothing(
     for _ in range(3):
         client.session.nudged(NOW)
     waits(client.settled())
-    if way is not in_line:  # there it is told again how long, from now on
-        assert client.session.throttled_until_ms == until_ms
+    assert client.session.throttled_until_ms == until_ms
 
 
 @each_way
@@ -326,9 +325,9 @@ def test_a_fetch_answer_that_is_kept_goes_on(gateway: Make) -> None:
     assert not second.session.waits_turn
 
 
-def test_who_has_waited_for_an_end_isnt_asked_for_another_in_the_line(gateway: Make) -> None:
+def test_who_has_waited_for_an_end_isnt_asked_for_another_at_the_gate(gateway: Make) -> None:
     here = Here(gateway, PRODUCER_BPS)
-    client = in_line(here)
+    client = at_gate(here)
     other = Client(here.rules).says(produce(500), START_MS)
     other.session.close("client-gone", "", START_MS)  # it leaves nothing
     assert client.session.debts is not None

@@ -1,10 +1,10 @@
 """
 Who waits at one broker for what a quota made: they are called when another quota applies, or none.
 
-Who waits for what a closed connection left, for a gate or in a line, waits for one quota-id. An
+Who waits for what a closed connection left, or at a gate, waits for one quota-id. An
 entity that appears or goes, or who is exempt or throttled at all, may change which that is. Then
 those concerned look again, as they looked first. Another value changes nobody's quota-id, so it
-calls nobody here: gates and lines call their own first.
+calls nobody here: gates call their own first.
 """
 
 from __future__ import annotations
