@@ -268,7 +268,11 @@ class Silence(Law):
         if ":" in row.quota_type:  # a throttle tells no more than two periods of what is owed
             owed = self._owed.setdefault(key, Owed(row.now_ns))
             owed.told(row)
-            self._longest_ns[key] = max(self._longest_ns[key], owed.ns(0))
+            # A bound that falls makes what is left longer, after some of it has been waited for.
+            waited_ns = row.now_ns - self._heard_ns[key] if row.kind == "bound" else 0
+            owed_ns = owed.ns(0)
+            if owed_ns > 0:
+                self._longest_ns[key] = max(self._longest_ns[key], waited_ns + owed_ns)
         if row.view is not None and row.kind == "record":
             self._longest_ns[key] = max(self._longest_ns[key], row.throttle_ms * NS_PER_MS)
             self._charged.add((row.view.number, key))
